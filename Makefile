@@ -156,6 +156,6 @@ check: tools ## Check format, tidiness, vet, staticcheck, Terraform format, and 
 .PHONY: tools
 tools: # Install with apt what building and testing need and this machine lacks.
 	@command -v go >/dev/null || { echo "castle is built with Go 1.26 or later: https://go.dev/dl/" >&2; exit 1; }
-	$(call install,git:git gcc:gcc)
+	$(call install,git:git gcc:gcc tmux:tmux)
 
 , := ,

@@ -125,7 +125,7 @@ func table() map[string][]string {
 		"internal/gitops":             {"internal/graph"},
 		"internal/process":            {},
 		"internal/probe":              {"internal/gate", "internal/httpjson"},
-		"internal/ui":                 {"internal/report"},
+		"internal/ui":                 {"internal/graph", "internal/report"},
 		"internal/report":             {},
 		"internal/emulator/proxmox":   {},
 		"internal/emulator/talos":     {},

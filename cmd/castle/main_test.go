@@ -46,7 +46,7 @@ func TestScript(t *testing.T) {
 		return fakeOnPath(env)
 	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers,
 		"asked": asked, "identities": identities, "infisical": infisical, "proxmox": proxmox, "talos": talos},
-		interruptible())
+		interruptible(), screens())
 }
 
 // fakeOnPath lets castle find the fake Terraform.

@@ -37,6 +37,8 @@ type app struct {
 	vars        []string
 	varFiles    []string
 	verbose     bool
+	noColour    bool
+	timestamps  bool
 	profile     string        // a folder
 	yes         bool          // of the commands that ask
 	reportFile  string        // of the commands that run an operation
@@ -67,6 +69,8 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 	f.StringVarP(&a.output, "output", "o", "text", "output format: text or json")
 	f.IntVar(&a.parallelism, "parallelism", 0, "limit of concurrent Terraform processes (default 4)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show every resource and step")
+	f.BoolVar(&a.noColour, "no-color", false, "print without colours, as with the variable NO_COLOR")
+	f.BoolVar(&a.timestamps, "timestamps", false, "begin each line of progress with the wall clock")
 	f.StringVar(&a.profile, "profile", "", "write profiles of castle itself to `DIR`")
 	f.Lookup("profile").Hidden = true // for whoever works on castle
 	root.SetFlagErrorFunc(usageError)
@@ -154,6 +158,9 @@ func (a *app) opening(o cluster.Options, reporter func() cluster.Reporter, do ac
 			c, err := a.open(cmd.Context(), o)
 			if err != nil {
 				return err
+			}
+			if lines, is := o.Reporter.(*ui.Lines); is && display(a).View {
+				lines.Learn(earlierRuns(c.Dir))
 			}
 			return errors.Join(do(cmd.Context(), c, args[1:]), c.Store.Close())
 		})
@@ -250,7 +257,7 @@ func (a *app) runReporter() cluster.Reporter {
 
 // progress returns a reporter that writes to stderr.
 func (a *app) progress() cluster.Reporter {
-	lines := ui.NewLines(a.stderr, isTerminal(a.stderr), a.verbose)
+	lines := ui.NewLines(a.stderr, display(a))
 	a.interrupts.update(func(i *interrupts) { i.lines = lines })
 	return lines
 }

@@ -50,6 +50,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, context.Canceled) {
 		err = errors.Join(cause, err) // a failure after an interrupt still exits with 130
 	}
+	a.interrupts.closeView()
 	stateRoot, _ := state.Root(a.stateDir, a.environ) // without one nothing failed there
 	explain(a.stderr, err, stateRoot)
 	if invalid := (*cluster.ConfigError)(nil); errors.As(err, &invalid) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,8 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
@@ -190,6 +194,7 @@ func (i *interrupts) handle(ctx context.Context, times int, cancel context.Cance
 
 // exit ends castle at once.
 func (i *interrupts) exit() {
+	i.closeView()
 	i.profiled()
 	os.Exit(exitInterrupted)
 }
@@ -219,6 +224,71 @@ func (i *interrupts) say(text string) {
 		return
 	}
 	fmt.Fprintln(i.stderr, text)
+}
+
+// closeView removes the view of a run, if there is one.
+func (i *interrupts) closeView() {
+	i.mu.Lock()
+	lines := i.lines
+	i.mu.Unlock()
+	if lines != nil {
+		withinSecond(lines.Close)
+	}
+}
+
+// display returns how progress is shown on stderr: in a view, if the terminal can move its cursor.
+func display(a *app) ui.Options {
+	getenv := func(name string) string { return process.Getenv(a.environ, name) }
+	term := getenv("TERM")
+	able := isTerminal(a.stderr) && term != "" && term != "dumb"
+	locale := strings.ToLower(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")))
+	return ui.Options{
+		Verbose: a.verbose, Timestamps: a.timestamps, View: able, Colour: able && coloured(a, a.stderr),
+		// The font of Linux' console lacks the signs, whatever its locale.
+		ASCII: term == "linux" || !strings.Contains(strings.ReplaceAll(locale, "-", ""), "utf8"),
+	}
+}
+
+// coloured reports whether text for w may have colours (https://no-color.org).
+func coloured(a *app, w any) bool {
+	return isTerminal(w) && !a.noColour && process.Getenv(a.environ, "NO_COLOR") == "" &&
+		process.Getenv(a.environ, "TERM") != "dumb"
+}
+
+// mostRuns is how many earlier runs tell how long a stage usually takes.
+const mostRuns = 10
+
+// earlierRuns returns the events of the newest runs that created or destroyed. It leaves out those that
+// cannot be read: they only serve an estimate.
+func earlierRuns(dir *state.Dir) (runs [][]event.Event) {
+	ids, err := dir.Runs()
+	if err != nil {
+		return nil
+	}
+	for _, id := range ids {
+		if !slices.Contains([]string{"create", "destroy", "recreate"}, state.RunKind(id)) {
+			continue
+		}
+		if events, err := dir.Run(id).Events(); err == nil {
+			runs = append(runs, events)
+		}
+		if len(runs) == mostRuns {
+			break
+		}
+	}
+	return runs
+}
+
+// ask prints a question of a run. The caller calls answered once the user has typed.
+func (i *interrupts) ask(text string) (answered func()) {
+	i.mu.Lock()
+	lines := i.lines
+	i.mu.Unlock()
+	if lines == nil {
+		i.say(text)
+		return func() {}
+	}
+	return lines.Ask(text)
 }
 
 // withinSecond waits at most a second for report: a blocked stderr must not delay
@@ -295,7 +365,7 @@ func confirmLoss(a *app) func(context.Context, review.Loss) (bool, error) {
 		for _, c := range loss.Changes {
 			fmt.Fprintf(&text, "  %s\n", c)
 		}
-		a.interrupts.say(text.String() + "Type yes to replace and destroy them: ")
+		defer a.interrupts.ask(text.String() + "Type yes to replace and destroy them: ")()
 		read()
 		select {
 		case answer := <-answers:

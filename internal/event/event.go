@@ -16,6 +16,7 @@ type Kind string
 const (
 	RunStarted         Kind = "run_started"
 	Reviewed           Kind = "reviewed"         // the run applies a saved plan; with Reviewed
+	StagesSelected     Kind = "stages_selected"  // a create or destroy begins to work; with Selection
 	StageDrifted       Kind = "stage_drifted"    // what it owns differs from its last apply, by Text
 	StageStarted       Kind = "stage_started"    // everything that it needs is ready
 	StepStarted        Kind = "step_started"     // adopt, plan, preflight, apply, gates, destroy …
@@ -44,8 +45,8 @@ const (
 // Durable reports whether a later run relies on events of this kind.
 func (k Kind) Durable() bool {
 	switch k {
-	case GateClosed, ReconcileTriggered, GateOpen, GateFailed, Notice, ResourceStarted, Resource, Interrupted,
-		Waiting:
+	case StagesSelected, GateClosed, ReconcileTriggered, GateOpen, GateFailed, Notice, ResourceStarted,
+		Resource, Interrupted, Waiting:
 		return false
 	}
 	return true
@@ -66,7 +67,13 @@ type Event struct {
 	Seconds float64   `json:"seconds,omitempty"`
 	By      string    `json:"by,omitempty"`      // of RunStarted: user@host
 	Command string    `json:"command,omitempty"` // of RunStarted, without values of --var
+	// Total is the number of gates on a StepStarted, and that of the resources in the plan on a
+	// ResourceStarted; 0 if it is not known.
+	Total int `json:"total,omitempty"`
+	// TimeoutSeconds is how long the gate of a GateClosed may stay closed.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 
+	Selection    *Selection    `json:"selection,omitempty"`
 	Reviewed     *ReviewedPlan `json:"reviewed,omitempty"`
 	Diagnosis    *Diagnosis    `json:"diagnosis,omitempty"`
 	Receipt      *Receipt      `json:"receipt,omitempty"`
@@ -105,6 +112,21 @@ func (e Event) Masked(hide func(string) string) Event {
 		e.Ending = &masked
 	}
 	return e
+}
+
+// Selection lists the stages that a run creates or destroys, in an order that respects their needs.
+type Selection struct {
+	Command string          `json:"command"` // create or destroy; a recreate does one after the other
+	Stages  []SelectedStage `json:"stages"`
+}
+
+// SelectedStage is a stage and the selected stages that the run completes before it.
+type SelectedStage struct {
+	Layer string   `json:"layer"`
+	Stage string   `json:"stage"`
+	Needs []string `json:"needs,omitempty"`
+	// GatesNeed are those that only its deferred gates wait for.
+	GatesNeed []string `json:"gates_need,omitempty"`
 }
 
 // ReviewedPlan names the file of a saved plan and the run that made it.

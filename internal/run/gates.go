@@ -66,7 +66,7 @@ func WaitGates(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gat
 	if len(gates) == 0 {
 		return nil
 	}
-	return r.Step(s.Name, s.Layer, "gates", func() error {
+	return GatesStep(r, s.Name, s.Layer, len(gates), func() error {
 		failed := make(chan struct{})
 		fail := sync.OnceFunc(func() { close(failed) })
 		errs := Each(gates, func(g *config.Gate) error {
@@ -96,7 +96,7 @@ func waitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, fail
 func waitBound(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, bound gate.Gate,
 	failed func()) error {
 	of := event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}
-	err := gate.Wait(ctx, bound, g.Policy, r.listener(of))
+	err := gate.Wait(ctx, bound, g.Policy, r.listener(of, g.Policy.EffectiveTimeout()))
 	if err == nil || ctx.Err() != nil { // the run was stopped, not the gate closed
 		return err
 	}
@@ -238,7 +238,7 @@ func (f *Finding) Empty() bool {
 }
 
 // listener turns the progress of a wait into events; of names the stage and gate.
-func (r *Run) listener(of event.Event) gate.Listener {
+func (r *Run) listener(of event.Event, timeout time.Duration) gate.Listener {
 	say := func(kind event.Kind, text string) {
 		e := of
 		e.Kind, e.Text = kind, text
@@ -250,7 +250,9 @@ func (r *Run) listener(of event.Event) gate.Listener {
 				say(event.GateOpen, "")
 				return
 			}
-			say(event.GateClosed, closed.Error())
+			e := of
+			e.Kind, e.Text, e.TimeoutSeconds = event.GateClosed, closed.Error(), timeout.Seconds()
+			r.Emit(e)
 		},
 		Reconcile: func(did string, err error) {
 			if did != "" {

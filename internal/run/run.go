@@ -167,12 +167,21 @@ func (r *Run) Notice(text string) { r.Emit(event.Event{Kind: event.Notice, Text:
 
 // Step runs one step of a stage between two events, which record its duration.
 func (r *Run) Step(stage, layer, name string, do func() error) error {
-	e := event.Event{Layer: layer, Stage: stage, Step: name}
+	return step(r, event.Event{Layer: layer, Stage: stage, Step: name}, do)
+}
+
+// GatesStep runs the step in which a stage waits for so many gates.
+func GatesStep(r *Run, stage, layer string, gates int, do func() error) error {
+	return step(r, event.Event{Layer: layer, Stage: stage, Step: "gates", Total: gates}, do)
+}
+
+// step runs the step that e names.
+func step(r *Run, e event.Event, do func() error) error {
 	began := time.Now()
 	e.Kind = event.StepStarted
 	r.Emit(e)
 	err := do()
-	e.Kind, e.Seconds = event.StepEnded, time.Since(began).Seconds()
+	e.Kind, e.Seconds, e.Total = event.StepEnded, time.Since(began).Seconds(), 0
 	if err != nil {
 		e.Text = err.Error()
 	}

@@ -32,6 +32,7 @@ type Workspace struct {
 	file         lazyLog
 	intent       atomic.Pointer[state.IntentLog] // of the running apply
 	guard        atomic.Pointer[Guard]           // likewise
+	planned      atomic.Int64                    // the resources of its plan; 0 without one
 }
 
 // OpenWorkspace returns a stage's workspace, connected to its log and the run's events.
@@ -163,6 +164,7 @@ func (w *Workspace) Apply(
 		return fmt.Errorf("cannot record the intended changes, so nothing was changed: %w", err)
 	}
 	w.intent.Store(intent)
+	w.planned.Store(countChanges(plan))
 	err = guard.watch(ctx, w, func(ctx context.Context) error { return w.Root.Apply(ctx, plan) })
 	w.intent.Store(nil)
 	noted := intent.Close()
@@ -172,12 +174,25 @@ func (w *Workspace) Apply(
 	return w.Dir.Intent().Clear()
 }
 
+// countChanges returns the number of resources that an apply of the plan reports; 0 without a plan.
+func countChanges(plan *terraform.Plan) (n int64) {
+	if plan == nil {
+		return 0
+	}
+	for _, c := range plan.Changes {
+		if slices.Contains([]string{"create", "update", "delete", "replace"}, c.Action) {
+			n++
+		}
+	}
+	return n
+}
+
 // onResource records the progress of a change in the intent, and reports it.
 func (w *Workspace) onResource(c terraform.Change) {
 	e := event.Event{Layer: w.layer, Stage: w.stage, Address: c.Address, Action: c.Action}
 	switch c.Phase {
 	case terraform.Started:
-		e.Kind = event.ResourceStarted
+		e.Kind, e.Total = event.ResourceStarted, int(w.planned.Load())
 	case terraform.Done, terraform.Failed:
 		e.Kind, e.Text, e.Seconds = event.Resource, string(c.Phase), c.Seconds
 	default:

@@ -138,10 +138,10 @@ func plantRound(t *testing.T, r *rand.Rand, secrets int) {
 	for _, name := range []string{"terminal", "lines", "JSON", "timeline", "errors", "stream"} {
 		printed[name] = &bytes.Buffer{}
 	}
-	terminal := ui.NewLines(printed["terminal"], true, true)
+	terminal := ui.NewLines(printed["terminal"], ui.Options{View: true, Colour: true, Verbose: true})
 	c := &cluster.Cluster{
 		Options: cluster.Options{Environ: os.Environ(), Reporter: reporters{terminal,
-			ui.NewLines(printed["lines"], false, true), ui.NewJSON(printed["JSON"])}},
+			ui.NewLines(printed["lines"], ui.Options{Verbose: true}), ui.NewJSON(printed["JSON"])}},
 		Config: &config.Cluster{Name: "blue", Platform: "lab"}, Dir: dir, Masker: m,
 	}
 	_, ran, err := run.Begin(t.Context(), c, "create")

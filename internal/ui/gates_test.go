@@ -43,7 +43,7 @@ func (b *buffer) String() string {
 func TestAGateThatOpensAtOnceHasNoLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &buffer{}
-		l := ui.NewLines(w, false, false)
+		l := ui.NewLines(w, ui.Options{})
 		l.Report(gateEvent("workload.controller", "0 of 1 available"))
 		time.Sleep(time.Second)
 		l.Report(gateEvent("workload.controller", ""))
@@ -58,7 +58,7 @@ func TestAGateThatOpensAtOnceHasNoLine(t *testing.T) {
 func TestAClosedGatePrintsItsLastReasonFromTimeToTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &buffer{}
-		l := ui.NewLines(w, false, false)
+		l := ui.NewLines(w, ui.Options{})
 		l.Report(gateEvent("webhook.objects", "no caBundle yet"))
 		time.Sleep(2 * time.Second)
 		l.Report(gateEvent("webhook.objects", "connection refused"))
@@ -90,7 +90,7 @@ func TestAStageThatHasEndedPrintsNoClosedGates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &buffer{}
-				l := ui.NewLines(w, false, false)
+				l := ui.NewLines(w, ui.Options{})
 				l.Report(gateEvent("webhook.objects", "connection refused"))
 				end.Time, end.Layer, end.Stage = time.Now(), "networking", "metallb"
 				l.Report(end)
@@ -107,7 +107,7 @@ func TestAStageThatHasEndedPrintsNoClosedGates(t *testing.T) {
 
 func TestVerbosePrintsEveryGateResult(t *testing.T) {
 	w := &buffer{}
-	l := ui.NewLines(w, false, true)
+	l := ui.NewLines(w, ui.Options{Verbose: true})
 	l.Report(gateEvent("workload.controller", "0 of 1 available"))
 	l.Report(gateEvent("workload.controller", ""))
 	if got := w.String(); !strings.Contains(got, "0 of 1 available") || !strings.Contains(got, "open") {
@@ -117,7 +117,7 @@ func TestVerbosePrintsEveryGateResult(t *testing.T) {
 
 func TestATriggeredReconcileIsPrinted(t *testing.T) {
 	w := &buffer{}
-	l := ui.NewLines(w, false, false)
+	l := ui.NewLines(w, ui.Options{})
 	e := gateEvent("flux.converged", "")
 	e.Kind, e.Text = event.ReconcileTriggered, "asked kustomization flux-system/apps to reconcile"
 	l.Report(e)

@@ -1,6 +1,7 @@
 package ui_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,12 +22,15 @@ func machines(kind event.Kind, more ...func(*event.Event)) event.Event {
 
 func address(a string) func(*event.Event) { return func(e *event.Event) { e.Address = a } }
 
+// of is the number of resources in the plan.
+func of(n int) func(*event.Event) { return func(e *event.Event) { e.Total = n } }
+
 // printed returns the lines that run makes a reporter print.
 func printed(t *testing.T, run func(report func(event.Event))) (lines []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &buffer{}
-		run(ui.NewLines(w, false, false).Report)
+		run(ui.NewLines(w, ui.Options{}).Report)
 		synctest.Wait()
 		for line := range strings.Lines(w.String()) {
 			lines = append(lines, strings.TrimSuffix(line, "\n"))
@@ -46,44 +50,81 @@ func TestALongApplyNamesItsResources(t *testing.T) {
 	got := printed(t, func(report func(event.Event)) {
 		report(machines(event.StepStarted, step("apply", 0)))
 		time.Sleep(5 * time.Second)
-		report(machines(event.ResourceStarted, address(`vm.node["cp-01"]`)))
+		report(machines(event.ResourceStarted, address(`vm.node["cp-01"]`), of(18)))
 		time.Sleep(5 * time.Second)
-		report(machines(event.ResourceStarted, address(`vm.node["cp-02"]`)))
+		report(machines(event.ResourceStarted, address(`vm.node["cp-02"]`), of(18)))
 		time.Sleep(10 * time.Second)
 		report(machines(event.Resource, address(`vm.node["cp-01"]`)))
-		time.Sleep(3 * time.Minute)
-		report(machines(event.StepEnded, step("apply", 200)))
+		time.Sleep(time.Minute)
+		report(machines(event.StepEnded, step("apply", 80)))
 		time.Sleep(time.Hour)
 	})
 	wantLines(t, got,
-		`   15.0s  platform/machines          still applying: vm.node["cp-01"] 10s, and 1 more`,
-		`   45.0s  platform/machines          still applying: vm.node["cp-02"] 35s`,
-		`  105.0s  platform/machines          still applying: vm.node["cp-02"] 1m35s`,
-		`  165.0s  platform/machines          still applying: vm.node["cp-02"] 2m35s`,
-		`  200.0s  platform/machines          apply 200.0s`)
+		`   30.0s  platform/machines          still applying 1/18: vm.node["cp-02"] 20s`,
+		`   60.0s  platform/machines          still applying 1/18: vm.node["cp-02"] 50s`,
+		`   80.0s  platform/machines          apply 80.0s`)
 }
 
-func TestEveryTerraformStepHasAHeartbeat(t *testing.T) {
+func TestEveryStepThatTakesLongHasAReminder(t *testing.T) {
 	for name, want := range map[string]string{
 		"plan": "planning", "apply": "applying", "destroy": "destroying", "import": "importing",
-		"adopt": "importing",
+		"adopt": "importing", "gates": "waiting for gates", "preflight": "running preflights",
 	} {
 		got := printed(t, func(report func(event.Event)) {
 			report(machines(event.StepStarted, step(name, 0)))
-			time.Sleep(20 * time.Second)
+			time.Sleep(40 * time.Second)
 			report(machines(event.StageStopped))
 			time.Sleep(time.Hour)
 		})
-		wantLines(t, got, "   15.0s  platform/machines          still "+want+": 15s",
-			"   20.0s  platform/machines          interrupted")
+		wantLines(t, got, "   30.0s  platform/machines          still "+want+": 30s",
+			"   40.0s  platform/machines          interrupted")
 	}
 }
 
-func TestAStepWithLinesHasNoHeartbeat(t *testing.T) {
+func TestAStageThatWaitsNamesItsGatesEvery30Seconds(t *testing.T) {
+	closed := func(gate, why string, timeout float64) func(*event.Event) {
+		return func(e *event.Event) { e.Gate, e.Text, e.TimeoutSeconds = gate, why, timeout }
+	}
+	got := printed(t, func(report func(event.Event)) {
+		report(machines(event.StepStarted, step("gates", 0), of(3)))
+		report(machines(event.GateClosed, closed("etcd.quorum", "1 of 3", 300)))
+		time.Sleep(time.Second)
+		report(machines(event.GateClosed, closed("nodes.ready", "0 of 5", 600)))
+		report(machines(event.GateOpen, closed("tcp.api", "", 0)))
+		time.Sleep(9 * time.Second)
+		report(machines(event.GateClosed, closed("nodes.ready", "4 of 5", 600)))
+		time.Sleep(30 * time.Second)
+		report(machines(event.GateOpen, closed("etcd.quorum", "", 0)))
+		time.Sleep(32 * time.Second)
+		report(machines(event.GateOpen, closed("nodes.ready", "", 0)))
+		report(machines(event.StepEnded, step("gates", 70)))
+		time.Sleep(time.Hour)
+	})
+	wantLines(t, got,
+		`    3.0s  platform/machines          gate etcd.quorum closed: 1 of 3`,
+		`    4.0s  platform/machines          gate nodes.ready closed: 0 of 5`,
+		`   13.0s  platform/machines          gate nodes.ready closed: 4 of 5`,
+		`   40.0s  platform/machines          gate etcd.quorum open`,
+		`   70.0s  platform/machines          still waiting for gates, 2/3 open: `+
+			`nodes.ready 1m10s of 10m: 4 of 5 (1m00s)`,
+		`   72.0s  platform/machines          gate nodes.ready open`,
+		`   72.0s  platform/machines          gates 70.0s`)
+}
+
+func TestTimestampsBeginEachLine(t *testing.T) {
+	var w bytes.Buffer
+	l := ui.NewLines(&w, ui.Options{Timestamps: true})
+	l.Report(event.Event{Time: began.Local(), Kind: event.Notice, Text: "taking over"})
+	if want := began.Local().Format("15:04:05") + "     0.0s  note: taking over\n"; w.String() != want {
+		t.Errorf("got %q, want %q", w.String(), want)
+	}
+}
+
+func TestAStepWithLinesHasNoReminder(t *testing.T) {
 	got := printed(t, func(report func(event.Event)) {
 		report(machines(event.StepStarted, step("apply", 0)))
 		for range 3 {
-			time.Sleep(10 * time.Second)
+			time.Sleep(20 * time.Second)
 			report(machines(event.Resource, address("vm.a"), func(e *event.Event) {
 				e.Action, e.Text = "import", "done"
 			}))
@@ -102,11 +143,9 @@ func TestAStepWithLinesHasNoHeartbeat(t *testing.T) {
 }
 
 func TestOtherStepsHaveNoHeartbeat(t *testing.T) {
-	for _, name := range []string{"gates", "preflight", "terraform"} {
-		got := printed(t, func(report func(event.Event)) {
-			report(machines(event.StepStarted, step(name, 0)))
-			time.Sleep(time.Hour)
-		})
-		wantLines(t, got)
-	}
+	got := printed(t, func(report func(event.Event)) {
+		report(machines(event.StepStarted, step("terraform", 0)))
+		time.Sleep(time.Hour)
+	})
+	wantLines(t, got)
 }

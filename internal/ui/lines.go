@@ -11,30 +11,44 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
+// Options are how progress is shown.
+type Options struct {
+	Verbose    bool // every resource and step
+	Timestamps bool // the wall clock, too
+	Colour     bool
+	View       bool // redraw a view below the lines; otherwise lines tell everything
+	ASCII      bool // the terminal shows no other characters
+}
+
 // Lines reports events as lines of text.
 type Lines struct {
 	mu      sync.Mutex
 	w       io.Writer
+	o       Options
 	paint   painter
 	started time.Time
 	events  []event.Event
-	verbose bool
-	live    *live // nil unless w is a terminal
-	gates   map[string]*closedGate
-	steps   map[string]*step // by stage; those of Terraform
+	board   *board
+	delayed delayedGates
+	pauses  map[string]*pause // by stage
+
+	screen  *screen // nil without a view
+	usual   usual
+	hidden  bool
+	ticking bool
+	ended   bool
 
 	interrupted bool // the run reports itself what it waits for
 }
 
-// NewLines returns a reporter for w. A terminal gets colours and a last line with
-// the steps in progress.
-func NewLines(w io.Writer, terminal, verbose bool) *Lines {
+// NewLines returns a reporter for w.
+func NewLines(w io.Writer, o Options) *Lines {
 	l := &Lines{
-		w: w, paint: painter(terminal), verbose: verbose, gates: map[string]*closedGate{},
-		steps: map[string]*step{},
+		w: w, o: o, paint: painter(o.Colour), board: newBoard(), delayed: delayedGates{},
+		pauses: map[string]*pause{},
 	}
-	if terminal {
-		l.live = &live{w: w, running: map[string]string{}}
+	if o.View {
+		l.screen = &screen{w: w, size: func() (int, int) { return size(w, 80, 24) }}
 	}
 	return l
 }
@@ -47,29 +61,40 @@ func (l *Lines) Report(e event.Event) {
 		l.started = e.Time
 	}
 	l.events = append(l.events, e)
-	if l.live != nil {
-		l.live.update(e)
+	l.board.add(e)
+	l.ended = e.Kind == event.RunEnded || l.ended && e.Kind != event.RunStarted
+	if l.reports(e) {
+		l.line(e)
 	}
-	l.track(e)
+	if l.screen != nil {
+		if l.ended || !l.ticking {
+			l.refresh()
+		}
+		return
+	}
+	l.schedule(e.Stage)
+}
+
+// reports reports whether an event gets a line now. It prints interrupts itself.
+func (l *Lines) reports(e event.Event) bool {
 	switch e.Kind {
 	case event.Interrupted, event.Waiting:
 		l.interrupted = true
 		l.print("castle: " + e.Text)
-		return
+		return false
 	case event.GateClosed, event.GateOpen:
-		if !l.reportsGate(e) {
-			return
+		return l.o.Verbose || l.screen == nil && l.reportsGate(e)
+	case event.StageStarted, event.StepEnded, event.StageUpToDate: // the view and the timeline tell
+		if e.Kind == event.StepEnded && e.Step == "gates" || e.Kind == event.StageUpToDate {
+			l.delayed.dropAll(e.Stage)
 		}
+		return l.o.Verbose || l.screen == nil
 	case event.GateFailed:
-		l.dropGate(e.Stage + " " + e.Gate)
-	case event.StageReady, event.StageUpToDate, event.StageFailed, event.StageStopped, event.StageSkipped:
-		l.dropGates(e.Stage)
-	case event.StepEnded:
-		if e.Step == "gates" {
-			l.dropGates(e.Stage)
-		}
+		l.delayed.drop(e.Stage + " " + e.Gate)
+	case event.StageReady, event.StageFailed, event.StageStopped, event.StageSkipped:
+		l.delayed.dropAll(e.Stage)
 	}
-	l.line(e)
+	return true
 }
 
 // Say prints a line that belongs to no event.
@@ -80,37 +105,44 @@ func (l *Lines) Say(text string) {
 }
 
 func (l *Lines) print(text string) {
-	if l.live != nil {
-		l.live.clear()
-		defer l.live.draw()
+	if l.screen != nil {
+		l.screen.print(text, l.view())
+		return
 	}
-	if text != "" {
-		fmt.Fprintln(l.w, text)
-	}
+	fmt.Fprintln(l.w, text)
 }
 
 // line prints the line of one event, if it has one.
 func (l *Lines) line(e event.Event) {
-	text := l.text(e)
-	l.write(e.Time, e, text)
-	if s := l.steps[e.Stage]; s != nil && text != "" {
-		s.schedule(firstHeartbeat)
+	if text := l.text(e); text != "" {
+		l.write(e.Time, e, text)
 	}
 }
 
-// write prints a line about the stage of an event, and redraws the live line.
+// narrow is the width below which lines have no columns.
+const narrow = 60
+
+// write prints a line about the stage of an event.
 func (l *Lines) write(at time.Time, of event.Event, text string) {
-	if text == "" {
-		l.print("")
-		return
+	where, indent := "", "\n"+strings.Repeat(" ", 10)
+	moment := fmt.Sprintf("%7.1fs", at.Sub(l.started).Seconds())
+	if l.screen != nil && Columns(l.w, 80) < narrow {
+		moment, indent = brief(at.Sub(l.started)), "\n  "
 	}
-	where := ""
-	if of.Stage != "" {
+	switch {
+	case of.Stage == "":
+	case indent == "\n  ":
+		where = of.Layer + "/" + of.Stage + " "
+	default:
 		where = fmt.Sprintf("%-26s ", of.Layer+"/"+of.Stage)
 	}
-	moment := fmt.Sprintf("%7.1fs", at.Sub(l.started).Seconds())
-	indent := "\n" + strings.Repeat(" ", 10)
+	if l.o.Timestamps {
+		moment = at.Local().Format("15:04:05") + " " + moment
+	}
 	l.print(fmt.Sprintf("%s  %s%s", l.paint.dim(moment), where, strings.ReplaceAll(text, "\n", indent)))
+	if p := l.pauses[of.Stage]; p != nil {
+		p.restart()
+	}
 }
 
 func (l *Lines) text(e event.Event) string {
@@ -124,11 +156,11 @@ func (l *Lines) text(e event.Event) string {
 	case event.StageDrifted:
 		return l.paint.yellow(e.Text)
 	case event.StepEnded:
-		if e.Text == "" && (l.verbose || e.Seconds >= 1) {
+		if e.Text == "" && (l.o.Verbose || e.Seconds >= 1) {
 			return fmt.Sprintf("%s %s", e.Step, l.paint.dim(seconds(e.Seconds)))
 		}
 	case event.Resource:
-		if l.verbose || e.Action == "import" || e.Action == "restore" {
+		if l.o.Verbose || e.Action == "import" || e.Action == "restore" {
 			return fmt.Sprintf("%s %s %s", e.Action, e.Address, e.Text)
 		}
 	case event.Retry:

@@ -2,101 +2,103 @@ package ui
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// A step of Terraform that has had no line for firstHeartbeat gets one that names the
-// resource in progress. The pause doubles after each, up to lastHeartbeat.
-const (
-	firstHeartbeat = 15 * time.Second
-	lastHeartbeat  = time.Minute
-)
+// reminder is how long a stage at work may have no line. Then it gets one that says what it waits for.
+const reminder = 30 * time.Second
 
-// progressive holds the verb of each step in which Terraform changes or reads something.
+// progressive holds the verb of each step that gets reminders. A command of the user has its own output.
 var progressive = map[string]string{
 	"plan": "planning", "apply": "applying", "destroy": "destroying", "import": "importing",
-	"adopt": "importing",
+	"adopt": "importing", "restore": "restoring", "gates": "waiting for gates",
+	"preflight": "running preflights", "proof": "verifying", "revoke": "revoking the token",
+	"state rm": "untracking",
 }
 
-// step is a step of Terraform in progress.
-type step struct {
-	started   event.Event
-	resources []event.Event // in progress, the oldest first
-	pause     time.Duration
-	due       time.Time // of the next heartbeat
-	timer     *time.Timer
+// pause is the time without a line of a stage at work.
+type pause struct {
+	timer *time.Timer
+	due   time.Time
 }
 
-// track keeps the steps in progress, and their resources.
-func (l *Lines) track(e event.Event) {
-	s := l.steps[e.Stage]
-	switch e.Kind {
-	case event.StepStarted:
-		if progressive[e.Step] != "" && s == nil {
-			s = &step{started: e}
-			s.timer = time.AfterFunc(firstHeartbeat, func() { l.heartbeat(s) })
-			l.steps[e.Stage] = s
-			s.schedule(firstHeartbeat)
-		}
-	case event.ResourceStarted:
-		if s != nil {
-			s.resources = append(s.resources, e)
-		}
-	case event.Resource:
-		if s != nil {
-			s.resources = slices.DeleteFunc(s.resources, func(r event.Event) bool {
-				return r.Address == e.Address
-			})
-		}
-	case event.StepEnded, event.StageFailed, event.StageStopped:
-		if s != nil && (e.Step == s.started.Step || e.Step == "") {
-			s.timer.Stop()
-			delete(l.steps, e.Stage)
-		}
+func (p *pause) restart() {
+	p.due = time.Now().Add(reminder)
+	p.timer.Reset(reminder)
+}
+
+// schedule begins or ends the reminders of a stage.
+func (l *Lines) schedule(name string) {
+	s, p := l.board.byName[name], l.pauses[name]
+	works := s != nil && s.active() != nil && progressive[s.active().started.Step] != ""
+	switch {
+	case works && p == nil:
+		p = &pause{due: time.Now().Add(reminder)}
+		p.timer = time.AfterFunc(reminder, func() { l.remind(name, p) })
+		l.pauses[name] = p
+	case !works && p != nil:
+		p.timer.Stop()
+		delete(l.pauses, name)
 	}
 }
 
-// schedule sets the next heartbeat.
-func (s *step) schedule(pause time.Duration) {
-	s.pause, s.due = pause, time.Now().Add(pause)
-	s.timer.Reset(pause)
-}
-
-// heartbeat prints the progress of a step, unless it ended, or had a line, while the timer fired.
-func (l *Lines) heartbeat(s *step) {
+// remind prints what a stage is at, unless its step ended, or it had a line, while the timer fired.
+func (l *Lines) remind(name string, p *pause) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.interrupted || l.steps[s.started.Stage] != s || time.Now().Before(s.due) {
+	if l.interrupted || l.pauses[name] != p || time.Now().Before(p.due) {
 		return
 	}
-	l.write(time.Now(), s.started, l.paint.dim(s.String()))
-	s.schedule(min(2*s.pause, lastHeartbeat))
+	step := l.board.byName[name].active()
+	l.write(time.Now(), step.started, l.paint.dim("still "+step.progress(time.Now())))
 }
 
-// String names the resource that has been in progress longest.
-func (s *step) String() string {
-	text := "still " + progressive[s.started.Step] + ": "
-	if len(s.resources) == 0 {
-		return text + since(s.started.Time)
+// progress describes a step in progress: the resource that takes longest, or every closed gate.
+func (p *step) progress(now time.Time) string {
+	text := progressive[p.started.Step]
+	if p.started.Step == "gates" {
+		return text + p.closedGates(now)
 	}
-	text += s.resources[0].Address + " " + since(s.resources[0].Time)
-	if more := len(s.resources) - 1; more > 0 {
-		text += fmt.Sprintf(", and %d more", more)
+	if p.total > 0 {
+		text += fmt.Sprintf(" %d/%d", p.done, p.total)
 	}
-	return text
+	if len(p.resources) == 0 {
+		return text + ": " + clock(now.Sub(p.started.Time))
+	}
+	return text + ": " + p.resources[0].Address + " " + clock(now.Sub(p.resources[0].Time)) +
+		more(len(p.resources)-1)
 }
 
-func since(t time.Time) string { return time.Since(t).Round(time.Second).String() }
+func (p *step) closedGates(now time.Time) string {
+	waited := clock(now.Sub(p.started.Time))
+	if len(p.gates) == 0 {
+		return ": " + waited
+	}
+	text := ""
+	if p.total > 0 {
+		text = fmt.Sprintf(", %d/%d open", p.done, p.total)
+	}
+	var gates []string
+	for _, g := range p.gates {
+		at := waited
+		if g.timeout > 0 {
+			at += " of " + brief(g.timeout)
+		}
+		gates = append(gates, fmt.Sprintf("%s %s: %s (%s)", g.name, at, oneLine(g.reason),
+			clock(now.Sub(g.since))))
+	}
+	return text + ": " + strings.Join(gates, "; ")
+}
 
 // gateDelay is how long a gate is closed before a line explains why. Every gate is closed at first; only the
 // ones that stay closed matter.
 const gateDelay = 3 * time.Second
 
-// closedGate is a gate that has not opened yet.
-type closedGate struct {
+// delayedGate is a closed gate whose reason may get a line.
+type delayedGate struct {
 	last    event.Event // the latest reason
 	printed bool        // some reason was printed
 	timer   *time.Timer // prints last; nil once it is printed
@@ -105,22 +107,19 @@ type closedGate struct {
 // reportsGate reports whether a gate's event gets a line now. A closed gate gets one
 // every gateDelay at most, with the latest reason.
 func (l *Lines) reportsGate(e event.Event) bool {
-	if l.verbose {
-		return true
-	}
 	key := e.Stage + " " + e.Gate
-	g := l.gates[key]
+	g := l.delayed[key]
 	if e.Kind == event.GateOpen {
 		if g == nil {
 			return false
 		}
 		g.stop()
-		delete(l.gates, key)
+		delete(l.delayed, key)
 		return g.printed
 	}
 	if g == nil {
-		g = &closedGate{}
-		l.gates[key] = g
+		g = &delayedGate{}
+		l.delayed[key] = g
 	}
 	g.last = e
 	if g.timer == nil {
@@ -129,17 +128,17 @@ func (l *Lines) reportsGate(e event.Event) bool {
 	return false
 }
 
-func (g *closedGate) stop() {
+func (g *delayedGate) stop() {
 	if g.timer != nil {
 		g.timer.Stop()
 	}
 }
 
 // printGate prints why a gate is still closed.
-func (l *Lines) printGate(key string, g *closedGate) {
+func (l *Lines) printGate(key string, g *delayedGate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.gates[key] != g {
+	if l.delayed[key] != g {
 		return // it opened while the timer fired
 	}
 	g.printed, g.timer = true, nil
@@ -147,18 +146,21 @@ func (l *Lines) printGate(key string, g *closedGate) {
 	l.line(g.last)
 }
 
-// dropGates drops the closed gates of a stage that does not wait for them any more.
-func (l *Lines) dropGates(stage string) {
-	for key, g := range l.gates {
+// delayedGates are the closed gates by stage and gate.
+type delayedGates map[string]*delayedGate
+
+// dropAll drops the closed gates of a stage that does not wait for them any more.
+func (all delayedGates) dropAll(stage string) {
+	for key, g := range all {
 		if g.last.Stage == stage {
-			l.dropGate(key)
+			all.drop(key)
 		}
 	}
 }
 
-func (l *Lines) dropGate(key string) {
-	if g := l.gates[key]; g != nil {
+func (all delayedGates) drop(key string) {
+	if g := all[key]; g != nil {
 		g.stop()
-		delete(l.gates, key)
+		delete(all, key)
 	}
 }

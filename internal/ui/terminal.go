@@ -3,10 +3,9 @@ package ui
 import (
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 
@@ -27,58 +26,164 @@ func (p painter) red(s string) string    { return p.colour("31", s) }
 func (p painter) green(s string) string  { return p.colour("32", s) }
 func (p painter) yellow(s string) string { return p.colour("33", s) }
 func (p painter) dim(s string) string    { return p.colour("2", s) }
+func (p painter) bold(s string) string   { return p.colour("1", s) }
 
-// live is the last line of a terminal: the steps in progress.
-type live struct {
-	w       io.Writer
-	running map[string]string // stage: its step
-	drawn   bool
+// screen draws a view below all lines that were printed, and redraws it in place. The cursor rests below the
+// view, at the start of a line, so that the view and the line of the cursor fit the terminal's height.
+type screen struct {
+	w     io.Writer
+	size  func() (width, height int)
+	drawn []string // the rows on the terminal
+	width int      // of the terminal, when they were drawn
 }
 
-func (l *live) update(e event.Event) {
-	switch e.Kind {
-	case event.StepStarted:
-		l.running[e.Stage] = e.Step
-	case event.Retry:
-		l.running[e.Stage] = "waiting to retry"
-	case event.StepEnded, event.StageReady, event.StageUpToDate, event.StageGone, event.StageFailed,
-		event.StageStopped, event.StageSkipped:
-		delete(l.running, e.Stage)
-	case event.RunEnded:
-		clear(l.running)
+// canvas returns the room for a view. The last column stays free: some terminals wrap after it.
+func (s *screen) canvas(g glyphs, p painter) canvas {
+	width, height := s.size()
+	return canvas{width: max(width-1, 10), height: max(height-1, 1), glyphs: g, paint: p}
+}
+
+// draw replaces the view, in one write, unless nothing has changed.
+func (s *screen) draw(view []string) {
+	width, _ := s.size()
+	same := width == s.width && len(view) == len(s.drawn)
+	for i := 0; same && i < len(view); i++ {
+		same = view[i] == s.drawn[i]
 	}
-}
-
-func (l *live) clear() {
-	if l.drawn {
-		fmt.Fprint(l.w, "\r\x1b[K")
-		l.drawn = false
-	}
-}
-
-func (l *live) draw() {
-	if len(l.running) == 0 {
+	if same {
 		return
 	}
-	var parts []string
-	for _, stage := range slices.Sorted(maps.Keys(l.running)) {
-		parts = append(parts, stage+" "+l.running[stage])
+	var out strings.Builder
+	if s.width != width { // rows of the view may have been wrapped
+		out.WriteString(s.erasure())
+	} else {
+		out.WriteString(up(len(s.drawn)))
 	}
-	// A line that wraps cannot be cleared as one.
-	text := []rune("  … " + strings.Join(parts, " · "))
-	if most := Columns(l.w, 80) - 1; len(text) > most {
-		text = append(text[:most-1], '…')
+	for _, row := range view {
+		out.WriteString(row + "\x1b[K\n")
 	}
-	fmt.Fprintf(l.w, "\x1b[2m%s\x1b[0m", string(text))
-	l.drawn = true
+	out.WriteString("\x1b[J")
+	io.WriteString(s.w, out.String()) //nolint:errcheck // a closed terminal must not end a run
+	s.drawn, s.width = view, width
+}
+
+// print prints text above the view.
+func (s *screen) print(text string, view []string) {
+	width, _ := s.size()
+	out := s.erasure() + text + "\n"
+	for _, row := range view {
+		out += row + "\n"
+	}
+	io.WriteString(s.w, out) //nolint:errcheck // a closed terminal must not end a run
+	s.drawn, s.width = view, width
+}
+
+// erasure moves the cursor to the view's first row, and clears everything from there. Terminals wrap the
+// rows anew when they become narrower.
+func (s *screen) erasure() string {
+	if len(s.drawn) == 0 {
+		return ""
+	}
+	width, height := s.size()
+	rows := len(s.drawn)
+	if width < s.width {
+		rows = 0
+		for _, row := range s.drawn {
+			rows += max(1, (cells(uncoloured(row))+width-1)/width)
+		}
+	}
+	return up(min(rows, height-1)) + "\x1b[J"
+}
+
+func up(rows int) string {
+	if rows == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\r\x1b[%dA", rows)
+}
+
+// uncoloured removes the colours that painter adds.
+func uncoloured(s string) string {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(s, "\x1b[")
+		out.WriteString(before)
+		if !found {
+			return out.String()
+		}
+		_, s, _ = strings.Cut(rest, "m")
+	}
 }
 
 // Columns returns a terminal's width, or unknown if w is not a terminal.
 func Columns(w io.Writer, unknown int) int {
+	width, _ := size(w, unknown, 0)
+	return width
+}
+
+// size returns a terminal's columns and rows, or what is given for anything else.
+func size(w io.Writer, columns, rows int) (int, int) {
 	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 2 {
-			return width
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 2 && height > 1 {
+			return width, height
 		}
 	}
-	return unknown
+	return columns, rows
+}
+
+// frame is the time between two looks at the events, the time and the terminal's size.
+const frame = 200 * time.Millisecond
+
+// refresh draws the view now, and again after each frame as long as there is one. The caller holds l.mu.
+func (l *Lines) refresh() {
+	view := l.view()
+	l.screen.draw(view)
+	if len(view) == 0 || l.ticking {
+		return
+	}
+	l.ticking = true
+	time.AfterFunc(frame, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.ticking = false
+		l.refresh()
+	})
+}
+
+// view returns the rows to draw now.
+func (l *Lines) view() []string {
+	if l.hidden || l.ended {
+		return nil
+	}
+	g := unicodeGlyphs
+	if l.o.ASCII {
+		g = asciiGlyphs
+	}
+	return l.board.view(time.Now(), l.usual, l.screen.canvas(g, l.paint))
+}
+
+// Ask prints a question and hides the view until answered is called: the user types below the question.
+func (l *Lines) Ask(text string) (answered func()) {
+	l.show(false)
+	l.Say(text)
+	return func() { l.show(true) }
+}
+
+// Close removes the view.
+func (l *Lines) Close() { l.show(false) }
+
+func (l *Lines) show(visible bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hidden = !visible; l.screen != nil {
+		l.refresh()
+	}
+}
+
+// Learn takes in the events of earlier runs, for the usual durations of the stages.
+func (l *Lines) Learn(runs [][]event.Event) {
+	u := learn(runs)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.usual = u
 }

@@ -3,7 +3,6 @@ package ui_test
 import (
 	"bytes"
 	"encoding/json"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +64,7 @@ func TestEachChangeOfStateIsOneLine(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var w bytes.Buffer
-			ui.NewLines(&w, false, c.verbose).Report(c.event)
+			ui.NewLines(&w, ui.Options{Verbose: c.verbose}).Report(c.event)
 			if got := w.String(); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
@@ -75,7 +74,7 @@ func TestEachChangeOfStateIsOneLine(t *testing.T) {
 
 func TestTimesCountFromTheFirstEvent(t *testing.T) {
 	var w bytes.Buffer
-	l := ui.NewLines(&w, false, false)
+	l := ui.NewLines(&w, ui.Options{})
 	l.Report(after(100, event.StageStarted))
 	l.Report(after(175.25, event.StageReady))
 	if got := w.String(); !strings.Contains(got, "\n   75.2s  secrets/seed") {
@@ -83,57 +82,9 @@ func TestTimesCountFromTheFirstEvent(t *testing.T) {
 	}
 }
 
-var colour = regexp.MustCompile("\x1b\\[[0-9]*m")
-
-// screen returns the text that a terminal of endless width shows for written.
-func screen(written string) string {
-	var lines []string
-	for line := range strings.SplitSeq(written, "\n") {
-		for {
-			at := strings.Index(line, "\r\x1b[K")
-			if at < 0 {
-				break
-			}
-			line = line[at+len("\r\x1b[K"):]
-		}
-		lines = append(lines, colour.ReplaceAllString(line, ""))
-	}
-	return strings.Join(lines, "\n")
-}
-
-func TestTheLastLineOfATerminalNamesTheSteps(t *testing.T) {
-	var w bytes.Buffer
-	l := ui.NewLines(&w, true, false)
-	l.Report(after(0, event.StageStarted))
-	l.Report(after(0, event.StepStarted, step("apply", 0)))
-	l.Say("castle: interrupted")
-	const started = "    0.0s  secrets/seed               started\n"
-	if got, want := screen(w.String()), started+"castle: interrupted\n  … seed apply"; got != want {
-		t.Errorf("in progress: got %q, want %q", got, want)
-	}
-	l.Report(after(2, event.StepEnded, step("apply", 0.5)))
-	l.Report(after(2, event.StageReady, step("", 2)))
-	const ready = "    2.0s  secrets/seed               ready after 2.0s\n"
-	if got, want := screen(w.String()), started+"castle: interrupted\n"+ready; got != want {
-		t.Errorf("afterwards: got %q, want %q", got, want)
-	}
-}
-
-func TestTheLastLineNeverWraps(t *testing.T) {
-	var w bytes.Buffer
-	l := ui.NewLines(&w, true, false)
-	for _, stage := range []string{"external-secrets", "address-pool", "longhorn", "proxmox-talos",
-		"secret-store", "metallb"} {
-		l.Report(after(0, event.StepStarted, step("apply", 0), func(e *event.Event) { e.Stage = stage }))
-	}
-	if got := []rune(screen(w.String())); len(got) != 79 || got[78] != '…' {
-		t.Errorf("%d characters: %q", len(got), string(got))
-	}
-}
-
 func TestPlainOutputHasNoControlCharacters(t *testing.T) {
 	var w bytes.Buffer
-	l := ui.NewLines(&w, false, true)
+	l := ui.NewLines(&w, ui.Options{Verbose: true})
 	for _, e := range []event.Event{
 		after(0, event.StageStarted), after(0, event.StepStarted, step("apply", 0)),
 		after(1, event.StepEnded, step("apply", 1)), after(2, event.StageFailed, text("no")),
@@ -209,7 +160,7 @@ func TestADiagnosisIsPrintedInFiveLines(t *testing.T) {
 	}
 	e := event.Event{Time: now, Kind: event.Diagnosed, Layer: "networking", Stage: "metallb", Diagnosis: d}
 	var w bytes.Buffer
-	ui.NewLines(&w, false, false).Report(e)
+	ui.NewLines(&w, ui.Options{}).Report(e)
 	want := `    0.0s  networking/metallb         diagnosis in /runs/1/diagnosis/metallb
           waited for  gate workload.speaker, for 5m0s: it is rolled out
           seen        daemonset a/b: 0 of 1 pods
@@ -226,7 +177,7 @@ func TestADiagnosisWithoutACauseSaysSo(t *testing.T) {
 	var w bytes.Buffer
 	d := &event.Diagnosis{Waited: "b", Seen: "c", Since: time.Now(), Folder: "d"}
 	e := event.Event{Time: time.Now(), Kind: event.Diagnosed, Stage: "a", Diagnosis: d}
-	ui.NewLines(&w, false, false).Report(e)
+	ui.NewLines(&w, ui.Options{}).Report(e)
 	if got := w.String(); !strings.Contains(got, "likely      no known cause\n") ||
 		strings.Contains(got, "next") {
 		t.Errorf("got %s", got)

@@ -102,6 +102,7 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 		return err
 	}
 	d.ahead = openAhead(r, stages)
+	r.Emit(event.Event{Kind: event.StagesSelected, Selection: selection(stages, d.ahead.needs)})
 	err = graph.Walk(ctx, stages, d.ahead.needs, d.destroyStage,
 		func(s graph.Skipped[*Stage]) {
 			d.emit(event.StageSkipped, s.Node, s.Cause.Record.Name+" still stands")
@@ -111,6 +112,23 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 		d.emit(event.StageSkipped, s, "kept until the cluster is gone")
 	}
 	return errors.Join(err, d.receipt.write(all, stages, err))
+}
+
+// selection lists the stages for the reporter, those first that no other one has to precede.
+func selection(stages []*Stage, needs func(*Stage) []*Stage) *event.Selection {
+	selected := &event.Selection{Command: "destroy"}
+	order, err := graph.Sort(stages, needs)
+	if err != nil {
+		order = stages // the walk reports the cycle
+	}
+	for _, s := range order {
+		one := event.SelectedStage{Layer: s.Record.Layer, Stage: s.Record.Name}
+		for _, need := range needs(s) {
+			one.Needs = append(one.Needs, need.Record.Name)
+		}
+		selected.Stages = append(selected.Stages, one)
+	}
+	return selected
 }
 
 // checkInputs refuses to begin a destroy that could not go on: the inputs beside a module are damaged.

@@ -1,0 +1,424 @@
+package ui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// canvas is what a view is drawn for.
+type canvas struct {
+	width, height int // at most so many columns and rows
+	glyphs        glyphs
+	paint         painter
+}
+
+// glyphs are the signs of a view.
+type glyphs struct{ done, failed, working, waiting, cut string }
+
+var (
+	unicodeGlyphs = glyphs{"✓", "✗", "›", "·", "…"}
+	asciiGlyphs   = glyphs{"+", "x", ">", "-", "..."}
+)
+
+// rank orders the rows of a view by what is left out first where the screen is too low.
+type rank int
+
+const (
+	always rank = iota
+	stageRow
+	detailRow
+	settledRow
+	waitingRow
+)
+
+// row is one line of a view. end is aligned to the right, if it fits.
+type row struct {
+	rank  rank
+	text  []span
+	end   []string // alternatives, the longest first
+	style func(painter, string) string
+}
+
+// span is a piece of a row in one colour; nil is none.
+type span struct {
+	text  string
+	style func(painter, string) string
+}
+
+func plain(text string) []span { return []span{{text: text}} }
+
+// view draws what a run is at: a head, a line for each layer, and below it the stages at work. It is a
+// function of the events, the time, the usual durations and the canvas alone.
+func (b *board) view(now time.Time, u usual, c canvas) []string {
+	rows := []row{b.head(now, u, c)}
+	for _, layer := range b.layers() {
+		rows = append(rows, b.layer(layer, now, u, c)...)
+	}
+	if len(rows) == 1 && b.command == "" {
+		return nil // nothing is at work
+	}
+	lines := make([]string, 0, len(rows))
+	for _, r := range fit(rows, c) {
+		lines = append(lines, r.draw(c))
+	}
+	return lines
+}
+
+// layers returns the layers in the order in which their stages appear.
+func (b *board) layers() (names []string) {
+	for _, s := range b.stages {
+		if !slices.Contains(names, s.layer) {
+			names = append(names, s.layer)
+		}
+	}
+	return names
+}
+
+func (b *board) head(now time.Time, u usual, c canvas) row {
+	rest := "  " + clock(now.Sub(b.began))
+	done, all := 0, 0
+	for _, s := range b.stages {
+		if s.selected {
+			all++
+			switch s.result {
+			case event.StageReady, event.StageUpToDate, event.StageGone:
+				done++
+			}
+		}
+	}
+	if all > 0 {
+		word := "ready"
+		if b.command == "destroy" {
+			word = "gone"
+		}
+		rest += fmt.Sprintf("  %d/%d %s", done, all, word)
+	}
+	if left, known := b.left(now, u); known {
+		rest += fmt.Sprintf("  about %s left", brief(roughly(left)))
+	}
+	verb, _, _ := strings.Cut(b.title, " ")
+	for _, title := range []string{b.title, verb} {
+		if cells(title+rest) <= c.width {
+			return row{text: []span{{title, painter.bold}, {text: rest}}}
+		}
+	}
+	return row{text: plain(strings.TrimPrefix(rest, "  "))}
+}
+
+// layer returns one line for a layer, and those of its stages at work.
+func (b *board) layer(name string, now time.Time, u usual, c canvas) []row {
+	var working, waiting []*stage
+	var stages []*stage
+	counts := map[event.Kind]int{}
+	for _, s := range b.stages {
+		switch {
+		case s.layer != name:
+			continue
+		case s.result != "":
+			counts[s.result]++
+		case s.working():
+			working = append(working, s)
+		default:
+			waiting = append(waiting, s)
+		}
+		stages = append(stages, s)
+	}
+	if b.command == "" && len(working) == 0 {
+		return nil // nothing tells how many stages there are
+	}
+	var parts []string
+	for _, kind := range settling {
+		if n := counts[kind]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, settledWords[kind]))
+		}
+	}
+	r := row{rank: settledRow, style: painter.dim}
+	glyph := span{c.glyphs.done, painter.green}
+	switch {
+	case counts[event.StageFailed] > 0:
+		glyph, r.rank = span{c.glyphs.failed, painter.red}, stageRow
+	case len(working) > 0:
+		glyph = span{c.glyphs.working, painter.yellow}
+	case len(waiting) > 0:
+		glyph, r.rank = span{c.glyphs.waiting, painter.dim}, waitingRow
+	case counts[event.StageSkipped]+counts[event.StageStopped] > 0:
+		glyph = span{c.glyphs.failed, painter.yellow}
+	}
+	if len(working) > 0 {
+		r.rank, r.style = stageRow, nil
+		parts = append(parts, fmt.Sprintf("%d at work", len(working)))
+	}
+	if len(waiting) > 0 {
+		parts = append(parts, fmt.Sprintf("%d waiting%s", len(waiting), b.blockers(waiting, len(working))))
+	}
+	r.text = []span{glyph, {text: fmt.Sprintf(" %-10s  %s", name, strings.Join(parts, ", "))}}
+	rows := []row{r}
+	longest := 0
+	for _, s := range working {
+		longest = max(longest, cells(s.name))
+	}
+	for _, s := range working {
+		rows = append(rows, b.stageRows(s, min(longest, 24), now, u, c)...)
+	}
+	return rows
+}
+
+var settledWords = map[event.Kind]string{
+	event.StageReady: "ready", event.StageUpToDate: "up to date", event.StageGone: "gone",
+	event.StageFailed: "failed", event.StageStopped: "interrupted", event.StageSkipped: "skipped",
+}
+
+// blockers names the stages that those of a layer wait for, unless its own stages at work tell enough.
+func (b *board) blockers(waiting []*stage, working int) string {
+	if working > 0 {
+		return ""
+	}
+	var names []string
+	for _, s := range waiting {
+		needs := s.needs
+		if s.apart {
+			needs = s.gatesNeed
+		}
+		for _, name := range needs {
+			need := b.byName[name]
+			if need != nil && need.working() && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " for " + strings.Join(names, ", ")
+}
+
+// stageRows describes a stage at work in one line, or in more if the detail does not fit.
+func (b *board) stageRows(s *stage, width int, now time.Time, u usual, c canvas) []row {
+	action, d := s.activity(now)
+	name, below, most := fmt.Sprintf("    %-*s  ", width, s.name), "      ", 2
+	if c.width < narrow {
+		name, below, most = fmt.Sprintf("  %s  ", s.name), "    ", 3
+	}
+	one := row{rank: stageRow, text: []span{{text: name + action}}, end: b.pace(s, now, u)}
+	if d.text == "" {
+		return []row{one}
+	}
+	if whole := one; whole.width()+2+cells(d.text+d.end) <= c.width {
+		whole.text = append(whole.text, span{"  " + d.text + d.end, painter.dim})
+		return []row{whole}
+	}
+	rows := []row{one}
+	for _, line := range d.wrap(c.width-len(below), most, c.glyphs) {
+		rows = append(rows, row{rank: detailRow, text: []span{{below + line, painter.dim}}})
+	}
+	return rows
+}
+
+// detail is a text and its end, which stays when the text is cut.
+type detail struct{ text, end string }
+
+// wrap breaks a detail between words into so many lines at most, and cuts the last one.
+func (d detail) wrap(width, most int, g glyphs) (lines []string) {
+	words := strings.Fields(d.text)
+	line := ""
+	for i, word := range words {
+		if i == len(words)-1 {
+			word += d.end
+		}
+		longer := strings.TrimPrefix(line+" "+word, " ")
+		switch {
+		case cells(longer) <= width || line == "" && len(lines) < most-1:
+			line = longer
+		case len(lines) < most-1:
+			lines, line = append(lines, line), word
+		default:
+			rest := strings.TrimPrefix(line+" "+strings.Join(words[i:], " "), " ")
+			return append(lines, cut(rest, width-cells(d.end), g)+d.end)
+		}
+	}
+	return append(lines, line)
+}
+
+// pace returns how long a stage has been at work, and how long it usually is; in several lengths.
+func (b *board) pace(s *stage, now time.Time, u usual) []string {
+	began := s.began
+	if s.apart {
+		began = s.gatesBegan
+	}
+	if began.IsZero() {
+		return nil
+	}
+	elapsed := clock(now.Sub(began))
+	took, known := u[part{b.command, s.name, s.apart}]
+	if !known {
+		return []string{elapsed}
+	}
+	typical := brief(took.Round(time.Second))
+	return []string{elapsed + ", usually " + typical, elapsed + "/" + typical, elapsed}
+}
+
+// activity returns what castle does for a stage now, and the resource or gate that it is about.
+func (s *stage) activity(now time.Time) (action string, d detail) {
+	p := s.active()
+	switch {
+	case p == nil && s.retry != nil:
+		return "retry", detail{text: oneLine(s.retry.Text)}
+	case p == nil && slices.Contains([]string{"apply", "destroy", "gates", "proof"}, s.lastStep):
+		return "finishing", detail{}
+	case p == nil:
+		return "preparing", detail{}
+	case p.started.Step == "gates":
+		return p.waiting(now)
+	}
+	action = p.started.Step
+	switch {
+	case p.total > 0:
+		action += fmt.Sprintf(" %d/%d", p.done, p.total)
+	case p.done > 0:
+		action += fmt.Sprintf(" %d", p.done)
+	}
+	if len(p.resources) == 0 {
+		return action, detail{}
+	}
+	oldest := p.resources[0]
+	took := clock(now.Sub(oldest.Time))
+	return action, detail{oneLine(oldest.Address), " " + took + more(len(p.resources)-1)}
+}
+
+// waiting describes a wait for gates: how many are open, how long it may last, and why the oldest is closed.
+func (p *step) waiting(now time.Time) (action string, d detail) {
+	action = "gates "
+	if p.total > 0 {
+		action += fmt.Sprintf("%d/%d ", p.done, p.total)
+	}
+	action += clock(now.Sub(p.started.Time))
+	if len(p.gates) == 0 {
+		return action, detail{}
+	}
+	g := p.gates[0]
+	if g.timeout > 0 {
+		action += " of " + brief(g.timeout)
+	}
+	return action, detail{g.name + ": " + oneLine(g.reason),
+		" (" + clock(now.Sub(g.since)) + ")" + more(len(p.gates)-1)}
+}
+
+func more(n int) string {
+	if n < 1 {
+		return ""
+	}
+	return fmt.Sprintf(", and %d more", n)
+}
+
+// oneLine replaces white space and control characters, which would move the cursor, by single spaces.
+func oneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}), " ")
+}
+
+// brief formats a duration in whole seconds: 38s, 1m12s, 10m, 1h05m.
+func brief(d time.Duration) string { return strings.TrimSuffix(clock(d), "00s") }
+
+// clock is brief for a time that passes: a full minute is 10m00s.
+func clock(d time.Duration) string {
+	s := int(max(0, d).Seconds())
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	}
+	return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+}
+
+// fit leaves out rows until the rest is no higher than the canvas.
+func fit(rows []row, c canvas) []row {
+	for drop := waitingRow; len(rows) > c.height && drop > always; drop-- {
+		for i := len(rows) - 1; i >= 0 && len(rows) > c.height; i-- {
+			if rows[i].rank == drop {
+				rows = slices.Delete(rows, i, i+1)
+			}
+		}
+	}
+	return rows[:min(len(rows), max(c.height, 1))]
+}
+
+func (r row) width() (n int) {
+	for _, s := range r.text {
+		n += cells(s.text)
+	}
+	if len(r.end) > 0 {
+		n += 2 + cells(r.end[len(r.end)-1])
+	}
+	return n
+}
+
+// draw renders a row in at most the canvas's width.
+func (r row) draw(c canvas) string {
+	var out strings.Builder
+	room := c.width
+	for _, s := range r.text {
+		text := cut(s.text, room, c.glyphs)
+		room -= cells(text)
+		if r.style != nil && s.style == nil {
+			s.style = r.style
+		}
+		if s.style != nil {
+			text = s.style(c.paint, text)
+		}
+		out.WriteString(text)
+	}
+	for _, end := range r.end {
+		if cells(end)+2 <= room {
+			return out.String() + strings.Repeat(" ", room-cells(end)) + c.paint.dim(end)
+		}
+	}
+	return out.String()
+}
+
+// cut shortens a text to so many columns.
+func cut(text string, room int, g glyphs) string {
+	if cells(text) <= room {
+		return text
+	}
+	var out strings.Builder
+	used := cells(g.cut)
+	for _, r := range text {
+		if used += cellsOf(r); used > room {
+			break
+		}
+		out.WriteRune(r)
+	}
+	if room < cells(g.cut) {
+		return ""
+	}
+	return out.String() + g.cut
+}
+
+// cells returns how many columns a text takes on a terminal.
+func cells(text string) (n int) {
+	for _, r := range text {
+		n += cellsOf(r)
+	}
+	return n
+}
+
+// cellsOf returns the columns of one character: East Asian ones and emoji take two, marks none.
+func cellsOf(r rune) int {
+	switch {
+	case r < 0x300:
+		return 1
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		return 0
+	case unicode.In(r, unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana),
+		r >= 0xff00 && r <= 0xff60, r >= 0x1f300 && r <= 0x1faff:
+		return 2
+	}
+	return 1
+}
