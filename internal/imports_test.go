@@ -174,7 +174,8 @@ func TestTheLabUsesOnlyWhatItStandsInFor(t *testing.T) {
 		"internal/emulator/infisical", "internal/proxmox",
 		"internal/event", "internal/fault", "internal/gitops", "internal/process",
 		"internal/providers", "internal/secret",
-		"internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages", "templates",
+		"internal/report", "internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages",
+		"templates",
 	}
 	for pkg, imports := range list(t, "../lab") {
 		for _, imp := range imports {
