@@ -147,7 +147,8 @@ func (m measured) markdown() string {
 		{s.order, "the order: stages start when what they need is ready, not when a layer is complete"},
 		{s.loops, "the loops: what the script waits longer than castle's gates"},
 		{s.init, "`terraform init` before each stage"},
-		{s.rest, "the rest: mostly providers that each command starts anew"},
+		{s.rest, "the rest: providers that each command starts anew, less what stages side by side cost " +
+			"each other"},
 		{-s.between, "time between castle's stages, mostly preflights"},
 	} {
 		fmt.Fprintf(&b, "- %s: %s\n", took(line.seconds), line.text)
