@@ -66,6 +66,7 @@ func TestPipeline(t *testing.T) {
 	f.expect(merge, map[string]string{plans: "success", creates: "failure"})
 	f.again(merge, creates)
 	f.expect(merge, map[string]string{plans: "success", creates: "success"})
+	f.contains(merge.summary[creates], "### castle create mini/proxmox: succeeded after ")
 	f.machines(2)
 
 	night := f.trigger(branch("schedule"))
