@@ -22,11 +22,15 @@ type Outputs struct {
 
 	mu     sync.RWMutex
 	stages map[*config.Stage]map[string]cty.Value
+	layers map[string]map[string]cty.Value // by layer; a change replaces the map of its layer
 }
 
 // NewOutputs returns an empty set of outputs that adds sensitive values to masker.
 func NewOutputs(masker *secret.Masker) *Outputs {
-	return &Outputs{masker: masker, stages: map[*config.Stage]map[string]cty.Value{}}
+	return &Outputs{
+		masker: masker, stages: map[*config.Stage]map[string]cty.Value{},
+		layers: map[string]map[string]cty.Value{},
+	}
 }
 
 // Set replaces a stage's outputs. It masks sensitive values from now on.
@@ -41,20 +45,21 @@ func (o *Outputs) Set(s *config.Stage, outputs map[string]state.Output) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stages[s] = values
+	layer := map[string]cty.Value{}
+	for from, values := range o.stages {
+		if from.Layer == s.Layer {
+			maps.Copy(layer, values)
+		}
+	}
+	o.layers[s.Layer] = layer
 }
 
-// Scope returns the values that the expressions of a stage can use now: those of a layer are its stages'.
+// Scope returns the values that the expressions of a stage can use now: those of a layer are its stages'. The
+// maps of the layers are shared, so the caller does not change them.
 func (o *Outputs) Scope(s *config.Stage) config.Scope {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	layers := map[string]map[string]cty.Value{}
-	for from, values := range o.stages {
-		if layers[from.Layer] == nil {
-			layers[from.Layer] = map[string]cty.Value{}
-		}
-		maps.Copy(layers[from.Layer], values)
-	}
-	return config.Scope{Outputs: layers, Self: o.stages[s]}
+	return config.Scope{Outputs: maps.Clone(o.layers), Self: o.stages[s]}
 }
 
 // Target returns the cluster as the platform's outputs describe it so far.
