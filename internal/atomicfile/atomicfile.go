@@ -5,6 +5,7 @@
 package atomicfile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -21,6 +22,16 @@ const lockInterval = 20 * time.Millisecond
 
 // Write replaces the file at path. Only its owner can read it.
 func Write(path string, data []byte) error { return WriteMode(path, data, 0o600) }
+
+// Update is Write for a file that rarely changes: one that has this content and mode stays as it is.
+func Update(path string, data []byte) error {
+	if info, err := os.Lstat(path); err == nil && info.Mode() == 0o600 && info.Size() == int64(len(data)) {
+		if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, data) {
+			return nil
+		}
+	}
+	return Write(path, data)
+}
 
 // WriteMode replaces the file at path, which gets exactly this mode.
 func WriteMode(path string, data []byte, mode os.FileMode) error {

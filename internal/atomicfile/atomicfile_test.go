@@ -28,6 +28,34 @@ func TestWriteLeavesTheOldContentWhenItFails(t *testing.T) {
 	}
 }
 
+func TestUpdateReplacesOnlyWhatDiffers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	replaced := func(data string) bool {
+		t.Helper()
+		before, _ := os.Stat(path)
+		if err := Update(path, []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.Stat(path)
+		if err != nil || after.Mode() != 0o600 {
+			t.Fatalf("%v, %v", after.Mode(), err)
+		}
+		if content, err := os.ReadFile(path); err != nil || string(content) != data {
+			t.Fatalf("it holds %q (%v), not %q", content, err, data)
+		}
+		return !os.SameFile(before, after)
+	}
+	if !replaced("first") || replaced("first") || !replaced("other") || !replaced("") || replaced("") {
+		t.Error("replaced a file with the same content, or kept another one")
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if !replaced("") {
+		t.Error("kept a file that others can read")
+	}
+}
+
 func TestFilesAndFoldersGetTheirModeWhateverTheUmask(t *testing.T) {
 	for _, umask := range []int{0, 0o277} {
 		dir := filepath.Join(t.TempDir(), "folder")

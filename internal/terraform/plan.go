@@ -49,7 +49,7 @@ func (p *Plan) Discard() error {
 func (r *Root) Plan(ctx context.Context, o PlanOptions) (*Plan, error) {
 	p := &Plan{File: r.workdir().planPath(), Destroy: o.Destroy, root: r}
 	// Created first, so that it is never readable by others: Terraform keeps the mode.
-	if err := errors.Join(p.Discard(), atomicfile.Write(p.File, nil)); err != nil {
+	if err := errors.Join(p.Discard(), atomicfile.Create(p.File, nil, 0o600)); err != nil {
 		return nil, err
 	}
 	options := []tfexec.PlanOption{tfexec.Out(p.File), tfexec.Destroy(o.Destroy)}

@@ -148,6 +148,9 @@ func (w workdir) noteVerified(lock providers.Lock) error {
 		}
 		verified[source] = id
 	}
+	if len(verified) == 0 && !exists(w.verifiedPath()) {
+		return nil
+	}
 	data, err := json.Marshal(verified)
 	if err != nil {
 		return err

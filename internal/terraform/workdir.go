@@ -190,7 +190,7 @@ func (w workdir) setManifest(files map[string]string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(w.dir, manifestFile), data)
+	return atomicfile.Update(filepath.Join(w.dir, manifestFile), data)
 }
 
 // sources returns the sorted names of the files that Terraform reads, and the lock file.
@@ -225,7 +225,7 @@ func (w workdir) writeOverride(o Override) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(filepath.Join(w.dir, overrideFile), text); err != nil {
+	if err := atomicfile.Update(filepath.Join(w.dir, overrideFile), text); err != nil {
 		return err
 	}
 	values := o.Kept
@@ -237,7 +237,7 @@ func (w workdir) writeOverride(o Override) error {
 	if values == nil {
 		return nil
 	}
-	return atomicfile.Write(filepath.Join(w.dir, inputsFile), values)
+	return atomicfile.Update(filepath.Join(w.dir, inputsFile), values)
 }
 
 // override configures the backend and the providers of the cluster.
