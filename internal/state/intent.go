@@ -210,8 +210,11 @@ func (f IntentFile) Begin(run string, changes []Intended) (*IntentLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	journal, err := openJournal(f.path())
-	return &IntentLog{journal: journal}, err
+	file, err := atomicfile.Append(f.path()) // write has flushed the folders
+	if err != nil {
+		return nil, err
+	}
+	return &IntentLog{journal: &Journal{Path: f.path(), file: file}}, nil
 }
 
 func (f IntentFile) write(i *Intent) error {

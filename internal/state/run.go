@@ -233,8 +233,9 @@ func (r *Run) KeepDiagnosis(stage string, files map[string][]byte) (err error) {
 type Journal struct {
 	Path string
 
-	mu   sync.Mutex
-	file *os.File
+	mu       sync.Mutex
+	file     *os.File
+	unsynced bool // something that was written has perhaps not reached the disk
 }
 
 // openJournal opens the file for appending and flushes the folders that lead to it.
@@ -270,6 +271,7 @@ func (j *Journal) Append(entry any) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.unsynced = true
 	// One write for one line: only the last line can ever be torn.
 	if _, err := j.file.Write(append(line, '\n')); err != nil {
 		return err
@@ -277,14 +279,22 @@ func (j *Journal) Append(entry any) error {
 	if e, is := entry.(event.Event); is && !e.Kind.Durable() {
 		return nil
 	}
-	return j.file.Sync()
+	if err := j.file.Sync(); err != nil {
+		return err
+	}
+	j.unsynced = false
+	return nil
 }
 
 // Close flushes the journal to disk and closes it.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return errors.Join(j.file.Sync(), j.file.Close())
+	var err error
+	if j.unsynced {
+		err = j.file.Sync()
+	}
+	return errors.Join(err, j.file.Close())
 }
 
 // eachLine calls do with each whole line of data and the rest after it. It skips a last line without an end,
