@@ -161,8 +161,16 @@ func (d *Dir) Repair() (notices []string, err error) {
 		}
 	}
 	for _, dir := range dirs {
+		there := map[string]bool{}
+		entries, _ := os.ReadDir(dir) //nolint:errcheck // their readers report it
+		for _, e := range entries {
+			there[e.Name()] = true
+		}
 		for _, name := range slices.Sorted(maps.Keys(documents)) {
 			path := filepath.Join(dir, name)
+			if !there[name] && !there[copyOf(name)] {
+				continue
+			}
 			value, damage, unread := readKept(path)
 			restore := func() error { return writeKept(path, value) }
 			switch kept, uncopied := os.ReadFile(copyOf(path)); {

@@ -97,7 +97,7 @@ func (c Copies) Newest() (*Copy, error) {
 // ranked returns all snapshots, the best first, and whether one may replace the state. After a restore, those
 // with a higher serial than the restored state are of no use.
 func (c Copies) ranked() (all []*Copy, fits func(*Copy) bool, err error) {
-	if all, err = c.Snapshots(); err != nil {
+	if all, err = c.Snapshots(); err != nil || len(all) == 0 {
 		return nil, nil, err
 	}
 	seen, err := seenOf(c.stage).Read()
@@ -171,10 +171,14 @@ func (c Copies) snapshot() (path string, err error) {
 	if err := atomicfile.Write(path, data); err != nil {
 		return "", err
 	}
+	keep := c.stage.dir.snapshots
+	if keep == 0 || len(all) < keep { // all of them and the new one
+		return path, nil
+	}
 	if all, _, err = c.ranked(); err != nil {
 		return "", err
 	}
-	for keep := c.stage.dir.snapshots; keep > 0 && len(all) > keep; all = all[:len(all)-1] {
+	for ; len(all) > keep; all = all[:len(all)-1] {
 		if err := os.Remove(all[len(all)-1].path); err != nil {
 			return "", err
 		}
