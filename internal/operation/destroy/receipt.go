@@ -25,14 +25,16 @@ import (
 type receipt struct {
 	run *run.Run
 
-	mu   sync.Mutex
-	rec  event.Receipt
-	gone map[string]bool // stages
+	mu      sync.Mutex
+	rec     event.Receipt
+	at      map[event.OwnedObject]int // the index of an object in rec, by what identifies it
+	unsaved bool                      // rec has proofs that are not on disk
+	gone    map[string]bool           // stages
 }
 
 // newReceipt returns the receipt of a run. It begins with the proofs of a killed destroy.
 func newReceipt(of *run.Run) (*receipt, error) {
-	r := &receipt{run: of, gone: map[string]bool{}, rec: event.Receipt{
+	r := &receipt{run: of, at: map[event.OwnedObject]int{}, gone: map[string]bool{}, rec: event.Receipt{
 		Run: of.ID, Cluster: of.Cluster.Name(),
 		Objects: []event.OwnedObject{}, Kept: []event.KeptStage{}, Unverified: []string{},
 	}}
@@ -41,7 +43,9 @@ func newReceipt(of *run.Run) (*receipt, error) {
 		return nil, err
 	}
 	r.rec.Unverified = append(r.rec.Unverified, proved.Unverified...)
-	r.rec.Objects = append(r.rec.Objects, proved.Objects...)
+	for _, o := range proved.Objects {
+		r.noteObject(o)
+	}
 	for _, o := range proved.Objects {
 		path := of.Cluster.Dir.Stage(o.Stage).StatePath()
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -71,21 +75,23 @@ func (r *receipt) note(stage string, objects []event.OwnedObject) error {
 	// The proofs so far.
 	proved := r.rec
 	proved.Objects = slices.DeleteFunc(slices.Clone(r.rec.Objects), isLeft)
-	if len(proved.Objects)+len(proved.Unverified) == 0 {
+	if !r.unsaved || len(proved.Objects)+len(proved.Unverified) == 0 {
 		return nil
 	}
-	return r.run.Cluster.Dir.Proof().Write(proved)
+	err := r.run.Cluster.Dir.Proof().Write(proved)
+	r.unsaved = err != nil
+	return err
 }
 
 // noteObject replaces the earlier record of the object.
 func (r *receipt) noteObject(o event.OwnedObject) {
-	same := func(x event.OwnedObject) bool {
-		return x.Stage == o.Stage && x.Kind == o.Kind && x.ID == o.ID && x.Where == o.Where
-	}
-	if i := slices.IndexFunc(r.rec.Objects, same); i >= 0 {
+	r.unsaved = true
+	identity := event.OwnedObject{Stage: o.Stage, Kind: o.Kind, ID: o.ID, Where: o.Where}
+	if i, known := r.at[identity]; known {
 		r.rec.Objects[i] = o
 		return
 	}
+	r.at[identity] = len(r.rec.Objects)
 	r.rec.Objects = append(r.rec.Objects, o)
 }
 
@@ -97,6 +103,7 @@ func (r *receipt) noteUnverified(s *Stage, addresses []string, asked map[string]
 		if slices.Contains(addresses, res.Address) && !asked[res.Address] && !proxmox.Owns(res.Type) &&
 			!recovery.InStateOnly(res.Provider) && !cluster.InMachines(res.Provider) {
 			r.rec.Unverified = append(r.rec.Unverified, s.Record.Name+": "+res.Address)
+			r.unsaved = true
 		}
 	}
 }
