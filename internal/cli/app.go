@@ -46,6 +46,7 @@ type app struct {
 	lockTimeout time.Duration // of the commands that lock the cluster
 
 	interrupts interrupts
+	summed     bool // the end of the run is printed, with its errors
 }
 
 // Command returns castle's command tree, for tests of the documentation.
@@ -262,10 +263,11 @@ func (a *app) progress() cluster.Reporter {
 	return lines
 }
 
-// timeline prints the timeline of a run, unless its events are printed as JSON.
+// timeline prints the timeline of a run and how it ended, unless its events are printed as JSON.
 func (a *app) timeline() {
 	if a.output != "json" {
 		a.interrupts.lines.Timeline(a.stdout)
+		a.summed = a.interrupts.lines.Summary()
 	}
 }
 

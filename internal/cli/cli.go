@@ -47,12 +47,16 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	told := err
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, context.Canceled) {
 		err = errors.Join(cause, err) // a failure after an interrupt still exits with 130
 	}
 	a.interrupts.closeView()
+	if !a.summed {
+		told = err
+	}
 	stateRoot, _ := state.Root(a.stateDir, a.environ) // without one nothing failed there
-	explain(a.stderr, err, stateRoot)
+	explain(a.stderr, told, stateRoot, a.summed)
 	if invalid := (*cluster.ConfigError)(nil); errors.As(err, &invalid) {
 		annotate(a, invalid.Diagnostics)
 	}
@@ -63,8 +67,8 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 }
 
 // explain writes every error joined in err once, and a configuration's problems with their lines. It adds
-// what to do about the state directory.
-func explain(w io.Writer, err error, stateRoot string) {
+// what to do about the state directory. Errors of a run that was summed up are written already.
+func explain(w io.Writer, err error, stateRoot string, summed bool) {
 	var invalid *cluster.ConfigError
 	switch {
 	case err == nil, is[exitError](err):
@@ -78,6 +82,12 @@ func explain(w io.Writer, err error, stateRoot string) {
 		}
 	default:
 		written, fix := map[string]bool{}, ""
+		if ended, is := errors.AsType[*run.EndedError](err); is && summed {
+			for _, e := range flatten(ended) {
+				written[e.Error()] = true
+				fix = cmp.Or(fix, state.Fix(e, stateRoot), cluster.StoreFix(e))
+			}
+		}
 		for _, e := range flatten(err) {
 			if text := e.Error(); !written[text] {
 				written[text] = true

@@ -141,9 +141,18 @@ func TestExitCodeNamesTheGravestCause(t *testing.T) {
 func TestExplainWritesEveryJoinedErrorOnce(t *testing.T) {
 	var b strings.Builder
 	one := errors.New("stage one: no")
-	explain(&b, errors.Join(one, errors.Join(errors.New("stage two: no"), one)), "/state")
+	explain(&b, errors.Join(one, errors.Join(errors.New("stage two: no"), one)), "/state", false)
 	if got, want := b.String(), "castle: stage one: no\ncastle: stage two: no\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestErrorsOfASummedUpRunAreNotWrittenAgain(t *testing.T) {
+	var b strings.Builder
+	err := errors.Join(&run.EndedError{Err: errors.Join(errors.New("stage one: no"))}, errors.New("the lock"))
+	explain(&b, err, "/state", true)
+	if got := b.String(); got != "castle: the lock\n" {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -1,6 +1,9 @@
 package event
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Outcome is how a run ended. The values are part of journals and of reports in JSON.
 type Outcome string
@@ -30,6 +33,14 @@ type Cause struct {
 	Stages []string `json:"stages,omitempty"` // that failed for it
 	Gates  []string `json:"gates,omitempty"`  // that are closed for it, the first one found first
 	Follow int      `json:"follow,omitempty"` // how many further gates are closed in consequence
+}
+
+// Following says how many further gates are closed in consequence of a cause.
+func Following(n int) string {
+	if n == 1 {
+		return "1 further gate follows from it"
+	}
+	return fmt.Sprintf("%d further gates follow from it", n)
 }
 
 // Masked returns the ending with its texts passed through hide. The names of stages and gates stay.

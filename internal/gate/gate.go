@@ -238,8 +238,12 @@ type Diagnosis struct {
 	// Files are written below the run's diagnosis folder, by slash-separated name. Gates that collect the
 	// same object give it the same name.
 	Files map[string][]byte
-	// Kind is set where code decides on the cause; mostly empty.
+	// Kind is set where code decides on the cause; mostly empty. NotFound: something does not exist, which is
+	// often the consequence of another cause.
 	Kind Kind
+	// About names the object that the cause is about, such as "node worker-01". Gates that are closed for the
+	// same object have one cause. Empty: gates with an equal Cause have.
+	About string
 	// Cause is the likely cause, one sentence; empty if no known cause fits.
 	Cause string
 	// Look is the command that shows more. The caller adds the kubeconfig or talosconfig.

@@ -59,7 +59,8 @@ type TimeoutError struct {
 func (e *TimeoutError) Error() string {
 	text := fmt.Sprintf("gate %s: timed out after %s; ", e.Gate, e.Timeout)
 	if e.GaveUp {
-		text = fmt.Sprintf("gate %s: still closed after %s, when another gate failed; ", e.Gate, e.Timeout)
+		text = fmt.Sprintf("gate %s: not waited for any longer after %s, as another gate failed; ", e.Gate,
+			e.Timeout)
 	}
 	if e.Last == nil {
 		return text + "no attempt finished"

@@ -309,9 +309,11 @@ func TestAWaitThatIsGivenUpChecksOnceMore(t *testing.T) {
 		want string
 	}{
 		"closed": {errors.New("1 of 2 ready"),
-			"gate workload.web: still closed after 10s, when another gate failed; last: 1 of 2 ready"},
+			"gate workload.web: not waited for any longer after 10s, as another gate failed; " +
+				"last: 1 of 2 ready"},
 		"as before": {errClosed,
-			"gate workload.web: still closed after 10s, when another gate failed; last 10s: 0 of 1 ready"},
+			"gate workload.web: not waited for any longer after 10s, as another gate failed; " +
+				"last 10s: 0 of 1 ready"},
 		"open": {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

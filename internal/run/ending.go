@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // endingOf sums up a run, which ends with err.
@@ -31,22 +32,76 @@ func endingOf(r *Run, err error) *event.Ending {
 	return &e
 }
 
-// causes returns the root causes of a run's error: those of its stages that have one first. An interrupt
-// is no cause.
+// EndedError is the error of a run whose ending was reported.
+type EndedError struct{ Err error }
+
+func (e *EndedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the errors that the run's error joins.
+func (e *EndedError) Unwrap() []error { return flatten(e.Err) }
+
+// found is a root cause and the object that it is about, if that is known.
+type found struct {
+	cause event.Cause
+	about string
+}
+
+// causes returns the root causes of a run's error. Those that close most gates come first. One that several
+// stages have is told once. An interrupt is no cause.
 func causes(err error) []event.Cause {
-	all := []event.Cause{}
+	var all []found
 	for _, e := range flatten(err) {
-		var stage *StageError
+		stage, is := e.(*StageError) //nolint:errorlint // an error around it says more
 		switch {
 		case errors.Is(e, context.Canceled):
-		case errors.As(e, &stage):
+		case is:
 			all = append(all, stage.causes()...)
 		default:
-			all = append(all, event.Cause{Text: e.Error()})
+			all = append(all, found{cause: event.Cause{Text: e.Error()}})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b event.Cause) int { return len(b.Gates) - len(a.Gates) })
-	return all
+	causes, about := []event.Cause{}, map[string]int{}
+	for _, f := range all {
+		i, known := about[f.about]
+		if f.about == "" || !known {
+			about[f.about] = len(causes)
+			causes = append(causes, f.cause)
+			continue
+		}
+		c := &causes[i]
+		c.Stages, c.Gates = append(c.Stages, f.cause.Stages...), append(c.Gates, f.cause.Gates...)
+		c.Follow += f.cause.Follow
+	}
+	closes := func(c event.Cause) int { return len(c.Gates) + c.Follow }
+	slices.SortStableFunc(causes, func(a, b event.Cause) int { return closes(b) - closes(a) })
+	return causes
+}
+
+// causes returns why the stage failed: what its diagnosis found, else its error.
+func (e *StageError) causes() []found {
+	var all []found
+	for _, f := range e.Findings {
+		c := event.Cause{Text: f.Report.Cause, Next: f.Report.Next, Stages: []string{e.Stage},
+			Follow: f.Follow}
+		if f.Gate != "" {
+			c.Gates = append([]string{f.Gate}, f.Same...)
+		}
+		switch {
+		case f.Gate == "" && c.Text != "": // Terraform's text names the object
+			c.Text = e.Err.Error() + "\n  likely: " + c.Text
+		case c.Text == "":
+			c.Text = f.Report.Seen
+		}
+		all = append(all, found{c, f.Found.About})
+	}
+	if len(all) > 0 {
+		return all
+	}
+	c := event.Cause{Text: e.Err.Error(), Stages: []string{e.Stage}}
+	if e.Log != "" {
+		c.Next = "less " + process.Quote(e.Log)
+	}
+	return []found{{cause: c}}
 }
 
 // flatten returns the errors joined in err.
@@ -61,25 +116,6 @@ func flatten(err error) []error {
 	var all []error
 	for _, e := range joined.Unwrap() {
 		all = append(all, flatten(e)...)
-	}
-	return all
-}
-
-// causes returns why the stage failed: what its diagnosis found, else its error.
-func (e *StageError) causes() []event.Cause {
-	var all []event.Cause
-	for _, f := range e.Findings {
-		c := event.Cause{Text: f.Report.Cause, Next: f.Report.Next, Stages: []string{e.Stage}}
-		if c.Text == "" {
-			c.Text = f.Report.Seen
-		}
-		if f.Gate != "" {
-			c.Gates = []string{f.Gate}
-		}
-		all = append(all, c)
-	}
-	if len(all) == 0 {
-		all = []event.Cause{{Text: e.Err.Error(), Stages: []string{e.Stage}}}
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -67,24 +68,91 @@ func WaitGates(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gat
 		return nil
 	}
 	return GatesStep(r, s.Name, s.Layer, len(gates), func() error {
-		failed := make(chan struct{})
-		fail := sync.OnceFunc(func() { close(failed) })
-		errs := Each(gates, func(g *config.Gate) error {
-			together := *g
-			together.Policy.GiveUp = failed
-			return waitGate(ctx, r, s, &together, fail)
+		return waitTogether(gates, func(g *config.Gate, failed func() bool) error {
+			return waitGate(ctx, r, s, g, failed)
 		})
-		slices.SortStableFunc(errs, func(a, b error) int { return isGivenUp(a) - isGivenUp(b) })
-		return errors.Join(errs...)
 	})
+}
+
+// waitTogether waits for gates in parallel until one fails. wait calls failed when its gate does, which
+// reports whether it is the first.
+func waitTogether(gates []*config.Gate, wait func(g *config.Gate, failed func() bool) error) error {
+	gaveUp, once := make(chan struct{}), atomic.Bool{}
+	failed := func() (first bool) {
+		if first = once.CompareAndSwap(false, true); first {
+			close(gaveUp)
+		}
+		return first
+	}
+	return joinGates(Each(gates, func(g *config.Gate) error {
+		together := *g
+		together.Policy.GiveUp = gaveUp
+		return wait(&together, failed)
+	}))
+}
+
+// GatesError is the error of a stage whose gates did not open.
+type GatesError struct {
+	Failed []*GateError // they timed out first, or can never open
+	Others []*GateError // closed, too, and not waited for any longer
+}
+
+// mostNamed is how many gates a message names; it counts more of them.
+const mostNamed = 3
+
+func (e *GatesError) Error() string {
+	var lines, names []string
+	for _, failed := range e.Failed {
+		lines = append(lines, failed.Error())
+	}
+	for _, other := range e.Others {
+		names = append(names, other.Gate)
+	}
+	switch n := len(names); {
+	case n > mostNamed:
+		lines = append(lines, fmt.Sprintf("%d further gates are not waited for any longer", n))
+	case n > 0:
+		lines = append(lines, "not waited for any longer: "+strings.Join(names, ", "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns the errors of all gates.
+func (e *GatesError) Unwrap() []error {
+	var all []error
+	for _, one := range slices.Concat(e.Failed, e.Others) {
+		all = append(all, one)
+	}
+	return all
+}
+
+// joinGates joins the results of a stage's gates. The error of a run that was stopped stands beside them.
+func joinGates(results []error) error {
+	var rest []error
+	closed := &GatesError{}
+	for _, err := range results {
+		one, is := err.(*GateError) //nolint:errorlint // waitBound returns it as it is
+		switch {
+		case !is:
+			rest = append(rest, err)
+		case isGivenUp(one):
+			closed.Others = append(closed.Others, one)
+		default:
+			closed.Failed = append(closed.Failed, one)
+		}
+	}
+	if len(closed.Failed)+len(closed.Others) > 0 {
+		rest = append(rest, closed)
+	}
+	return errors.Join(rest...)
 }
 
 // WaitGate waits until a gate is open or fails, and diagnoses a failure.
 func WaitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) error {
-	return waitGate(ctx, r, s, g, func() {})
+	return waitGate(ctx, r, s, g, func() bool { return true })
 }
 
-func waitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, failed func()) error {
+func waitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, failed func() bool) error {
 	bound, err := BindGate(r, s, g)
 	if err != nil {
 		bound = gate.Gate{Name: g.Name(), Check: func(context.Context) error { return gate.Permanent(err) }}
@@ -92,30 +160,33 @@ func waitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, fail
 	return waitBound(ctx, r, s, g, bound, failed)
 }
 
-// waitBound calls failed before it diagnoses a gate that failed, which takes a while.
+// waitBound calls failed before it diagnoses a gate that failed, which takes a while. failed reports whether
+// the gate is the stage's first to fail. One that times out after that was not waited for any longer.
 func waitBound(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, bound gate.Gate,
-	failed func()) error {
+	failed func() bool) error {
 	of := event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}
 	err := gate.Wait(ctx, bound, g.Policy, r.listener(of, g.Policy.EffectiveTimeout()))
 	if err == nil || ctx.Err() != nil { // the run was stopped, not the gate closed
 		return err
 	}
 	closed := &GateError{Gate: g.Name(), Err: err}
-	if isGivenUp(closed) == 0 {
-		of.Kind, of.Text = event.GateFailed, closed.reason()
-		r.Emit(of)
-		failed()
+	if !isGivenUp(closed) {
+		first := failed()
+		if out, is := errors.AsType[*gate.TimeoutError](err); is && !first {
+			out.GaveUp = true
+		} else {
+			of.Kind, of.Text = event.GateFailed, closed.reason()
+			r.Emit(of)
+		}
 	}
 	closed.Finding = diagnoseNow(ctx, g, bound, closed)
 	return closed
 }
 
-// isGivenUp returns 1 for a gate that did not fail itself, else 0.
-func isGivenUp(err error) int {
-	if e := (*gate.TimeoutError)(nil); errors.As(err, &e) && e.GaveUp {
-		return 1
-	}
-	return 0
+// isGivenUp reports whether a gate was closed when another one failed.
+func isGivenUp(err error) bool {
+	e, is := errors.AsType[*gate.TimeoutError](err)
+	return is && e.GaveUp
 }
 
 // appliedGates is the document of a stage's gates as its last good apply left them. The label of each is the
@@ -195,6 +266,8 @@ func Bounded(ctx context.Context, inspect func(context.Context) gate.Diagnosis) 
 type Finding struct {
 	Report  event.Diagnosis
 	Gate    string                               // its name; empty for a step of Terraform's
+	Same    []string                             // further gates that are closed for the same cause
+	Follow  int                                  // gates that are closed in consequence
 	Kind    gate.Kind                            // of the gate's last answer
 	Inspect func(context.Context) gate.Diagnosis // nil once Found is set
 	Found   gate.Diagnosis

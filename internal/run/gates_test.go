@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -42,7 +43,7 @@ func TestAFailedGateIsReportedBeforeItIsExplained(t *testing.T) {
 				}
 				return gate.Diagnosis{Cause: "no image"}
 			},
-		}, func() { failed = true })
+		}, func() bool { failed = true; return true })
 		if closed := (*GateError)(nil); !errors.As(err, &closed) || closed.Finding.Found.Cause != "no image" {
 			t.Errorf("got %v", err)
 		}
@@ -145,6 +146,44 @@ func TestGatesOfAStageAreStableAtTheSameTime(t *testing.T) {
 		}
 		if len(first) != 3 || len(third) != 3 || first[2].After(third[0]) {
 			t.Errorf("first answers %v, third answers %v", first, third)
+		}
+	})
+}
+
+func TestAStageFailsWithItsFirstGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen reports
+		c := &cluster.Cluster{Options: cluster.Options{Reporter: &seen}, Masker: &secret.Masker{}}
+		r := &Run{Cluster: c}
+		s := &config.Stage{Name: "longhorn", Layer: "storage"}
+		named := func(label string, timeout time.Duration) *config.Gate {
+			return &config.Gate{Label: label, Of: s, Policy: gate.Policy{Timeout: timeout},
+				Type: gate.Type{Name: "nodes"}}
+		}
+		began := time.Now()
+		err := waitTogether([]*config.Gate{
+			named("a", 15*time.Minute), named("b", 25*time.Second), named("c", 25*time.Second),
+			named("d", 15*time.Minute),
+		}, func(g *config.Gate, failed func() bool) error {
+			return waitBound(t.Context(), r, s, g, gate.Gate{Name: g.Name(),
+				Check: func(context.Context) error { return errors.New("0 of 1 ready") }}, failed)
+		})
+		closed, is := errors.AsType[*GatesError](err)
+		if !is || len(closed.Failed) != 1 || len(closed.Others) != 3 || time.Since(began) != 25*time.Second {
+			t.Fatalf("after %s: %v", time.Since(began), err)
+		}
+		if !strings.HasSuffix(err.Error(), "\nnot waited for any longer: "+closed.Others[0].Gate+", "+
+			closed.Others[1].Gate+", "+closed.Others[2].Gate) {
+			t.Errorf("got %v", err)
+		}
+		failed := 0
+		for _, e := range seen {
+			if e.Kind == event.GateFailed {
+				failed++
+			}
+		}
+		if failed != 1 {
+			t.Errorf("%d gates are reported failed, want the first alone", failed)
 		}
 	})
 }

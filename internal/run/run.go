@@ -132,7 +132,10 @@ func (r *Run) End(err error) error {
 	e.Ending = endingOf(r, err)
 	r.Emit(e)
 	sockets := os.RemoveAll(process.RuntimeDir(r.ID))
-	return r.Cluster.MaskError(errors.Join(err, sockets, r.Journal.Close(), r.release()))
+	if err = r.Cluster.MaskError(err); err != nil {
+		err = &EndedError{err}
+	}
+	return errors.Join(err, r.Cluster.MaskError(errors.Join(sockets, r.Journal.Close(), r.release())))
 }
 
 // Emit masks an event, writes it to the journal and reports it. Events that a later run relies on are on

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 	"github.com/ephemeral-castle/castle/internal/kube/gates"
@@ -32,7 +34,8 @@ type diagnosis struct {
 	evidence *evidence
 	read     []client.Object // what the gate's check has read
 
-	cause, look, release string // as in gate.Diagnosis
+	cause, about, look, release string // as in gate.Diagnosis
+	kind                        gate.Kind
 }
 
 // Gate makes the Diagnose of a gate of the type with these arguments.
@@ -73,12 +76,13 @@ func run(ctx context.Context, target gate.Target, address, look string,
 	defer stop()
 	d := &diagnosis{api: a, target: target, evidence: newEvidence(a), look: look}
 	if err := d.evidence.readSecrets(ctx, firstAnswer); err != nil {
-		return gate.Diagnosis{Cause: a.Unreachable(err), Look: lookAtAPI}
+		return gate.Diagnosis{Cause: a.Unreachable(err), About: "kubernetes API", Look: lookAtAPI}
 	}
 	d.evidence.nodes(ctx)
 	explain(ctx, d)
 	files, redact := d.evidence.finish()
-	return gate.Diagnosis{Files: files, Cause: redact(d.cause), Look: d.look, Release: d.release}
+	return gate.Diagnosis{Files: files, Kind: d.kind, Cause: redact(d.cause), About: d.about, Look: d.look,
+		Release: d.release}
 }
 
 // because names a cause, unless a better one is known already. look, if given, shows more than the gate's
@@ -89,6 +93,22 @@ func (d *diagnosis) because(cause string, look ...string) {
 	}
 	d.cause = cause
 	d.look = cmp.Or(append(look, d.look)...)
+}
+
+// becauseAbsent is because for something that does not exist.
+func (d *diagnosis) becauseAbsent(cause string, look ...string) {
+	if d.cause == "" && cause != "" {
+		d.kind = gate.NotFound
+	}
+	d.because(cause, look...)
+}
+
+// becauseOf names a node that is not ready as the cause.
+func (d *diagnosis) becauseOf(n corev1.Node) {
+	if cause, look := nodeCause(n); cause != "" && d.cause == "" {
+		d.about = "node " + n.Name
+		d.because(cause, look)
+	}
 }
 
 // conclude names the cause of a check's finding, if its kind has one.
@@ -118,9 +138,19 @@ func (d *diagnosis) get(ctx context.Context, s client.Selection, kind string) *c
 
 // advise names the cause of a finding's kind.
 func (d *diagnosis) advise(found error, look ...string) {
-	if cause := findings[gate.KindOf(found)]; cause != "" {
-		d.because(found.Error()+"; "+cause, look...)
+	cause := findings[gate.KindOf(found)]
+	if cause == "" || d.cause != "" {
+		return
 	}
+	if f, is := errors.AsType[*gate.Finding](found); is {
+		d.about = cmp.Or(d.about, f.Object)
+	}
+	cause = found.Error() + "; " + cause
+	if gate.KindOf(found) == gates.NoObjects {
+		d.becauseAbsent(cause, look...)
+		return
+	}
+	d.because(cause, look...)
 }
 
 // absent explains an object that does not exist although something waits for it.
@@ -133,7 +163,7 @@ func (d *diagnosis) absent(ctx context.Context, m client.Reference) {
 		_, err := d.api.Get(ctx, client.Selection{Resource: client.Core("namespaces"), Name: m.Namespace},
 			"Namespace")
 		if gate.KindOf(err) == gate.NotFound {
-			d.because(fmt.Sprintf("namespace %s does not exist, so that nothing is in it", m.Namespace))
+			d.becauseAbsent(fmt.Sprintf("namespace %s does not exist, so that nothing is in it", m.Namespace))
 			return
 		}
 		d.evidence.eventsIn(ctx, m.Namespace)
@@ -148,7 +178,7 @@ func (d *diagnosis) absent(ctx context.Context, m client.Reference) {
 		return
 	}
 	why := cmp.Or(missing[m.Kind], "it was never created, or it was deleted")
-	d.because(fmt.Sprintf("%s does not exist: %s", m, why), look)
+	d.becauseAbsent(fmt.Sprintf("%s does not exist: %s", m, why), look)
 }
 
 // unserved explains a kind that the API does not serve.
@@ -165,7 +195,7 @@ func (d *diagnosis) unserved(ctx context.Context, absent client.NotServed) {
 			return
 		}
 	}
-	d.because(fmt.Sprintf("there is no CustomResourceDefinition for %s: %s", absent.Kind,
+	d.becauseAbsent(fmt.Sprintf("there is no CustomResourceDefinition for %s: %s", absent.Kind,
 		missing["CustomResourceDefinition"]), "kubectl get crds")
 }
 

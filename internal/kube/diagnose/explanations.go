@@ -64,7 +64,7 @@ func Cluster(ctx context.Context, target gate.Target) gate.Diagnosis {
 		terminatingNamespaces(ctx, d)
 		d.pods(ctx, "", "", func(pod corev1.Pod) bool { return !podReady(pod) })
 		for _, n := range d.evidence.nodes(ctx) {
-			d.because(nodeCause(n))
+			d.becauseOf(n)
 		}
 	})
 }
@@ -136,7 +136,7 @@ func collectNodes(ctx context.Context, d *diagnosis, _ gate.Values, found error)
 					func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" })
 			})
 		}
-		d.because(nodeCause(n))
+		d.becauseOf(n)
 	}
 }
 
@@ -202,14 +202,18 @@ func collectWebhook(ctx context.Context, d *diagnosis, v gate.Values, found erro
 	if err != nil {
 		return // the check's finding too
 	}
-	logs := ""
+	logs, about := "", ""
 	for _, s := range gates.Services(entries) {
+		about = cmp.Or(about, fmt.Sprintf("service %s/%s", s.Namespace, s.Name))
 		if selector := d.service(ctx, s); selector != "" {
 			logs = fmt.Sprintf("kubectl -n %s logs -l %s --all-containers --tail=100", s.Namespace, selector)
 		}
 	}
 	if dry, ok := errors.AsType[*gate.Finding](found); ok && client.Message(dry) != "" {
 		d.evidence.keep("webhook/"+w.Configuration+".txt", []byte(dry.Object+": "+client.Message(dry)+"\n"))
+	}
+	if d.cause == "" {
+		d.about = about // several configurations may have the same server
 	}
 	if cause := calls.cause(client.Message(found)); gate.KindOf(found) == gates.WebhookCall && cause != "" {
 		d.because(fmt.Sprintf("webhook configuration %s: %s", w.Configuration, cause), logs)

@@ -111,6 +111,7 @@ func checkLostEtcd(r *run.Run, s Subject, findings []*run.Finding) {
 		return
 	}
 	for _, f := range findings {
+		f.Found.About, f.Found.Kind = "etcd", gate.EtcdDown
 		f.Report.Cause = "etcd was bootstrapped, by Terraform's state, and runs on no control plane: " +
 			"all of them were lost or reset since, and nothing is left to join"
 		f.Report.Next = fmt.Sprintf("%s && %s", r.Cluster.Command("destroy"), r.Cluster.Command("create"))

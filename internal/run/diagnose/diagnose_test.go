@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -138,17 +139,43 @@ func TestClosedGatesAreFoundInWrappedErrors(t *testing.T) {
 }
 
 func TestGatesClosedForOneReasonAreGrouped(t *testing.T) {
-	one := func(gateName, cause, file string) *run.Finding {
+	one := func(gateName, cause, about string, kind gate.Kind) *run.Finding {
 		return &run.Finding{
 			Gate: gateName, Report: event.Diagnosis{Waited: "gate " + gateName, Cause: cause},
-			Found: gate.Diagnosis{Files: map[string][]byte{file: nil}},
+			Found: gate.Diagnosis{Kind: kind, About: about, Files: map[string][]byte{gateName: nil}},
 		}
 	}
-	all := Group([]*run.Finding{one("workload.a", "no image", "a"), one("nodes.b", "", "b"),
-		one("webhook.c", "no image", "c"), one("nodes.d", "", "d")})
-	if len(all) != 3 || all[0].Report.Waited != "gate workload.a; gate webhook.c waits for the same" ||
-		len(all[0].Found.Files) != 2 {
-		t.Errorf("got %d: %+v", len(all), all[0])
+	const server = "service longhorn-system/webhook"
+	for name, tt := range map[string]struct {
+		findings []*run.Finding
+		want     []string
+		files    int // of the first
+	}{
+		"an equal cause": {[]*run.Finding{one("workload.a", "no image", "", ""), one("nodes.b", "", "", ""),
+			one("webhook.c", "no image", "", ""), one("nodes.d", "", "", "")},
+			[]string{"gate workload.a; the same cause closes 1 further; 2 further gates follow from it"}, 4},
+		"the same server": {[]*run.Finding{one("condition.a", "no Node exists", "", gate.NotFound),
+			one("webhook.b", "mutator: CA expired", server, "ca-expired"),
+			one("webhook.c", "validator: CA expired", server, "ca-expired")},
+			[]string{"gate webhook.b; the same cause closes 1 further; 1 further gate follows from it"}, 3},
+		"two causes": {[]*run.Finding{one("workload.a", "no image", "", ""),
+			one("nodes.b", "no network", "node b", "")}, []string{"gate workload.a", "gate nodes.b"}, 1},
+		"nothing exists": {[]*run.Finding{one("nodes.a", "", "", ""),
+			one("crd.b", "not installed", "", gate.NotFound), one("crd.c", "not made", "", gate.NotFound)},
+			[]string{"gate crd.b; 2 further gates follow from it"}, 3},
+		"none is known": {[]*run.Finding{one("nodes.a", "", "", ""), one("nodes.b", "", "", "")},
+			[]string{"gate nodes.a; 1 further gate follows from it"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			roots := Group(tt.findings)
+			for _, f := range roots {
+				got = append(got, f.Report.Waited)
+			}
+			if !slices.Equal(got, tt.want) || len(roots[0].Found.Files) != tt.files {
+				t.Errorf("got %q, %d files", got, len(roots[0].Found.Files))
+			}
+		})
 	}
 }
 

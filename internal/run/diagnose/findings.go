@@ -28,8 +28,8 @@ func findings(ctx context.Context, r *run.Run, s Subject, err error) []*run.Find
 		closed = closedNow(ctx, r, s) // the stage's time was up, not that of a gate
 	}
 	var all []*run.Finding
-	for _, closed := range closed {
-		for _, g := range s.gates() {
+	for _, g := range s.gates() { // a stage lists first what the others wait for
+		for _, closed := range closed {
 			switch {
 			case g.Name() != closed.Gate:
 			case closed.Finding != nil:
@@ -91,23 +91,64 @@ func closedGates(err error) []*run.GateError {
 }
 
 // Group makes one finding of those with the same cause: a Pod that does not start closes several gates, and
-// needs one fix.
+// needs one fix. A gate whose cause is unknown, or that waits for something that does not exist, follows
+// from the stage's first other cause; its stage has no reason of its own to be closed.
 func Group(findings []*run.Finding) []*run.Finding {
 	var all []*run.Finding
 	for _, f := range findings {
-		same := slices.IndexFunc(all, func(x *run.Finding) bool { return x.Report.Cause == f.Report.Cause })
-		if f.Report.Cause == "" || same < 0 {
+		same := slices.IndexFunc(all, func(x *run.Finding) bool { return sameCause(x, f) })
+		if same < 0 {
 			all = append(all, f)
 			continue
 		}
-		first := all[same]
-		first.Report.Waited += "; gate " + f.Gate + " waits for the same"
-		files := map[string][]byte{}
-		maps.Copy(files, f.Found.Files)
-		maps.Copy(files, first.Found.Files)
-		first.Found.Files = files
+		all[same].Same = append(all[same].Same, f.Gate)
+		addFiles(all[same], f)
 	}
-	return all
+	root := slices.IndexFunc(all, func(f *run.Finding) bool { return !waits(f) })
+	if root < 0 {
+		root = max(0, slices.IndexFunc(all, func(f *run.Finding) bool { return f.Report.Cause != "" }))
+	}
+	var roots []*run.Finding
+	for i, f := range all {
+		if i == root || !waits(f) {
+			roots = append(roots, f)
+			continue
+		}
+		all[root].Follow += 1 + len(f.Same)
+		addFiles(all[root], f)
+	}
+	for _, f := range roots {
+		if len(f.Same) > 0 {
+			f.Report.Waited += fmt.Sprintf("; the same cause closes %d further", len(f.Same))
+		}
+		if f.Follow > 0 {
+			f.Report.Waited += "; " + event.Following(f.Follow)
+		}
+	}
+	return roots
+}
+
+// sameCause reports whether two gates are closed for the same object, or else for the same cause.
+func sameCause(a, b *run.Finding) bool {
+	if a.Found.About != "" && b.Found.About != "" {
+		return a.Found.About == b.Found.About
+	}
+	return a.Report.Cause != "" && a.Report.Cause == b.Report.Cause
+}
+
+// waits reports whether a gate may be closed in consequence of another cause. A missing object of an
+// installed Helm release is a cause: castle knows its fix.
+func waits(f *run.Finding) bool {
+	return f.Gate != "" && f.Found.Release == "" && (f.Report.Cause == "" || f.Found.Kind == gate.NotFound)
+}
+
+func addFiles(to, from *run.Finding) {
+	files := maps.Clone(from.Found.Files)
+	if files == nil {
+		files = map[string][]byte{}
+	}
+	maps.Copy(files, to.Found.Files)
+	to.Found.Files = files
 }
 
 // inspectStep looks for the cause of a failed step: first in Terraform's own text, then in the stage's
