@@ -160,7 +160,7 @@ func (a *app) opening(o cluster.Options, reporter func() cluster.Reporter, do ac
 			if err != nil {
 				return err
 			}
-			if lines, is := o.Reporter.(*ui.Lines); is && display(a).View {
+			if lines := a.interrupts.lines; lines != nil && display(a).View {
 				lines.Learn(earlierRuns(c.Dir))
 			}
 			return errors.Join(do(cmd.Context(), c, args[1:]), c.Store.Close())
