@@ -66,7 +66,8 @@ func printCheck(a *app, r *check.Report) error {
 		problems = append(problems, p)
 	}
 	if a.output != "json" {
-		if _, err := ui.WriteDiagnostics(a.stderr, r.Diagnostics, r.Files, isTerminal(a.stderr)); err != nil {
+		_, err := ui.WriteDiagnostics(a.stderr, r.Diagnostics, r.Files, coloured(a, a.stderr))
+		if err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 		told = err
 	}
 	stateRoot, _ := state.Root(a.stateDir, a.environ) // without one nothing failed there
-	explain(a.stderr, told, stateRoot, a.summed)
+	explain(a, told, stateRoot)
 	if invalid := (*cluster.ConfigError)(nil); errors.As(err, &invalid) {
 		annotate(a, invalid.Diagnostics)
 	}
@@ -68,12 +68,13 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 
 // explain writes every error joined in err once, and a configuration's problems with their lines. It adds
 // what to do about the state directory. Errors of a run that was summed up are written already.
-func explain(w io.Writer, err error, stateRoot string, summed bool) {
+func explain(a *app, err error, stateRoot string) {
+	w := a.stderr
 	var invalid *cluster.ConfigError
 	switch {
 	case err == nil, is[exitError](err):
 	case errors.As(err, &invalid):
-		n, err := ui.WriteDiagnostics(w, invalid.Diagnostics, invalid.Files, isTerminal(w))
+		n, err := ui.WriteDiagnostics(w, invalid.Diagnostics, invalid.Files, coloured(a, w))
 		if err != nil {
 			fmt.Fprintln(w, "castle:", invalid.Diagnostics)
 		}
@@ -82,7 +83,7 @@ func explain(w io.Writer, err error, stateRoot string, summed bool) {
 		}
 	default:
 		written, fix := map[string]bool{}, ""
-		if ended, is := errors.AsType[*run.EndedError](err); is && summed {
+		if ended, is := errors.AsType[*run.EndedError](err); is && a.summed {
 			for _, e := range flatten(ended) {
 				written[e.Error()] = true
 				fix = cmp.Or(fix, state.Fix(e, stateRoot), cluster.StoreFix(e))

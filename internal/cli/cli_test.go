@@ -141,7 +141,7 @@ func TestExitCodeNamesTheGravestCause(t *testing.T) {
 func TestExplainWritesEveryJoinedErrorOnce(t *testing.T) {
 	var b strings.Builder
 	one := errors.New("stage one: no")
-	explain(&b, errors.Join(one, errors.Join(errors.New("stage two: no"), one)), "/state", false)
+	explain(&app{stderr: &b}, errors.Join(one, errors.Join(errors.New("stage two: no"), one)), "/state")
 	if got, want := b.String(), "castle: stage one: no\ncastle: stage two: no\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -150,7 +150,7 @@ func TestExplainWritesEveryJoinedErrorOnce(t *testing.T) {
 func TestErrorsOfASummedUpRunAreNotWrittenAgain(t *testing.T) {
 	var b strings.Builder
 	err := errors.Join(&run.EndedError{Err: errors.Join(errors.New("stage one: no"))}, errors.New("the lock"))
-	explain(&b, err, "/state", true)
+	explain(&app{stderr: &b, summed: true}, err, "/state")
 	if got := b.String(); got != "castle: the lock\n" {
 		t.Errorf("got %q", got)
 	}

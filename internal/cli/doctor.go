@@ -45,7 +45,7 @@ read (castle check lists its problems).`,
 			if err != nil {
 				return err
 			}
-			err = a.print(report, func(w io.Writer) { printReport(w, report, isTerminal(a.stdout)) })
+			err = a.print(report, func(w io.Writer) { printReport(w, report, coloured(a, a.stdout)) })
 			if err == nil && !report.Healthy {
 				return exitError(exitFailed)
 			}
@@ -55,7 +55,7 @@ read (castle check lists its problems).`,
 }
 
 // printReport writes a line for each finding, and its fix below it.
-func printReport(w io.Writer, r *doctor.Report, terminal bool) {
+func printReport(w io.Writer, r *doctor.Report, inColour bool) {
 	codes := map[doctor.Colour]string{doctor.Green: "32", doctor.Yellow: "33", doctor.Red: "31",
 		doctor.Grey: "2"}
 	width := 0
@@ -64,7 +64,7 @@ func printReport(w io.Writer, r *doctor.Report, terminal bool) {
 	}
 	for _, f := range r.Findings {
 		colour := fmt.Sprintf("%-6s", f.Colour)
-		if terminal {
+		if inColour {
 			colour = "\x1b[" + codes[f.Colour] + "m" + colour + "\x1b[0m"
 		}
 		fmt.Fprintf(w, "%s  %-*s  %s\n", colour, width, f.Name, f.Text)

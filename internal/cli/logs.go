@@ -77,7 +77,7 @@ func logPrinter(a *app) func(history.Line) error {
 		}
 		text := "│ " + l.Terraform
 		if l.Event != nil {
-			text = ui.LogText(*l.Event, isTerminal(a.stdout))
+			text = ui.LogText(*l.Event, coloured(a, a.stdout))
 		}
 		if text == "" {
 			return nil

@@ -59,18 +59,15 @@ func (a Answers) Report(e event.Event) {
 	}
 }
 
-// diagnosticWidth is where the text of a diagnostic is wrapped on a terminal.
+// diagnosticWidth is where the text of a diagnostic is wrapped on a wide terminal.
 const diagnosticWidth = 100
 
 // WriteDiagnostics prints the problems of a configuration, and returns how many have a place: each with that,
 // the line there and a fix. It omits the line if the line may hold a secret or the place is no file, such as
 // --var. A problem without a place concerns the command line and gets one line.
-func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.File, terminal bool) (int,
+func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.File, colour bool) (int,
 	error) {
-	width := uint(0)
-	if terminal {
-		width = diagnosticWidth
-	}
+	width := uint(min(Columns(w, 0), diagnosticWidth)) // 0: not wrapped
 	var located hcl.Diagnostics
 	for _, d := range diags {
 		if d.Subject == nil {
@@ -86,7 +83,7 @@ func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.
 		}
 		located = append(located, d)
 	}
-	return len(located), hcl.NewDiagnosticTextWriter(w, files, width, terminal).WriteDiagnostics(located)
+	return len(located), hcl.NewDiagnosticTextWriter(w, files, width, colour).WriteDiagnostics(located)
 }
 
 // unquoted is the extra of a diagnostic whose line may hold a secret, although the
