@@ -220,10 +220,16 @@ func (b *board) stageRows(s *stage, width int, now time.Time, u usual, c canvas)
 }
 
 // detail is a text and its end, which stays when the text is cut.
-type detail struct{ text, end string }
+type detail struct {
+	text, end string
+	address   bool // of a resource: its end, the key, matters as much as its start
+}
 
 // wrap breaks a detail between words into so many lines at most, and cuts the last one.
 func (d detail) wrap(width, most int, g glyphs) (lines []string) {
+	if d.address {
+		return []string{cutMiddle(d.text, width-cells(d.end), g) + d.end}
+	}
 	words := strings.Fields(d.text)
 	line := ""
 	for i, word := range words {
@@ -287,7 +293,7 @@ func (s *stage) activity(now time.Time) (action string, d detail) {
 	}
 	oldest := p.resources[0]
 	took := clock(now.Sub(oldest.Time))
-	return action, detail{oneLine(oldest.Address), " " + took + more(len(p.resources)-1)}
+	return action, detail{oneLine(oldest.Address), " " + took + more(len(p.resources)-1), true}
 }
 
 // waiting describes a wait for gates: how many are open, how long it may last, and why the oldest is closed.
@@ -304,8 +310,8 @@ func (p *step) waiting(now time.Time) (action string, d detail) {
 	if g.timeout > 0 {
 		action += " of " + brief(g.timeout)
 	}
-	return action, detail{g.name + ": " + oneLine(g.reason),
-		" (" + clock(now.Sub(g.since)) + ")" + more(len(p.gates)-1)}
+	return action, detail{text: g.name + ": " + oneLine(g.reason),
+		end: " (" + clock(now.Sub(g.since)) + ")" + more(len(p.gates)-1)}
 }
 
 func more(n int) string {
@@ -399,6 +405,23 @@ func cut(text string, room int, g glyphs) string {
 		return ""
 	}
 	return out.String() + g.cut
+}
+
+// cutMiddle shortens a text to so many columns, and keeps its start and its end.
+func cutMiddle(text string, room int, g glyphs) string {
+	if cells(text) <= room {
+		return text
+	}
+	runes := []rune(text)
+	for from, to := len(runes)/2, len(runes)/2; from > 0; {
+		if from--; to < len(runes)-1 {
+			to++
+		}
+		if short := string(runes[:from]) + g.cut + string(runes[to:]); cells(short) <= room {
+			return short
+		}
+	}
+	return cut(text, room, g)
 }
 
 // cells returns how many columns a text takes on a terminal.

@@ -364,7 +364,7 @@ func TestAViewWithoutColoursHasNone(t *testing.T) {
 }
 
 func TestAReasonIsCutBeforeItsDuration(t *testing.T) {
-	d := detail{"nodes.ready: kubernetes API at 192.168.1.210:6443: connection refused", " (35s)"}
+	d := detail{text: "nodes.ready: kubernetes API at 192.168.1.210:6443: connection refused", end: " (35s)"}
 	for _, c := range []struct {
 		width, most int
 		want        string
@@ -400,5 +400,12 @@ func TestSettledKindsHaveWords(t *testing.T) {
 	if !slices.IsSortedFunc([]rank{always, stageRow, detailRow, settledRow, waitingRow},
 		func(a, b rank) int { return int(a - b) }) {
 		t.Error("ranks are out of order")
+	}
+}
+
+func TestAnAddressThatDoesNotFitKeepsItsKey(t *testing.T) {
+	got := at(17, nil, canvas{width: 39, height: 40, glyphs: unicodeGlyphs})
+	if !strings.Contains(got, "…") || !strings.Contains(got, `["cp-01"] 12s`) {
+		t.Errorf("got%s", got)
 	}
 }
