@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"castle": func() {
-			os.Exit(cli.Main("1.2.3", os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+			os.Exit(cli.Main("1.2.3", os.Args[1:], os.Stdin, keepEvents(os.Args[1:]), os.Stderr))
 		},
 		"fake-terraform":  fakeTerraform,
 		"killed-at-write": killedAtWrite,
@@ -85,6 +85,9 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error,
 			env.Setenv("HOME", home)
 			env.Setenv("GORACE", race)
 			env.Setenv("CASTLE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
+			if err := checkEvents(env, dir); err != nil {
+				return err
+			}
 			return setup(env)
 		},
 		Cmds: commands,

@@ -44,6 +44,7 @@ type app struct {
 	reportFile  string        // of the commands that run an operation
 	run         string        // the id of the run that has begun
 	lockTimeout time.Duration // of the commands that lock the cluster
+	problems    bool          // problems of the configuration are printed as events, too
 
 	interrupts interrupts
 	summed     bool // the end of the run is printed, with its errors
@@ -251,9 +252,16 @@ func setPairs(values map[string]string, problem string, pairs []string) error {
 func (a *app) runReporter() cluster.Reporter {
 	surviveClosedPipe()
 	if a.output == "json" {
+		a.problems = true
 		return &runWatch{app: a, next: ui.NewJSON(a.stdout)}
 	}
 	return &runWatch{app: a, next: a.progress(), pipeline: findPipeline(a)}
+}
+
+// planReporter returns the reporter of a plan, whose result is no event.
+func (a *app) planReporter() cluster.Reporter {
+	a.problems = a.output == "json"
+	return a.progress()
 }
 
 // progress returns a reporter that writes to stderr.

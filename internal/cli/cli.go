@@ -59,6 +59,9 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	explain(a, told, stateRoot)
 	if invalid := (*cluster.ConfigError)(nil); errors.As(err, &invalid) {
 		annotate(a, invalid.Diagnostics)
+		if a.problems {
+			ui.NewJSON(a.stdout).ReportProblems(invalid.Diagnostics)
+		}
 	}
 	if !a.interrupts.profiled() {
 		return cmp.Or(exitCode(err), exitFailed)

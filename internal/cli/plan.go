@@ -47,7 +47,7 @@ It is valid for this state directory and this version of castle, on any machine.
 -o markdown prints a summary for the page of a pipeline or a pull request.`,
 		Args:        a.oneCluster(),
 		Annotations: map[string]string{formatsKey: "text json markdown"},
-		RunE: a.onCluster(a.progress, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
+		RunE: a.onCluster(a.planReporter, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 			if o.Out != "" {
 				if err := checkPlanPath(c.Options.Repository, o.Out); err != nil {
 					return refuse("--plan-out %s: %v", o.Out, err)

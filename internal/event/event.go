@@ -40,6 +40,7 @@ const (
 	Interrupted        Kind = "interrupted"   // once for each interrupt; with Interruption
 	Waiting            Kind = "waiting"       // from time to time after an interrupt; with Interruption
 	RunEnded           Kind = "run_ended"     // Text is RunOK or the error; with Ending
+	ConfigError        Kind = "config_error"  // a problem of the configuration, of no run: Text, File, Line
 )
 
 // Durable reports whether a later run relies on events of this kind.
@@ -72,6 +73,9 @@ type Event struct {
 	Total int `json:"total,omitempty"`
 	// TimeoutSeconds is how long the gate of a GateClosed may stay closed.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+	// File and Line are the place of a ConfigError. The file may also be a flag, such as --var.
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
 
 	Selection    *Selection    `json:"selection,omitempty"`
 	Reviewed     *ReviewedPlan `json:"reviewed,omitempty"`

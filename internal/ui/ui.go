@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"text/tabwriter"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -46,6 +47,28 @@ func (j *JSON) Report(e event.Event) {
 	defer j.mu.Unlock()
 	//nolint:errcheck // a closed pipe must not end a run that is changing a cluster
 	j.out.Encode(e)
+}
+
+// ReportProblems writes an event for each error of a configuration.
+func (j *JSON) ReportProblems(diags hcl.Diagnostics) {
+	for _, d := range diags {
+		if d.Severity != hcl.DiagError {
+			continue
+		}
+		e := event.Event{Time: time.Now(), Kind: event.ConfigError, Text: diagnosticText(d)}
+		if d.Subject != nil {
+			e.File = d.Subject.Filename
+		}
+		if d.Subject != nil && !d.Subject.Empty() { // an empty range stands for the whole file
+			e.Line = d.Subject.Start.Line
+		}
+		j.Report(e)
+	}
+}
+
+// diagnosticText is a problem without its place, in one line.
+func diagnosticText(d *hcl.Diagnostic) string {
+	return strings.TrimSuffix(d.Summary+". "+d.Detail, ". ")
 }
 
 // Answers is a reporter that prints the answers to interrupts alone, for commands
@@ -71,7 +94,7 @@ func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.
 	var located hcl.Diagnostics
 	for _, d := range diags {
 		if d.Subject == nil {
-			fmt.Fprintln(w, "castle:", strings.TrimSuffix(d.Summary+". "+d.Detail, ". "))
+			fmt.Fprintln(w, "castle:", diagnosticText(d))
 			continue
 		}
 		private, ok := hcl.DiagnosticExtra[unquoted](d)
