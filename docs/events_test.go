@@ -20,10 +20,12 @@ type fields struct {
 
 // eventSchema is what the page of events is held against.
 type eventSchema struct {
-	fields
-	Defs  map[string]fields `json:"$defs"`
-	AllOf []struct {
-		If   struct{ Properties struct{ Kind struct{ Const string } } }
+	Properties map[string]any
+	Defs       map[string]fields `json:"$defs"`
+	AllOf      []struct {
+		If struct {
+			Properties struct{ Kind struct{ Const string } }
+		}
 		Then fields
 	}
 }

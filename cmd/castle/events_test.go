@@ -179,7 +179,8 @@ func TestTheSchemaRefusesWhatIsNoEvent(t *testing.T) {
 	if wrong := invalid("script", torn, nil, true); len(wrong) > 0 {
 		t.Errorf("a line of a journal that was cut short: %q", wrong)
 	}
-	if wrong := invalid("script", torn, nil, false); len(wrong) != 1 || !strings.HasPrefix(wrong[0], "1: script: ") {
+	wrong := invalid("script", torn, nil, false)
+	if len(wrong) != 1 || !strings.HasPrefix(wrong[0], "1: script: ") {
 		t.Errorf("a printed line that is no JSON: %q", wrong)
 	}
 }

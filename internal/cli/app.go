@@ -258,12 +258,6 @@ func (a *app) runReporter() cluster.Reporter {
 	return &runWatch{app: a, next: a.progress(), pipeline: findPipeline(a)}
 }
 
-// planReporter returns the reporter of a plan, whose result is no event.
-func (a *app) planReporter() cluster.Reporter {
-	a.problems = a.output == "json"
-	return a.progress()
-}
-
 // progress returns a reporter that writes to stderr.
 func (a *app) progress() cluster.Reporter {
 	lines := ui.NewLines(a.stderr, display(a))

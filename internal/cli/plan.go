@@ -47,7 +47,7 @@ It is valid for this state directory and this version of castle, on any machine.
 -o markdown prints a summary for the page of a pipeline or a pull request.`,
 		Args:        a.oneCluster(),
 		Annotations: map[string]string{formatsKey: "text json markdown"},
-		RunE: a.onCluster(a.planReporter, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
+		RunE: a.onCluster(planReporter(a), func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 			if o.Out != "" {
 				if err := checkPlanPath(c.Options.Repository, o.Out); err != nil {
 					return refuse("--plan-out %s: %v", o.Out, err)
@@ -72,6 +72,14 @@ It is valid for this state directory and this version of castle, on any machine.
 		"save the plan in `FILE"+plan.Extension+"`, for create --plan; it holds secrets")
 	a.lockFlag(cmd)
 	return cmd
+}
+
+// planReporter returns the reporter of a plan. Its result is no event, but problems of the configuration are.
+func planReporter(a *app) func() cluster.Reporter {
+	return func() cluster.Reporter {
+		a.problems = a.output == "json"
+		return a.progress()
+	}
 }
 
 // printPlan prints changed code first, then each stage.

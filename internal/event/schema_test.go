@@ -101,7 +101,8 @@ func schema(t *testing.T) object {
 			properties[name] = true
 		}
 		then := object{"properties": properties, "required": required}
-		one := object{"if": object{"properties": object{"kind": object{"const": kind.value}}}, "then": then}
+		is := object{"properties": object{"kind": object{"const": kind.value}}}
+		one := object{"if": is, "then": then}
 		if kind.comment != "" {
 			one["description"] = d.inJSON(kind.comment)
 		}
@@ -114,8 +115,8 @@ func schema(t *testing.T) object {
 	all["$id"] = "urn:castle:events:" + strconv.Itoa(schemaVersion)
 	all["version"] = schemaVersion
 	all["title"] = "An event of castle"
-	all["$comment"] = "Within a version, kinds, fields and values are added, and none is changed or removed. " +
-		"Programs ignore those that they do not know. See events.md."
+	all["$comment"] = "Within a version, kinds, fields and values are added, and none is changed or " +
+		"removed. Programs ignore those that they do not know. See events.md."
 	all["$defs"], all["allOf"] = definitions, kinds
 	return all
 }

@@ -150,7 +150,7 @@ func selection(order []*config.Stage) *event.Selection {
 		}
 		return all
 	}
-	selected := &event.Selection{Command: "create"}
+	selected := &event.Selection{Command: "create", Stages: []event.SelectedStage{}}
 	for _, s := range order {
 		one := event.SelectedStage{Layer: s.Layer, Stage: s.Name, Needs: names(s.Needs)}
 		for _, g := range run.DeferredGates(s) {

@@ -116,7 +116,7 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 
 // selection lists the stages for the reporter, those first that no other one has to precede.
 func selection(stages []*Stage, needs func(*Stage) []*Stage) *event.Selection {
-	selected := &event.Selection{Command: "destroy"}
+	selected := &event.Selection{Command: "destroy", Stages: []event.SelectedStage{}}
 	order, err := graph.Sort(stages, needs)
 	if err != nil {
 		order = stages // the walk reports the cycle
