@@ -132,7 +132,7 @@ terragrunt: tools # Build Terragrunt for the bench.
 
 .PHONY: golden
 golden: ## Update the golden files of the command line
-	CASTLE_UPDATE_SCRIPTS=1 go test ./cmd/castle
+	CASTLE_UPDATE_SCRIPTS=1 go test ./cmd/castle ./internal/event
 
 .PHONY: docs
 docs: ## Draw docs/blue.svg with castle graph
