@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/report"
@@ -245,5 +246,21 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s differs from the golden file; got:\n%s", name, got)
+	}
+}
+
+func TestTheTimelineFitsTheTerminal(t *testing.T) {
+	spans := event.Timeline(failed())
+	for width, hasBars := range map[int]bool{0: true, 200: true, 80: true, 72: true, 50: false} {
+		var w strings.Builder
+		report.WriteTimeline(&w, spans, width)
+		if got := strings.ContainsAny(w.String(), "█▒·"); got != hasBars {
+			t.Errorf("width %d: has bars is %t:\n%s", width, got, w.String())
+		}
+		for _, line := range strings.Split(w.String(), "\n") {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, " ")); hasBars && width > 0 && n > width {
+				t.Errorf("width %d: %d columns in %q", width, n, line)
+			}
+		}
 	}
 }

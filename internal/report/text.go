@@ -10,39 +10,61 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// barWidth is the length of the longest bar, in characters.
-const barWidth = 32
+// The length of the longest bar, in characters, and the shortest that still shows something.
+const (
+	barWidth   = 32
+	leastWidth = 8
+)
 
 // The characters of a bar: the steps of Terraform, the wait for gates, and the time between.
 const (
 	barTerraform = '█'
 	barGates     = '▒'
 	barBetween   = '·'
+	barLegend    = string(barTerraform) + " terraform " + string(barGates) + " gates"
 )
 
 // WriteTimeline prints one row for each stage: its result, the durations of Terraform and of the gates, and
-// their time in the run.
-func WriteTimeline(w io.Writer, spans []*event.Span) {
+// their time in the run. On a terminal, width is the number of columns, to which the bars are cut; else 0.
+func WriteTimeline(w io.Writer, spans []*event.Span, width int) {
 	if len(spans) == 0 {
 		return
 	}
 	byStart := func(a, b *event.Span) int { return a.Started.Compare(b.Started) }
 	byEnd := func(a, b *event.Span) int { return a.Ended.Compare(b.Ended) }
 	first, last := slices.MinFunc(spans, byStart).Started, slices.MaxFunc(spans, byEnd).Ended
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "layer\tstage\tresult\tterraform\tgates\ttotal\t%c terraform %c gates\n",
-		barTerraform, barGates)
+	var table strings.Builder
+	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "layer\tstage\tresult\tterraform\tgates\ttotal\t\n")
 	for _, s := range spans {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Layer, s.Stage, resultText(string(s.Result)),
-			short(s.Terraform()), short(s.Steps[gateStep]), short(s.Ended.Sub(s.Started)),
-			bar(first, last, s))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", s.Layer, s.Stage, resultText(string(s.Result)),
+			short(s.Terraform()), short(s.Steps[gateStep]), short(s.Ended.Sub(s.Started)))
 	}
 	fmt.Fprintf(t, "\t\t\t\t\t%s\t\n", short(last.Sub(first)))
-	t.Flush() //nolint:errcheck // a closed pipe: nobody reads the table
+	t.Flush() //nolint:errcheck // a builder returns no error
+	lines := strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n")
+	length, legend := barWidth, barLegend
+	if width > 0 {
+		left := width - utf8.RuneCountInString(lines[0])
+		length = min(length, left-1) // a bar that begins at the end of the run is drawn behind it
+		if left < utf8.RuneCountInString(legend) {
+			legend = ""
+		}
+	}
+	if length >= leastWidth {
+		lines[0] += legend
+		for i, s := range spans {
+			lines[1+i] += bar(first, last, s, length)
+		}
+	}
+	for _, line := range lines {
+		fmt.Fprintln(w, line)
+	}
 }
 
 func resultText(r string) string {
@@ -52,16 +74,16 @@ func resultText(r string) string {
 	return cmp.Or(r, unfinished)
 }
 
-// bar draws when a stage ran, within the whole run.
-func bar(first, last time.Time, s *event.Span) string {
+// bar draws when a stage ran, within the whole run, which is length characters long.
+func bar(first, last time.Time, s *event.Span, length int) string {
 	whole := last.Sub(first)
 	if whole <= 0 {
 		return ""
 	}
 	at := func(x time.Time) int {
-		return min(max(0, int(float64(barWidth)*float64(x.Sub(first))/float64(whole))), barWidth)
+		return min(max(0, int(float64(length)*float64(x.Sub(first))/float64(whole))), length)
 	}
-	drawn := []rune(strings.Repeat(" ", barWidth+1))
+	drawn := []rune(strings.Repeat(" ", length+1))
 	draw := func(from, to time.Time, with rune) {
 		for i := at(from); i < max(at(from)+1, at(to)); i++ {
 			drawn[i] = with
@@ -185,7 +207,7 @@ func (r *Report) runsText() string {
 // WriteText prints the report for a terminal.
 func (r *Report) WriteText(w io.Writer) {
 	fmt.Fprintf(w, "%s\nrun %s, %s\n%s\n\n", r.Title(), r.Run, r.when(), strings.Join(r.Totals(), "; "))
-	WriteTimeline(w, r.spans)
+	WriteTimeline(w, r.spans, 0)
 	if len(r.CriticalPath) > 0 {
 		fmt.Fprintf(w, "\nCritical path, %s: %s\n", Took(r.CriticalSeconds), r.Path())
 	}

@@ -126,7 +126,7 @@ func NewTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 
 
 // WriteTimeline prints one row for each stage of a run, and the receipt, if there is one.
 func WriteTimeline(w io.Writer, events []event.Event) {
-	report.WriteTimeline(w, event.Timeline(events))
+	report.WriteTimeline(w, event.Timeline(events), Columns(w, 0))
 	for _, e := range events {
 		if e.Kind == event.Receipted {
 			fmt.Fprintln(w, e.Text)
