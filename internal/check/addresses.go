@@ -256,7 +256,7 @@ func checkLoadBalancers(c *cluster, report reporter) {
 		holds := func(p AddressRange) bool { return p.holds(a.First) }
 		if len(c.pools) > 0 && strings.HasSuffix(name, "_lb_ip") && a.First.IsValid() &&
 			!slices.ContainsFunc(c.pools, holds) {
-			report("lb-ip-outside", a.at, "cluster_vars."+name+": in no pool",
+			report(lbOutside, a.at, "cluster_vars."+name+": in no pool",
 				"MetalLB can give a Service %s only from a pool, and the pools are %s (%s). Change one of "+
 					"them.", a.First, strings.Join(pools, ", "), config.Place(c.at("metallb_addresses")))
 		}

@@ -15,6 +15,7 @@ package check
 import (
 	"fmt"
 	"maps"
+	"path"
 	"runtime"
 	"slices"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // Options select the clusters to check.
@@ -84,6 +86,9 @@ func Run(o Options) (*Report, error) {
 			checked = append(checked, c)
 		}
 	}
+	if len(o.Clusters) == 0 {
+		report.Diagnostics = append(report.Diagnostics, strayFolders(o.Config.Repository, all)...)
+	}
 	report.Diagnostics = tidy(report.Diagnostics)
 	return report, nil
 }
@@ -137,10 +142,16 @@ func concurrently[T any](names []string, do func(name string) T) []T {
 // check applies the rules about one cluster, and adds the findings to those of config.
 func (c *cluster) check(diags hcl.Diagnostics) hcl.Diagnostics {
 	c.rendered = render(c.config)
+	if len(diags) == 0 && len(c.config.Stages)+len(c.config.Disabled) == 0 {
+		file := path.Join("clusters", c.label, "cluster.hcl")
+		at := hcl.Range{Filename: file, Start: hcl.InitialPos, End: hcl.InitialPos}
+		c.reporter(&diags)("cluster-folder", at, "no stage",
+			`Write a block for each stage, such as stage "keys" { source = "secrets/keys" }.`)
+	}
 	for _, find := range checks() {
 		find(c, c.reporter(&diags))
 	}
-	return withoutCovered(diags)
+	return c.withoutCovered(diags)
 }
 
 // compare applies the rules about two clusters.
@@ -161,7 +172,8 @@ func (c *cluster) reporter(diags *hcl.Diagnostics) reporter {
 		r := ruleOf(kind)
 		d := &hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: c.masker.Hide(summary),
-			Detail: c.masker.Hide(fmt.Sprintf(detail, args...)), Extra: extra{kind, r.unquoted},
+			Detail: c.masker.Hide(syntax.SuggestionFirst(fmt.Sprintf(detail, args...))),
+			Extra:  extra{kind, r.unquoted},
 		}
 		if r.Warns {
 			d.Severity = hcl.DiagWarning
@@ -192,11 +204,11 @@ func RuleOf(d *hcl.Diagnostic) Kind {
 func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
 	var private hcl.Diagnostics
 	seen := map[string]bool{}
-	diags = slices.DeleteFunc(config.InOrder(diags), func(d *hcl.Diagnostic) bool {
+	diags = slices.DeleteFunc(syntax.InOrder(diags), func(d *hcl.Diagnostic) bool {
 		if e, _ := d.Extra.(extra); e.unquoted {
 			private = append(private, d)
 		}
-		key := config.Subject(d).String() + "\x00" + d.Summary + "\x00" + d.Detail
+		key := syntax.Subject(d).String() + "\x00" + d.Summary + "\x00" + d.Detail
 		defer func() { seen[key] = true }()
 		return seen[key]
 	})
@@ -209,6 +221,6 @@ func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
 }
 
 func sameLine(a, b *hcl.Diagnostic) bool {
-	x, y := config.Subject(a), config.Subject(b)
+	x, y := syntax.Subject(a), syntax.Subject(b)
 	return x.Filename == y.Filename && x.Start.Line <= y.End.Line && y.Start.Line <= x.End.Line
 }

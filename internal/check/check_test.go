@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io/fs"
 	"os"
 	"path"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf16"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -48,53 +50,79 @@ func printed(t *testing.T, r *check.Report) string {
 	return w.String()
 }
 
-// write lays the files of archives into a folder, later ones over earlier ones.
-// A section "edit FILE" changes lines instead: those that begin with - are
-// replaced by those after them that begin with +. "copy SOURCE" copies a stage
-// of castle's into the repository, and "mode 755 PATH" opens a file to others.
+// write lays the files of archives into a folder, later ones over earlier ones. Sections of these names do
+// something else:
+//
+//	edit FILE      lines that begin with - are replaced by those after them that begin with +
+//	copy SOURCE    a stage of castle's is copied into the repository
+//	folder PATH    an empty folder
+//	remove PATH    a file or folder is removed
+//	rename FILE    the section holds the new name
+//	windows FILE   a byte order mark, CRLF and tabs
+//	utf16 FILE     another encoding
+//	mode MODE PATH in the end
 func write(t *testing.T, dir string, archives ...*txtar.Archive) {
 	t.Helper()
-	for _, a := range archives {
-		for _, f := range a.Files {
-			name, isEdit := strings.CutPrefix(f.Name, "edit ")
-			path := filepath.Join(dir, filepath.FromSlash(name))
-			data := f.Data
-			if source, isCopy := strings.CutPrefix(f.Name, "copy "); isCopy {
-				module, err := fs.Sub(stages.Library, source)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.CopyFS(filepath.Join(dir, "stages", source), module); err != nil {
-					t.Fatal(err)
-				}
-				continue
-			}
-			if strings.HasPrefix(name, "mode ") || name == "want" {
-				continue
-			}
-			if isEdit {
-				old, err := os.ReadFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				data = edited(t, string(old), string(f.Data))
-			}
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
+	modes := map[string]fs.FileMode{}
 	for _, a := range archives {
 		for _, f := range a.Files {
-			if name, ok := strings.CutPrefix(f.Name, "mode 755 "); ok {
-				if err := os.Chmod(filepath.Join(dir, name), 0o755); err != nil {
-					t.Fatal(err)
+			verb, rest, ok := strings.Cut(f.Name, " ")
+			if !ok {
+				verb, rest = "", f.Name
+			}
+			path, data := filepath.Join(dir, filepath.FromSlash(rest)), f.Data
+			read := func() string {
+				old, err := os.ReadFile(path)
+				must(err)
+				return string(old)
+			}
+			switch verb {
+			case "copy":
+				module, err := fs.Sub(stages.Library, rest)
+				must(err)
+				must(os.CopyFS(filepath.Join(dir, "stages", rest), module))
+				continue
+			case "folder":
+				must(os.MkdirAll(path, 0o700))
+				continue
+			case "remove":
+				must(os.RemoveAll(path))
+				continue
+			case "rename":
+				must(os.Rename(path, filepath.Join(dir, strings.TrimSpace(string(data)))))
+				continue
+			case "mode":
+				mode, name, _ := strings.Cut(rest, " ")
+				bits, err := strconv.ParseUint(mode, 8, 32)
+				must(err)
+				modes[name] = fs.FileMode(bits)
+				continue
+			case "edit":
+				data = edited(t, read(), string(data))
+			case "windows":
+				tabs := strings.NewReplacer("\n", "\r\n", "  ", "\t")
+				data = []byte("\ufeff" + tabs.Replace(read()))
+			case "utf16":
+				data = []byte("\xff\xfe")
+				for _, c := range utf16.Encode([]rune(read())) {
+					data = binary.LittleEndian.AppendUint16(data, c)
 				}
 			}
+			if rest == "want" {
+				continue
+			}
+			must(os.MkdirAll(filepath.Dir(path), 0o700))
+			must(os.WriteFile(path, data, 0o600))
 		}
+	}
+	for name, mode := range modes {
+		must(os.Chmod(filepath.Join(dir, name), mode))
 	}
 }
 
@@ -140,22 +168,23 @@ func archive(t *testing.T, path string) *txtar.Archive {
 // validated finds the place of a validation that a finding names.
 var validated = regexp.MustCompile(`<embedded>/stages/(\S+):(\d+)\.$`)
 
-// withoutMessages replaces an error_message at the start of a finding with $ERROR_MESSAGE. It must belong to
+// withoutMessages replaces the error_message in a finding with $ERROR_MESSAGE. It must belong to
 // the validation whose place the finding names: only the module holds the text.
 func withoutMessages(t *testing.T, text string) string {
 	t.Helper()
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if at := validated.FindStringSubmatch(line); at != nil {
-			if rest, ok := strings.CutPrefix(line, errorMessage(t, at[1], at[2])+" "); ok {
-				lines[i] = "$ERROR_MESSAGE " + rest
+			message := errorMessage(t, at[1], at[2])
+			if message != "" {
+				lines[i] = strings.Replace(line, message, "$ERROR_MESSAGE", 1)
 			}
 		}
 	}
 	return strings.Join(lines, "\n")
 }
 
-// errorMessage reads the error_message of the validation at a line of the library.
+// errorMessage reads the error_message of the validation at a line of the library; "" if none is there.
 func errorMessage(t *testing.T, path, line string) string {
 	t.Helper()
 	content, err := fs.ReadFile(stages.Library, path)
@@ -177,7 +206,6 @@ func errorMessage(t *testing.T, path, line string) string {
 			}
 		}
 	}
-	t.Fatalf("%s has no validation in line %s", path, line)
 	return ""
 }
 
@@ -208,25 +236,31 @@ func TestEachRuleReportsProblemAndFix(t *testing.T) {
 				t.Errorf("the rule %s reports nothing", rule)
 			}
 			got := withoutMessages(t, strings.ReplaceAll(printed(t, report), dir, "$REPO"))
-			want := slices.IndexFunc(fixture.Files, func(f txtar.File) bool { return f.Name == "want" })
-			switch {
-			case os.Getenv("CASTLE_UPDATE_SCRIPTS") != "":
-				if want < 0 {
-					fixture.Files, want = append(fixture.Files, txtar.File{Name: "want"}), len(fixture.Files)
-				}
-				fixture.Files[want].Data = []byte(got)
-				if err := os.WriteFile(path, txtar.Format(fixture), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			case want < 0 || string(fixture.Files[want].Data) != got:
-				t.Errorf("got\n%s", got)
-			}
+			compare(t, path, fixture, got)
 		})
 	}
 	for _, r := range check.Rules() {
 		if !tested[string(r.Kind)] {
 			t.Errorf("no fixture shows the rule %s", r.Kind)
 		}
+	}
+}
+
+// compare compares an output with the section want of a fixture, or updates that with CASTLE_UPDATE_SCRIPTS.
+func compare(t *testing.T, path string, fixture *txtar.Archive, got string) {
+	t.Helper()
+	want := slices.IndexFunc(fixture.Files, func(f txtar.File) bool { return f.Name == "want" })
+	switch {
+	case os.Getenv("CASTLE_UPDATE_SCRIPTS") != "":
+		if want < 0 {
+			fixture.Files, want = append(fixture.Files, txtar.File{Name: "want"}), len(fixture.Files)
+		}
+		fixture.Files[want].Data = []byte(got)
+		if err := os.WriteFile(path, txtar.Format(fixture), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	case want < 0 || string(fixture.Files[want].Data) != got:
+		t.Errorf("got\n%s", got)
 	}
 }
 

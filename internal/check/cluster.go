@@ -1,9 +1,14 @@
 package check
 
 import (
+	"fmt"
+	"io/fs"
 	"maps"
 	"net/netip"
 	"net/url"
+	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +18,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -34,6 +40,8 @@ type cluster struct {
 	ids      IDRange        // vm_id_range
 	pools    []AddressRange // the entries of metallb_addresses
 	rendered []rendered     // once the rules are applied
+
+	invalid map[string]bool // variables that fail a validation, once these are evaluated
 }
 
 // machine is one of the variable nodes.
@@ -45,7 +53,8 @@ type machine struct {
 }
 
 func newCluster(c *config.Cluster, o config.Options) *cluster {
-	x := &cluster{config: c, options: o, label: c.Name + "/" + c.Platform, masker: &secret.Masker{}}
+	x := &cluster{config: c, options: o, label: c.Name + "/" + c.Platform, masker: &secret.Masker{},
+		invalid: map[string]bool{}}
 	x.masker.Add(c.Secrets()...)
 	x.endpoint = strings.TrimRight(strings.ToLower(x.text("proxmox_endpoint")), "/")
 	if u, err := url.Parse(x.endpoint); err == nil {
@@ -144,3 +153,50 @@ func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) 
 
 // oneLine makes a sentence's part of a text of several lines.
 func oneLine(s string) string { return strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".") }
+
+// strayFolders finds folders in clusters/ that look like a cluster and hold no cluster.hcl where castle reads
+// it.
+func strayFolders(repository string, clusters []string) hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	report := (&cluster{masker: &secret.Masker{}}).reporter(&diags)
+	at := func(folder string) hcl.Range {
+		return hcl.Range{Filename: folder, Start: hcl.InitialPos, End: hcl.InitialPos}
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(clusters, func(c string) bool { return c == name || path.Dir(c) == name })
+	}
+	tree := os.DirFS(filepath.Join(repository, "clusters"))
+	outer, _ := fs.Glob(tree, "*") // the patterns are well-formed
+	inner, _ := fs.Glob(tree, "*/*")
+	for _, name := range slices.Concat(outer, inner) {
+		entries, err := fs.ReadDir(tree, name)
+		if err != nil || has(name) || strings.HasPrefix(path.Base(name), ".") {
+			continue // it is no folder
+		}
+		file, platforms := "cluster.hcl", false
+		var files []string
+		for _, e := range entries {
+			if platforms = platforms || e.IsDir(); !e.IsDir() {
+				files = append(files, e.Name())
+			}
+		}
+		near := syntax.Nearest(file, files)
+		switch outside := path.Dir(name) == "."; {
+		case outside && near == "" && platforms:
+			continue // it is reported for the folders inside
+		case outside:
+			file = "<platform>/" + file
+		case near == "" && len(entries) > 0 && has(path.Dir(name)):
+			continue // something else beside a cluster
+		}
+		fix := "Write it, or remove the folder."
+		if near != "" {
+			fix = fmt.Sprintf("Rename clusters/%s/%s to clusters/%[1]s/%[3]s.", name, near, file)
+		}
+		report("cluster-folder", at("clusters/"+name), "no "+file, "castle reads no cluster here. %s", fix)
+	}
+	if len(clusters) == 0 && len(diags) == 0 {
+		report("cluster-folder", at("clusters"), "no cluster", "Run castle new to write one.")
+	}
+	return diags
+}

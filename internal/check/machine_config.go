@@ -29,6 +29,7 @@ type rendered struct {
 	role    string
 	at      hcl.Range // of the data source
 	config  *talos.MachineConfig
+	stage   *config.Stage
 	err     error // why there is no config; a *tfeval.UnknownError is no problem of the user's
 }
 
@@ -41,7 +42,7 @@ func render(c *config.Cluster) []rendered {
 			values[name] = tfeval.StandIn(s.Written(name).Value)
 		}
 		for _, b := range tfeval.Read(s, values).Instances("data", "talos_machine_configuration") {
-			r := rendered{machine: cmp.Or(b.Key, s.Name), at: b.Range(), err: b.Err}
+			r := rendered{machine: cmp.Or(b.Key, s.Name), at: b.Range(), stage: s, err: b.Err}
 			var m talos.Machine
 			if r.err == nil {
 				m, r.err = machineOf(b)
@@ -134,6 +135,7 @@ func checkMachineConfigs(c *cluster, report reporter) {
 	for _, r := range c.rendered {
 		unknown, is := errors.AsType[*tfeval.UnknownError](r.err)
 		switch {
+		case !r.stage.Sound() || r.err != nil && len(c.invalid) > 0: // it follows from the value
 		case is:
 			report("machine-config-unknown", r.at, "machine configuration: not checked",
 				"%s. Terraform and Talos check the configuration when it is applied.", unknown.Error())

@@ -91,7 +91,7 @@ func checkDisabledGates(c *cluster, report reporter) {
 				early = append(early, waiter)
 			}
 		}
-		if !s.HasGates() || len(early) == 0 {
+		if !s.HasGates() || len(early) == 0 || s.Delegate == nil && s.Delegated() || s.Missed() {
 			continue
 		}
 		need := " needs "

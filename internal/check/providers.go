@@ -48,6 +48,9 @@ func (c *cluster) requirements() (all []requirement) {
 	return all
 }
 
+// embedded is 1 for a stage of castle's own, and 0 for the user's.
+func (r requirement) embedded() int { return strings.Count(r.at.Filename, "<embedded>") }
+
 // checkProviderVersions finds stages that require versions of a provider that exclude each other, or the
 // version in the lock file: a cluster has one version of each provider.
 func checkProviderVersions(c *cluster, report reporter) {
@@ -72,18 +75,24 @@ func checkProviderVersions(c *cluster, report reporter) {
 	}
 	for _, source := range slices.Sorted(maps.Keys(bySource)) {
 		all, short := bySource[source], providers.Short(source)
-		for i, r := range all {
-			for _, earlier := range all[:i] {
-				// An invalid constraint is Terraform's to report.
-				if ok, err := providers.Compatible(earlier.constraints, r.constraints); ok || err != nil {
-					continue
-				}
-				summary := "stage %s: no version of %s suits stage %s too"
-				report("provider-conflict", r.at, fmt.Sprintf(summary, r.stage, short, earlier.stage),
+		var sound []requirement // castle's own stages come first: the user can change the others
+		slices.SortStableFunc(all, func(a, b requirement) int { return b.embedded() - a.embedded() })
+		for _, r := range all {
+			excludes := func(other requirement) bool {
+				ok, err := providers.Compatible(other.constraints, r.constraints)
+				return !ok && err == nil
+			}
+			if _, err := providers.Compatible(r.constraints); err != nil {
+				report("provider-constraint", r.at, fmt.Sprintf("stage %s: unsuitable version of %s", r.stage,
+					short), `%q is no constraint. Write one such as "~> 3.1".`, r.constraints)
+			} else if i := slices.IndexFunc(sound, excludes); i < 0 {
+				sound = append(sound, r)
+			} else {
+				report("provider-conflict", r.at, fmt.Sprintf("stage %s: no version of %s suits stage %s too",
+					r.stage, short, sound[i].stage),
 					"It requires %s; stage %s requires %s, %s. A cluster has one version of each provider. "+
-						"Change one of the two.", r.constraints, earlier.stage, earlier.constraints,
-					config.Place(earlier.at))
-				break
+						"Change one of the two.", r.constraints, sound[i].stage, sound[i].constraints,
+					config.Place(sound[i].at))
 			}
 			entry, is := locked[source]
 			if ok, err := providers.Allows(r.constraints, entry.Version); !is || ok || err != nil {

@@ -17,6 +17,7 @@ const (
 	nodeOutside Kind = "node-outside"
 	vipOutside  Kind = "vip-outside"
 	vmIDOutside Kind = "vm-id-outside"
+	lbOutside   Kind = "lb-ip-outside"
 	validation  Kind = "validation" // a validation that is none of the rules below
 )
 
@@ -61,12 +62,16 @@ func Rules() []Rule {
 			summary: "VM id outside of vm_id_range", fix: "Change the id or the range."},
 		{Kind: "vm-ids-reversed", reads: "vm_id_range.first vm_id_range.last", covers: []Kind{vmIDOutside},
 			summary: "ends before it begins", fix: "Exchange first and last."},
+		{Kind: "pool-reversed", covers: []Kind{lbOutside}},
+		{Kind: "pool-outside", covers: []Kind{lbOutside}},
+		{Kind: "pool-holds", covers: []Kind{lbOutside}},
+		{Kind: lbOutside, Warns: true},
 		{Kind: "secret-open", unquoted: true},
 		{Kind: "secret-likely", unquoted: true},
 		{Kind: "secret-named", Warns: true, unquoted: true},
 	}
 	for kind := range strings.FieldsSeq(`validation address-reserved node-is-dns node-is-proxmox
-		pool-reversed pool-outside pool-holds pool-reserved pools-overlap
+		pool-reserved pools-overlap undeclared declared-twice provider-constraint cluster-folder
 		pods-overlap-nodes services-overlap-nodes pods-overlap-services name-too-long key-twice
 		vm-id-shared vm-ids-overlap name-shared vip-shared address-shared pools-shared pool-holds-other
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
@@ -76,7 +81,7 @@ func Rules() []Rule {
 		all = append(all, Rule{Kind: Kind(kind)})
 	}
 	for kind := range strings.FieldsSeq(
-		`lb-ip-outside replicas-too-many gates-unasked owned-twice left-to-nobody
+		`replicas-too-many gates-unasked owned-twice left-to-nobody
 		beside-operator before-operator variable-unset gitops-unreadable machine-config-unknown
 		kernel-module-unknown machine-cert-sans talos-unknown chart-old`) {
 		all = append(all, Rule{Kind: Kind(kind), Warns: true})
@@ -87,7 +92,7 @@ func Rules() []Rule {
 // checks are the functions that apply the rules about one cluster.
 func checks() []func(*cluster, reporter) {
 	return []func(*cluster, reporter){
-		checkValidations, checkProviders, checkProviderVersions, checkAddresses,
+		checkValidations, checkDeclarations, checkProviders, checkProviderVersions, checkAddresses,
 		checkSubnets, checkPools, checkLoadBalancers,
 		checkNodes, checkPatches, checkMachineConfigs, checkKernelModules, checkMachines, checkTalosVersion,
 		checkKubernetesVersion, checkChartVersions, checkSecrets, checkModes, checkDisabledGates, checkFlux,
@@ -110,7 +115,7 @@ func validationRule(reads []string) Rule {
 }
 
 // withoutCovered drops findings that follow from another one.
-func withoutCovered(diags hcl.Diagnostics) hcl.Diagnostics {
+func (c *cluster) withoutCovered(diags hcl.Diagnostics) hcl.Diagnostics {
 	covered, arguments := map[Kind]bool{}, map[config.Argument]bool{}
 	for _, d := range diags {
 		if kind := RuleOf(d); kind != "" {
@@ -122,6 +127,8 @@ func withoutCovered(diags hcl.Diagnostics) hcl.Diagnostics {
 	}
 	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
 		argument, is := d.Extra.(config.Argument)
-		return covered[RuleOf(d)] || is && arguments[argument]
+		invalid := c.invalid[argument.Variable]
+		argument.Variable = ""
+		return covered[RuleOf(d)] || is && (arguments[argument] || invalid)
 	})
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -27,15 +28,51 @@ func checkValidations(c *cluster, report reporter) {
 			values[name] = s.Written(name).Value
 			shared[name] = c.variable(name).Value
 		}
-		for _, f := range tfeval.Read(s, values).FailedValidations() {
+		for _, f := range rootCauses(tfeval.Read(s, values).FailedValidations()) {
+			c.invalid[f.Variable] = true
 			invalid{c, f, validationRule(f.Reads), s.Name, s.Written}.report(report, reported)
 		}
 	}
-	for _, f := range tfeval.ReadContract(c.options.Library, contract, shared).FailedValidations() {
+	library := tfeval.ReadContract(c.options.Library, contract, shared)
+	for _, f := range rootCauses(library.FailedValidations()) {
 		if r := validationRule(f.Reads); r.Kind != validation {
 			invalid{c, f, r, contract, c.variable}.report(report, reported)
 		}
 	}
+}
+
+// rootCauses drops a failure where another validation of fewer of its values fails: an address that is none
+// lies in no network either.
+func rootCauses(all []tfeval.Failure) []tfeval.Failure {
+	var causes []tfeval.Failure
+	for _, f := range all {
+		follows := func(element string) bool {
+			return slices.ContainsFunc(all, func(cause tfeval.Failure) bool {
+				fewer := len(cause.Reads) < len(f.Reads) && !slices.ContainsFunc(cause.Reads,
+					func(read string) bool { return !slices.Contains(f.Reads, read) })
+				return fewer && (element == "" || len(cause.Elements) == 0 ||
+					slices.Contains(cause.Elements, element))
+			})
+		}
+		if len(f.Elements) == 0 && follows("") {
+			continue
+		}
+		elements, others := f.Elements, f.Others
+		f.Elements, f.Others = nil, nil
+		for i, element := range elements {
+			if follows(element) {
+				continue
+			}
+			f.Elements = append(f.Elements, element)
+			if len(others) > 0 {
+				f.Others = append(f.Others, others[i])
+			}
+		}
+		if len(f.Elements) > 0 || len(elements) == 0 {
+			causes = append(causes, f)
+		}
+	}
+	return causes
 }
 
 // invalid is a failed validation and where its values are written.
@@ -63,7 +100,18 @@ func (x invalid) report(report reporter, reported map[string]bool) {
 		key := fmt.Sprint(r.Kind, at)
 		if r.Kind == validation {
 			object, summary = "variable "+f.Variable, strings.TrimPrefix(element+" is not valid", " is ")
-			key += f.Message
+			key = fmt.Sprint(r.Kind, f.Message, object, summary) // stages may wire one value alike
+			if values := x.values(at, element); len(values) == 1 && len(f.Reads) == 1 && len(f.Allowed) > 0 {
+				_, value, _ := strings.Cut(values[0], " is ")
+				detail += " Here, " + values[0] + "."
+				if near := config.DidYouMean(value, f.Allowed); near != "" {
+					detail = "D" + strings.TrimPrefix(near, "; d") + " " + detail
+				}
+			}
+			if c := x.cluster.config; x.written(f.Variable).NamesCluster() {
+				at = hcl.Range{Filename: path.Join("clusters", c.Name)}
+				detail += " This folder names the cluster: rename it."
+			}
 		} else if values := x.values(at, element, others[i]); len(values) > 0 {
 			detail += " Here, " + strings.Join(values, ", ") + ". " + r.fix
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // blockReader gives stages their gates, preflights and adoptions.
@@ -75,7 +76,7 @@ func findType[T any](r *blockReader, s *Stage, b *block, types []T, name func(T)
 		names = append(names, name(t))
 	}
 	r.load.diags.add(b.at, b.of(s)+": unknown type "+b.labels[0],
-		"castle has no %s of this type%s", b.kind, hint(b.labels[0], names))
+		"The types are %s%s", strings.Join(names, ", "), hint(b.labels[0], names))
 	return nil
 }
 
@@ -100,7 +101,7 @@ func (r *blockReader) checkOverrides(s *Stage) {
 		keys = append(keys, b.key())
 	}
 	for _, o := range s.entry.gates {
-		if !slices.Contains(keys, o.key()) {
+		if !slices.Contains(keys, o.key()) && !s.definition.incomplete {
 			r.load.diags.add(o.at, fmt.Sprintf("stage %s: no gate %s to override", s.Name, o.key()),
 				"%s has none of this type and label%s", s.definition.file, hint(o.key(), keys))
 		}
@@ -112,11 +113,14 @@ func (r *blockReader) setArguments(s *Stage, b *block, takes map[string]gate.Att
 	check func(gate.Values) error, common ...string) {
 	b.takes, b.check = takes, check
 	names := slices.AppendSeq(common, maps.Keys(takes))
-	for name, arg := range b.args {
-		if !slices.Contains(names, name) {
+	for _, name := range slices.Sorted(maps.Keys(b.args)) {
+		if arg := b.args[name]; !slices.Contains(names, name) {
 			r.load.diags.add(arg.NameRange, b.of(s)+": unknown argument "+name,
 				"This type of %s does not take it%s", b.kind, hint(name, names))
 			delete(b.args, name)
+			if meant := syntax.Nearest(name, names); b.args[meant] == nil && takes[meant].Required {
+				b.args[meant] = unknownArgument(meant, arg.Range)
+			}
 		}
 	}
 	for name, attribute := range takes {
@@ -146,6 +150,7 @@ func (r *blockReader) checkAddress(s *Stage, b *block) {
 	case resource == "":
 		r.load.diags.add(b.at, b.of(s)+": unsuitable address", "%q is not of the form <type>.<name>.",
 			address)
+	case s.definition.incomplete:
 	case t.RootName() != "module" && !s.definition.resources[resource]:
 		r.load.diags.add(b.at, b.of(s)+": unknown resource", "The module %s has no resource %s%s", s.Source,
 			resource, hint(resource, slices.Collect(maps.Keys(s.definition.resources))))
@@ -190,7 +195,7 @@ func (b *block) values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
 		}
 	}
 	if b.check == nil || diags.HasErrors() {
-		return values, distinct(diags)
+		return values, syntax.Distinct(diags)
 	}
 	if err := b.check(values); err != nil {
 		diags = append(diags, problem(b.at, b.of(s)+": unsuitable arguments", "%s.", err))
@@ -214,7 +219,13 @@ func (b *block) argument(s *Stage, arg *hcl.Attribute, takes gate.Attribute,
 	}
 	if err != nil {
 		d := problem(arg.Expr.Range(), b.of(s)+": unsuitable "+arg.Name, "%s.", err)
-		d.Extra = Argument{Type: b.labels[0], Name: arg.Name}
+		extra := Argument{Type: b.labels[0], Name: arg.Name}
+		for _, r := range references(arg.Expr) {
+			if r.root == "var" && extra.Variable == "" {
+				extra.Variable = r.name
+			}
+		}
+		d.Extra = extra
 		return cty.UnknownVal(takes.Type), append(diags, d)
 	}
 	return v, diags
@@ -332,7 +343,7 @@ func (r *blockReader) delegate(s *Stage) *Stage {
 		return refuse("of an earlier layer",
 			"Stage %s is of layer %s; gates of layer %s need a stage of the same or a later layer.",
 			found.Name, found.Layer, s.Layer)
-	case len(s.definition.gates) == 0:
+	case len(s.definition.gates) == 0 && !s.definition.incomplete:
 		return refuse("no gates", "%s has no gates. Remove asked_by.", s.Source)
 	}
 	return found
@@ -356,6 +367,12 @@ func (s *Stage) extendTimeouts() {
 		}
 	}
 }
+
+// Delegated reports whether asked_by names a stage, even one that castle refuses.
+func (s *Stage) Delegated() bool { return s.entry.Delegate != "" }
+
+// Missed reports whether Load has reported that the stage is disabled although others need its outputs.
+func (s *Stage) Missed() bool { return s.missed }
 
 // HasGates reports whether the stage's folder has gates, delegated or not.
 func (s *Stage) HasGates() bool { return len(s.definition.gates) > 0 }

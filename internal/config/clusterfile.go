@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-version"
@@ -14,17 +16,18 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// castleSyntax is castle.hcl.
+// castleSyntax is castle.hcl. docs/reference_sentences_test.go describes the fields of this and the other
+// types that decode files; the tag type is that of an attribute whose type Go does not tell.
 type castleSyntax struct {
 	Version   string    `hcl:"required_castle_version,optional"`
 	VersionAt hcl.Range `hcl:"required_castle_version,attr_value_range"`
 	Defaults  *struct {
-		Timeout *hcl.Attribute `hcl:"timeout,optional"`
-		Inputs  *hcl.Attribute `hcl:"inputs,optional"`
+		Timeout *hcl.Attribute `hcl:"timeout,optional" type:"duration"`
+		Inputs  *hcl.Attribute `hcl:"inputs,optional" type:"map of values"`
 	} `hcl:"defaults,block"`
 	State *stateSyntax `hcl:"state,block"`
 	Runs  *struct {
-		Keep *hcl.Attribute `hcl:"keep,optional"`
+		Keep *hcl.Attribute `hcl:"keep,optional" type:"number"`
 	} `hcl:"runs,block"`
 	GitOps []*gitopsBlock `hcl:"gitops,block"`
 }
@@ -32,7 +35,7 @@ type castleSyntax struct {
 // clusterSyntax is cluster.hcl.
 type clusterSyntax struct {
 	Cluster []struct {
-		Protect *hcl.Attribute `hcl:"protect,optional"`
+		Protect *hcl.Attribute `hcl:"protect,optional" type:"bool"`
 		At      hcl.Range      `hcl:",def_range"`
 	} `hcl:"cluster,block"`
 	GitOps []*gitopsBlock `hcl:"gitops,block"`
@@ -41,18 +44,17 @@ type clusterSyntax struct {
 
 // entry is one stage block of cluster.hcl.
 type entry struct {
-	Name     string         `hcl:"name,label"`
-	NameAt   hcl.Range      `hcl:"name,label_range"`
-	At       hcl.Range      `hcl:",def_range"`
-	Source   string         `hcl:"source"`
-	SourceAt hcl.Range      `hcl:"source,attr_value_range"`
-	Enabled  *hcl.Attribute `hcl:"enabled,optional"`
-	// Delegate is the stage that checks the gates of this one, which is disabled.
+	Name       string         `hcl:"name,label"`
+	NameAt     hcl.Range      `hcl:"name,label_range"`
+	At         hcl.Range      `hcl:",def_range"`
+	Source     string         `hcl:"source"`
+	SourceAt   hcl.Range      `hcl:"source,attr_value_range"`
+	Enabled    *hcl.Attribute `hcl:"enabled,optional" type:"bool"`
 	Delegate   string         `hcl:"asked_by,optional"`
 	DelegateAt hcl.Range      `hcl:"asked_by,attr_value_range"`
-	Timeout    *hcl.Attribute `hcl:"timeout,optional"`
-	Inputs     *hcl.Attribute `hcl:"inputs,optional"`
-	Needs      *hcl.Attribute `hcl:"needs,optional"`
+	Timeout    *hcl.Attribute `hcl:"timeout,optional" type:"duration"`
+	Inputs     *hcl.Attribute `hcl:"inputs,optional" type:"map of expressions"`
+	Needs      *hcl.Attribute `hcl:"needs,optional" type:"list of layers"`
 	Gates      []blockSyntax  `hcl:"gate,block"`
 
 	disabled bool // Enabled is false
@@ -78,6 +80,7 @@ const (
 func (l *loader) readCastle() (defaults settings) {
 	f, diags := l.library.read(os.DirFS(l.options.Repository), "castle.hcl", "castle.hcl", true)
 	var file castleSyntax
+	l.unset = diags.HasErrors()
 	if l.diags.decode(f, diags, l.cluster.context(), &file) {
 		l.cluster.Snapshots, l.cluster.Runs = defaultSnapshots, defaultRuns
 	}
@@ -120,11 +123,21 @@ func (l *loader) checkVersion(required string, at hcl.Range) {
 		return
 	}
 	own, err := version.NewVersion(l.options.CastleVersion)
-	if err == nil && !constraints.Check(own) { // a development build has no version
+	switch {
+	case err != nil || !released.MatchString(l.options.CastleVersion):
+		d := problem(at, "castle: its version is not known", "The repository requires castle %s, and this "+
+			"is a development build (%s), which may be older. Use a release of castle.", required,
+			l.options.CastleVersion)
+		d.Severity = hcl.DiagWarning
+		l.diags.report(d)
+	case !constraints.Check(own):
 		l.diags.add(at, "castle: version "+own.String()+" does not suit this repository",
-			"It requires castle %s.", required)
+			"It requires castle %s. Install such a version.", required)
 	}
 }
+
+// released matches the version of a release: a build between two has a suffix such as -12-g689a43a.
+var released = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-[0-9A-Za-z.]+)?$`)
 
 // readCluster reads cluster.hcl. A file that cannot be read may protect the cluster, so it does.
 func (l *loader) readCluster() []*entry {
@@ -132,6 +145,7 @@ func (l *loader) readCluster() []*entry {
 	l.cluster.Protect = diags.HasErrors()
 	var file clusterSyntax
 	l.diags.decode(f, diags, l.cluster.context(), &file)
+	l.markUnread(f, diags)
 	seen := make(blockNames)
 	for _, b := range file.Cluster {
 		seen.isFirst(&l.diags, "cluster", "", b.At)
@@ -147,6 +161,17 @@ func (l *loader) readCluster() []*entry {
 		}
 	}
 	return entries
+}
+
+// markUnread notes the stages of cluster.hcl that castle could not read, or not as stages.
+func (l *loader) markUnread(f *hcl.File, diags hcl.Diagnostics) {
+	known := func(b *hclsyntax.Block) bool {
+		return b.Type == "cluster" || b.Type == "gitops" || b.Type == "stage" && len(b.Labels) == 1
+	}
+	if diags.HasErrors() || f != nil && slices.ContainsFunc(f.Body.(*hclsyntax.Body).Blocks,
+		func(b *hclsyntax.Block) bool { return !known(b) }) {
+		l.markPartial("")
+	}
 }
 
 func (l *loader) readEntry(e *entry) {

@@ -108,6 +108,7 @@ type Stage struct {
 	entry      *entry
 	bindings   map[string]*Written // by variable; a Value of NilVal stands for the value of expr
 	needs      []need
+	missed     bool // it is disabled, and Load has reported who needs it
 }
 
 // Place returns the file and line of cluster.hcl that list the stage.

@@ -88,7 +88,7 @@ func TestProblemsWithAskedBy(t *testing.T) {
 		{"an enabled stage", change("enabled  = false", "enabled  = true"),
 			[]string{at + `"flux": the stage is enabled | Remove asked_by, or set enabled = false`}},
 		{"nobody of this name", change(`asked_by = "flux"`, `asked_by = "fluks"`),
-			[]string{at + `"fluks": no such stage | did you mean "flux"?`}},
+			[]string{at + `"fluks": no such stage | Did you mean "flux"?`}},
 		{"itself", change(`asked_by = "flux"`, `asked_by = "metallb"`),
 			[]string{at + `"metallb": disabled itself | It is disabled at ` + clusterFile + ":4"}},
 		{"an earlier layer", change(`asked_by = "flux"`, `asked_by = "bare"`),
@@ -112,7 +112,7 @@ func TestProblemsWithAskedBy(t *testing.T) {
 				"  inputs = { metallb_reposit = 1 }\n  gate \"webhook\" \"b\""),
 			[]string{
 				clusterFile +
-					`:8 | stage metallb: unknown input metallb_reposit | did you mean "metallb_repository"?`,
+					`:8 | stage metallb: unknown input metallb_reposit | Did you mean "metallb_repository"?`,
 			}},
 		{"a variable without a value", change(`metallb_chart_version = "0.15.3"`, "") +
 			"-- library/networking/metallb/main.tf --\nvariable \"metallb_chart_version\" {}\n" +

@@ -11,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // need is one edge, its reason and its place.
@@ -56,7 +57,18 @@ func edges(stages []*Stage, needs []need) []Edge {
 }
 
 // connector finds the edges of the graph.
-type connector struct{ load *loader }
+type connector struct {
+	load   *loader
+	absent []absence
+}
+
+// absence is a reference to an output that no enabled stage has.
+type absence struct {
+	stage         *Stage // that needs it
+	layer, output string
+	connects      bool // castle itself reads it, to reach the cluster
+	problem       *hcl.Diagnostic
+}
 
 // connect finds the needs of the stage and its gates. An expression with a wrong name becomes unknown.
 func (c *connector) connect(s *Stage) {
@@ -109,7 +121,12 @@ func (c *connector) layerNeeds(s *Stage, of string, names []layerName) []need {
 	var needs []need
 	all := strings.Join(Layers(), ", ")
 	for _, n := range names {
+		named := func(other *Stage) bool { return other.Name == n.name }
+		i := slices.IndexFunc(c.load.cluster.Stages, named)
 		switch index := layerIndex(n.name); {
+		case index < 0 && i >= 0:
+			c.load.diags.add(n.at, of+": needs unknown layer "+n.name, "It is a stage: write needs = [%s].",
+				c.load.cluster.Stages[i].Layer)
 		case index < 0:
 			c.load.diags.add(n.at, of+": needs unknown layer "+n.name, "The layers are %s%s", all,
 				hint(n.name, Layers()))
@@ -160,12 +177,80 @@ func (c *connector) platformOutput(s *Stage, output, of string, at hcl.Range) *S
 			"Stage %s is of layer %s, which comes before the platform.", s.Name, s.Layer)
 		return nil
 	case owner == nil && !c.load.partial["platform"]:
-		c.load.diags.add(at, of+" needs platform."+output, "castle connects it with this output. %s",
-			c.outputHint("platform", output))
+		c.absent = append(c.absent, absence{s, "platform", output, true, problem(at,
+			of+" needs platform."+output, "castle connects it with this output. %s",
+			c.outputHint("platform", output))})
 	case owner != nil && owner != s:
 		s.needs = append(s.needs, need{stage: owner, at: at, reads: "platform." + output, connects: true})
 	}
 	return owner
+}
+
+// reportAbsent reports the outputs that no enabled stage has. It reports once what one stage would have, and
+// returns the stages of the library that it suggests.
+func (c *connector) reportAbsent() (suggested []string) {
+	for _, layer := range Layers() {
+		var names []string
+		for _, a := range c.absent {
+			if a.layer == layer && !slices.Contains(names, a.output) {
+				names = append(names, a.output)
+			}
+		}
+		slices.Sort(names)
+		has := func(source, output string) bool {
+			maker := c.disabled(layer, output)
+			if maker != nil {
+				return maker.Source == source
+			}
+			return slices.Contains(c.load.library.provides(layer, output), source)
+		}
+		for _, g := range group(names, c.load.library.sources(), has) {
+			suggested = append(suggested, g.sources...)
+			c.reportGroup(layer, g)
+		}
+	}
+	return suggested
+}
+
+// reportGroup reports outputs that the same stages of the library have, or an output that none has.
+func (c *connector) reportGroup(layer string, g grouped) {
+	var problems hcl.Diagnostics
+	var stages []*Stage
+	connects := false
+	for _, a := range c.absent {
+		if a.layer != layer || !slices.Contains(g.names, a.output) {
+			continue
+		}
+		if !a.connects || !connects || len(g.sources) > 0 {
+			problems = append(problems, a.problem)
+		}
+		connects = connects || a.connects
+		if !slices.Contains(stages, a.stage) {
+			stages = append(stages, a.stage)
+		}
+	}
+	maker := c.disabled(layer, g.names[0])
+	if maker != nil {
+		maker.missed = true
+	}
+	if len(g.sources) == 0 || len(syntax.Distinct(slices.Clone(problems))) == 1 {
+		c.load.diags.report(problems...)
+		return
+	}
+	file, outputs := c.load.file("cluster.hcl"), strings.Join(g.names, ", ")
+	if maker != nil {
+		c.load.diags.add(maker.entry.At, "stage "+maker.Name+": disabled, but needed",
+			"Enable it for %s (outputs: %s); or disable these, too, so that the system that installs %s "+
+				"installs all of them; or write the values in %s.", stageNames(stages), outputs, maker.Name,
+			file)
+		return
+	}
+	first := slices.MinFunc(stages, func(a, b *Stage) int {
+		return a.entry.At.Start.Byte - b.entry.At.Start.Byte
+	})
+	c.load.diags.add(first.entry.At, "layer "+layer+": a stage is missing",
+		"Add to %s: %s. It is needed by %s (outputs: %s).", file, blocksOf(g.sources), stageNames(stages),
+		outputs)
 }
 
 // distinctStages returns the stages of needs without s, each once, in the cluster's order.
@@ -216,7 +301,8 @@ func (c *connector) reportCycle(path []*Stage) {
 			first = n.at
 		}
 	}
-	c.load.diags.add(first, "cycle: "+strings.Join(names, " → "), "%s.", strings.Join(hops, ", "))
+	c.load.diags.add(first, "cycle: "+strings.Join(names, " → "), "%s. Remove one of these needs.",
+		strings.Join(hops, ", "))
 }
 
 // Waiter is a stage, or a gate of one, that waits for a layer by `needs`.

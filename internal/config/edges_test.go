@@ -16,7 +16,7 @@ func TestProblemsWithReferences(t *testing.T) {
 			[]string{
 				pool +
 					`:3 | stage address-pool: input namespace: unknown output networking.metallb_namespce ` +
-					`| did you mean "metallb_namespace"?`,
+					`| Did you mean "metallb_namespace"?`,
 			}},
 		{"an output of a disabled stage",
 			"-- clusters/blue/proxmox/cluster.hcl --\nstage \"bare\" { source = \"platform/bare\" }\n" +
@@ -53,9 +53,9 @@ func TestProblemsWithReferences(t *testing.T) {
 		{"a whole layer", wire("keys(networking)"),
 			[]string{pool + ":3 | networking as a whole | networking.<name>"}},
 		{"an unknown root", wire("netwrking.metallb_namespace"),
-			[]string{pool + `:3 | unknown name netwrking | did you mean "networking"?`}},
+			[]string{pool + `:3 | unknown name netwrking | Did you mean "networking"?`}},
 		{"an unknown part of cluster", wire("cluster.nam"),
-			[]string{pool + `:3 | unknown cluster.nam | did you mean "name"?`}},
+			[]string{pool + `:3 | unknown cluster.nam | Did you mean "name"?`}},
 		{"self outside a gate", wire("self.address_pool_name"),
 			[]string{pool + ":3 | self is not known here | gates only"}},
 		{"var of a wired variable in inputs",
@@ -70,10 +70,10 @@ func TestProblemsWithReferences(t *testing.T) {
 			[]string{
 				metallb +
 					`:3 | stage metallb: gate webhook.a: configuration: unknown var.metallb_chart_versio ` +
-					`| did you mean "metallb_chart_version"?`,
+					`| Did you mean "metallb_chart_version"?`,
 			}},
 		{"an unknown own output", gated("self.metallb_namspace"),
-			[]string{metallb + `:3 | unknown self.metallb_namspace | did you mean "metallb_namespace"?`}},
+			[]string{metallb + `:3 | unknown self.metallb_namspace | Did you mean "metallb_namespace"?`}},
 		{"an unknown function", gated(`uper("a")`),
 			[]string{metallb + `:3 | uper | Did you mean "upper"?`}},
 		{"two owners of an output",
@@ -92,9 +92,9 @@ func TestProblemsWithNeeds(t *testing.T) {
 	}
 	run(t, []problemTest{
 		{"an unknown layer", needs("[engin]"),
-			[]string{metallb + `:2 | stage metallb: needs unknown layer engin | did you mean "engine"?`}},
+			[]string{metallb + `:2 | stage metallb: needs unknown layer engin | Did you mean "engine"?`}},
 		{"a stage instead of a layer", needs("[flux]"),
-			[]string{metallb + `:2 | needs unknown layer flux | The layers are`}},
+			[]string{metallb + `:2 | needs unknown layer flux | It is a stage: write needs = [gitops]`}},
 		{"a quoted layer", needs(`["engine"]`),
 			[]string{metallb + `:2 | needs: not a layer's name | without quotes`}},
 		{"no list", needs("engine"), []string{metallb + `:2 | needs: not a list of layers`}},

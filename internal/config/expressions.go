@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
 	"github.com/zclconf/go-cty/cty/function/stdlib"
+
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // reference is a name in an expression: secrets.git_token.
@@ -60,24 +61,29 @@ func (c *connector) references(s *Stage, expr hcl.Expression, at site) ([]need, 
 		}
 		owner := c.load.cluster.owners[r.root][r.name]
 		switch {
+		case r.root == "var" && s.bindings[r.name] == nil:
+			ok = false // a file of the module could not be read
 		case r.root == "var" && !at.input:
 			needs = append(needs, s.bindings[r.name].needs...)
 		case owner != nil:
 			needs = append(needs, need{stage: owner, at: r.at, reads: r.root + "." + r.name})
-		case layerIndex(r.root) >= 0:
-			ok = false // of a layer that could not be read: reported already
+		case layerIndex(r.root) >= 0, r.root == "self" && s.definition.incomplete:
+			ok = false // check has noted it, or the layer could not be read
 		}
 	}
 	return needs, ok
 }
 
-// check reports a wrong name.
+// check reports a wrong name, except for an output that no stage has: it notes that for reportAbsent.
 func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
 	name, file := r.root+"."+r.name, c.load.file("cluster.hcl")
 	wrong := func(what, detail string, args ...any) *hcl.Diagnostic {
 		return problem(r.at, fmt.Sprintf("stage %s: %s: %s", s.Name, at.of, what), detail, args...)
 	}
 	roots := append([]string{"var", "self", "cluster"}, Layers()...)
+	if r.root == "stage" {
+		return wrong("unknown name stage", "Write the layer and the output, such as platform.vip.")
+	}
 	if !slices.Contains(roots, r.root) {
 		return wrong("unknown name "+r.root,
 			"An expression may name var, cluster, a layer and, in a gate, self%s", hint(r.root, roots))
@@ -98,9 +104,11 @@ func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
 		return wrong(name+" is not known",
 			"Stage %s is disabled at %s, so it is not applied and has no outputs. Name a variable of it "+
 				"instead, or write the argument anew in its block of %s.", s.Name, Place(s.entry.At), file)
-	case r.root == "self" && !own:
+	case r.root == "self" && !own && !s.definition.incomplete:
 		return wrong("unknown "+name, "The module %s has no such output%s", s.Source,
 			hint(r.name, slices.Collect(maps.Keys(s.Outputs))))
+	case r.root == "var" && binding == nil && s.definition.incomplete:
+		return nil
 	case r.root == "var" && binding == nil:
 		return wrong("unknown "+name, "The module %s declares no such variable%s", s.Source,
 			hint(r.name, slices.Collect(maps.Keys(s.Variables))))
@@ -123,7 +131,8 @@ func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
 		} else if maker != nil {
 			detail += fmt.Sprintf(" Write the value itself in the block of %s in %s.", s.Name, file)
 		}
-		return wrong("unknown output "+name, "%s", detail)
+		c.absent = append(c.absent,
+			absence{s, r.root, r.name, false, wrong("unknown output "+name, "%s", detail)})
 	}
 	return nil
 }
@@ -134,11 +143,8 @@ func (c *connector) outputHint(layer, output string) string {
 		return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, Place(s.entry.At))
 	}
 	if sources := c.load.library.provides(layer, output); len(sources) > 0 {
-		for i, source := range sources {
-			sources[i] = fmt.Sprintf("stage %q { source = %q }", path.Base(source), source)
-		}
 		return fmt.Sprintf("No enabled stage has it. Add to %s: %s.", c.load.file("cluster.hcl"),
-			strings.Join(sources, " or "))
+			blocksOf(sources))
 	}
 	outputs := slices.Sorted(maps.Keys(c.load.cluster.owners[layer]))
 	if len(outputs) == 0 {
@@ -176,7 +182,7 @@ func (s *Stage) Inputs(sc Scope) (map[string]cty.Value, hcl.Diagnostics) {
 		inputs[name], more = s.input(name, sc)
 		diags = append(diags, more...)
 	}
-	return inputs, InOrder(distinct(diags))
+	return inputs, syntax.InOrder(syntax.Distinct(diags))
 }
 
 // KnownInputs returns the values of the variables as far as they follow from known outputs.
@@ -235,7 +241,7 @@ func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnost
 		ctx.Variables[root] = cty.ObjectVal(names)
 	}
 	v, diags := expr.Value(ctx)
-	return v, plain(diags)
+	return v, syntax.Plain(diags)
 }
 
 // output looks up the output that r names among the known ones of sc.

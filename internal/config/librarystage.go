@@ -12,6 +12,8 @@ import (
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // LibraryStage is a stage as its folder describes it. `castle stage` prints it as JSON.
@@ -104,7 +106,7 @@ func (l *library) describe(d *definition, proves map[string]string) *LibraryStag
 		Needs: layerNames(d.settings.needs), Inputs: []LibraryInput{}, Outputs: []Output{},
 		Providers: []LibraryProvider{}, Adopts: []LibraryAdopt{}, Files: []string{},
 		Preflights: l.checks(d, d.preflights, proves), Gates: l.checks(d, d.gates, proves),
-		Folder: of.Module, Problems: InOrder(distinct(d.diags.Diagnostics)),
+		Folder: of.Module, Problems: syntax.InOrder(syntax.Distinct(d.diags.Diagnostics)),
 	}
 	_, err := fs.Stat(l.embedded, of.Source)
 	s.Shadows = err == nil && of.Origin != "embedded"

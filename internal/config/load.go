@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // loader is one Load in progress.
@@ -24,7 +25,11 @@ type loader struct {
 	// partial are the layers of which some stage could not be read. A missing name is
 	// not reported there, as that stage may have it.
 	partial map[string]bool
-	diags   problems
+	// unset is whether a file of values could not be read: a value that is missing may be there.
+	unset bool
+	// ambiguous are the variables of two types.
+	ambiguous map[string]bool
+	diags     problems
 }
 
 // Load reads a cluster, and reports every problem at once. The Cluster is never nil,
@@ -60,11 +65,12 @@ func Load(o Options) (*Cluster, hcl.Diagnostics) {
 	for _, s := range c.Stages {
 		edges.connect(s)
 	}
+	l.values.reportUndeclared(edges.reportAbsent())
 	edges.checkCycles()
 	for _, s := range c.Stages {
 		l.checkValues(s)
 	}
-	return c, InOrder(distinct(l.diags.Diagnostics))
+	return c, syntax.InOrder(syntax.Distinct(l.diags.Diagnostics))
 }
 
 // file is the name of a file of the cluster in diagnostics.
@@ -124,7 +130,10 @@ func (l *loader) checkSource(e *entry) bool {
 	default:
 		l.diags.add(e.SourceAt, "stage "+e.Name+": unknown source",
 			"There is no stage %q, neither in the repository's stages/ nor in castle%s", e.Source,
-			hint(e.Source, sources))
+			hint(e.Source, slices.DeleteFunc(sources, func(s string) bool {
+				near := syntax.Nearest(path.Base(e.Source), []string{path.Base(s)})
+				return near == "" || path.Dir(s) != layer
+			})))
 	}
 	return false
 }
@@ -164,7 +173,12 @@ func (l *loader) addOutputs() {
 // checkTypes reports variables of one name and two types: one value cannot suit both.
 func (l *loader) checkTypes() {
 	first := make(map[string]Variable)
-	for _, s := range l.cluster.Stages {
+	l.ambiguous = make(map[string]bool)
+	// castle's own stages first: what differs from them is the user's to change.
+	own := func(s *Stage) bool { return s.Origin != "embedded" }
+	stages := slices.DeleteFunc(slices.Clone(l.cluster.Stages), own)
+	stages = append(stages, l.cluster.Stages...)
+	for _, s := range stages {
 		for name, v := range s.Variables {
 			if v.constraint == cty.DynamicPseudoType {
 				continue
@@ -172,6 +186,7 @@ func (l *loader) checkTypes() {
 			if other, ok := first[name]; !ok {
 				first[name] = v
 			} else if !v.constraint.Equals(other.constraint) {
+				l.ambiguous[name] = true
 				l.diags.add(v.declared, "variable "+name+": two types",
 					"It is %s here and %s at %s; variables of one name share their value. Give one of them "+
 						"another name.",

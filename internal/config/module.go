@@ -15,6 +15,8 @@ import (
 	"github.com/hashicorp/terraform-config-inspect/tfconfig"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // inClusterProviders are the providers that castle configures where a module does not.
@@ -37,7 +39,8 @@ func (d *definition) readModule(folder string) {
 		}
 		f, diags := d.read(name, path.Join(folder, name))
 		d.diags.report(diags...)
-		if diags.HasErrors() || f == nil {
+		d.incomplete = d.incomplete || diags.HasErrors()
+		if f == nil {
 			continue
 		}
 		d.files[name] = f
@@ -136,7 +139,7 @@ func (p *problems) readVariable(b *hcl.Block, inspected *tfconfig.Variable) Vari
 	v.Type = v.constraint.WithoutOptionalAttributesDeep()
 	if attr, ok := content.Attributes["default"]; ok {
 		x, diags := attr.Expr.Value(nil)
-		p.report(plain(diags)...)
+		p.report(syntax.Plain(diags)...)
 		fallback, err := v.convert(x)
 		if err != nil && !diags.HasErrors() {
 			p.add(attr.Expr.Range(), "variable "+v.Name+": unsuitable default", "%s.", err)

@@ -14,9 +14,9 @@ import (
 	"sync"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/json"
-	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // FindRepository returns the nearest folder from start upward that holds a folder clusters/.
@@ -33,8 +33,8 @@ func FindRepository(start string) (string, error) {
 		case err != nil && !errors.Is(err, os.ErrNotExist):
 			return "", err
 		case dir == filepath.Dir(dir):
-			return "", fmt.Errorf("no castle repository: "+
-				"neither %s nor a folder above it holds a folder clusters/", from)
+			return "", fmt.Errorf("no castle repository: neither %s nor a folder above it holds a folder "+
+				"clusters/; `castle init` makes one, and -C DIR names another folder", from)
 		}
 	}
 }
@@ -93,39 +93,6 @@ func resolve(repository, reference string) (name, platform string, err error) {
 	return wanted, platforms[0], nil
 }
 
-// templates lays the repository's templates/ over the embedded ones, file by file.
-type templates struct{ over, under fs.FS }
-
-// Templates are the embedded template files, shadowed by those in the repository.
-func Templates(repository string, embedded fs.FS) fs.FS {
-	return templates{os.DirFS(filepath.Join(repository, "templates")), embedded}
-}
-
-// Open opens the repository's file, or else the embedded one.
-func (t templates) Open(name string) (fs.File, error) {
-	f, err := t.over.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return t.under.Open(name)
-	}
-	return f, err
-}
-
-// ReadDir lists the files of both, each name once.
-func (t templates) ReadDir(name string) ([]fs.DirEntry, error) {
-	entries, err := fs.ReadDir(t.over, name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	under, errUnder := fs.ReadDir(t.under, name)
-	if err != nil && errUnder != nil {
-		return nil, err
-	}
-	entries = append(entries, under...)
-	byName := func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }
-	slices.SortStableFunc(entries, byName)
-	return slices.CompactFunc(entries, func(a, b fs.DirEntry) bool { return a.Name() == b.Name() }), nil
-}
-
 // library is every stage there is: those in the binary, shadowed folder by folder by those in the repository.
 type library struct {
 	repository  string // empty: none
@@ -157,6 +124,8 @@ type definition struct {
 	adopts     []*block
 
 	diags problems
+	// incomplete reports whether a file could not be read: a name that the folder lacks may be there.
+	incomplete bool
 }
 
 func newLibrary(o Options, files map[string]*hcl.File) *library {
@@ -267,40 +236,15 @@ func readFile(tree fs.FS, file, name string) (*hcl.File, hcl.Diagnostics) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		return nil, hcl.Diagnostics{problem(wholeFile(name), "file not readable", "%s.", err)}
+		d := problem(wholeFile(name), "file not readable", "%s.", err)
+		d.Extra = syntax.Unread{}
+		return nil, hcl.Diagnostics{d}
 	}
-	parse := json.Parse
-	if !strings.HasSuffix(name, ".json") {
-		parse = func(src []byte, name string) (*hcl.File, hcl.Diagnostics) {
-			return hclsyntax.ParseConfig(src, name, hcl.InitialPos)
-		}
+	if strings.HasSuffix(name, ".json") {
+		return json.Parse(src, name)
 	}
-	return parse(src, name)
+	return syntax.Parse(src, name)
 }
 
-// StageNames returns the names of the stages that the file of a cluster, "blue/proxmox", enables. It reads no
-// stage, so that it is quick. A stage whose enabled is an expression counts as enabled.
-func StageNames(repository, cluster string) ([]string, error) {
-	path := filepath.Join(repository, "clusters", filepath.FromSlash(cluster), "cluster.hcl")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	f, diags := hclsyntax.ParseConfig(data, path, hcl.InitialPos)
-	if diags.HasErrors() {
-		return nil, diags
-	}
-	var names []string
-	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
-		if b.Type != "stage" || len(b.Labels) != 1 {
-			continue
-		}
-		if enabled := b.Body.Attributes["enabled"]; enabled != nil {
-			if v, diags := enabled.Expr.Value(nil); !diags.HasErrors() && v.RawEquals(cty.False) {
-				continue
-			}
-		}
-		names = append(names, b.Labels[0])
-	}
-	return names, nil
-}
+// Sources returns every stage there is as "layer/stage", sorted. It reads none of them.
+func Sources(o Options) []string { return newLibrary(o, map[string]*hcl.File{}).sources() }

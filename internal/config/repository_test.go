@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/fstest"
 )
 
 func TestFindRepositoryLooksUpward(t *testing.T) {
@@ -49,20 +48,13 @@ func TestClusterReferences(t *testing.T) {
 		func(o *Options) { o.Repository = t.TempDir() })
 }
 
-func TestTheRepositoryShadowsStagesByFolderAndTemplatesByFile(t *testing.T) {
-	all := fs.FS(nil)
+func TestTheRepositoryShadowsStagesByFolder(t *testing.T) {
 	c := loaded(t, `
 -- stages/networking/metallb/stage.hcl --
 stage { summary = "My own" }
 -- stages/networking/metallb/main.tf --
 output "metallb_namespace" { value = "mine" }
--- templates/a.tmpl --
-mine
-`, func(o *Options) {
-		all = Templates(o.Repository, fstest.MapFS{
-			"a.tmpl": {Data: []byte("embedded")}, "b.tmpl": {Data: []byte("embedded")},
-		})
-	})
+`)
 	s := stage(t, c, "metallb")
 	if s.Summary != "My own" || s.Origin != "stages/networking/metallb" || len(s.Gates) != 0 ||
 		len(s.Variables) != 0 {
@@ -70,14 +62,6 @@ mine
 	}
 	if src, err := fs.ReadFile(s.Module, "main.tf"); err != nil || len(src) == 0 {
 		t.Errorf("main.tf: %q %v", src, err)
-	}
-	for name, want := range map[string]string{"a.tmpl": "mine\n", "b.tmpl": "embedded"} {
-		if src, err := fs.ReadFile(all, name); err != nil || string(src) != want {
-			t.Errorf("%s: %q %v", name, src, err)
-		}
-	}
-	if entries, err := fs.ReadDir(all, "."); err != nil || len(entries) != 2 {
-		t.Errorf("templates: %v %v", entries, err)
 	}
 }
 
@@ -136,7 +120,7 @@ gate "endpoint_slise" "webhook" {}
 		"clusters/blue/proxmox/terraform.tfvars:2 | set here, but stage proxmox-talos wires it",
 		`clusters/blue/proxmox/terraform.tfvars:6 | variable nodes: unsuitable value | element "cp-01" | ` +
 			`"vm_id" are required`,
-		`clusters/blue/proxmox/terraform.tfvars:7 | variable dns_server: not declared | did you mean ` +
+		`clusters/blue/proxmox/terraform.tfvars:7 | variable dns_server: not declared | Did you mean ` +
 			`"dns_servers"?`,
 	})
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -10,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // stageSyntax is stage.hcl.
@@ -27,9 +27,9 @@ type stageBlock struct {
 	EndsClusterAt hcl.Range      `hcl:"ends_cluster,attr_range"`
 	Persistent    bool           `hcl:"persistent,optional"`
 	Volatile      bool           `hcl:"volatile,optional"`
-	Timeout       *hcl.Attribute `hcl:"timeout,optional"`
-	Inputs        *hcl.Attribute `hcl:"inputs,optional"`
-	Needs         *hcl.Attribute `hcl:"needs,optional"`
+	Timeout       *hcl.Attribute `hcl:"timeout,optional" type:"duration"`
+	Inputs        *hcl.Attribute `hcl:"inputs,optional" type:"map of expressions"`
+	Needs         *hcl.Attribute `hcl:"needs,optional" type:"list of layers"`
 }
 
 // blockSyntax is a gate or preflight block.
@@ -37,18 +37,18 @@ type blockSyntax struct {
 	Type  string         `hcl:"type,label"`
 	Label string         `hcl:"label,label"`
 	At    hcl.Range      `hcl:",def_range"`
-	Args  hcl.Attributes `hcl:",remain"`
+	Args  hcl.Attributes `hcl:",remain" type:"expressions"`
 }
 
 // adoptSyntax is an adopt block, with its exists block.
 type adoptSyntax struct {
 	Address string         `hcl:"address,label"`
 	At      hcl.Range      `hcl:",def_range"`
-	ID      *hcl.Attribute `hcl:"id,optional"`
+	ID      *hcl.Attribute `hcl:"id,optional" type:"expression"`
 	Exists  *struct {
 		Type string         `hcl:"type,label"`
 		At   hcl.Range      `hcl:",def_range"`
-		Args hcl.Attributes `hcl:",remain"`
+		Args hcl.Attributes `hcl:",remain" type:"expressions"`
 	} `hcl:"exists,block"`
 }
 
@@ -95,6 +95,7 @@ func (d *definition) readStageFile(folder string) {
 		d.diags.add(wholeFile(d.file), of+"no stage.hcl",
 			"A stage's folder holds Terraform files and one stage.hcl with a stage block.")
 	}
+	d.incomplete = d.incomplete || f == nil || diags.HasErrors()
 	file := stageSyntax{Stage: &stageBlock{}}
 	d.diags.decode(f, diags, nil, &file)
 	b := file.Stage
@@ -121,19 +122,15 @@ func (d *definition) readStageFile(folder string) {
 	}
 }
 
-// decode decodes a parsed file, which may be nil, and reports whether it is without error. An error in a line
-// that has a syntax error follows from that, and is not reported.
-func (p *problems) decode(f *hcl.File, syntax hcl.Diagnostics, ctx *hcl.EvalContext, into any) bool {
-	p.report(syntax...)
+// decode decodes a parsed file, which may be nil, and reports whether it is without error.
+func (p *problems) decode(f *hcl.File, parsed hcl.Diagnostics, ctx *hcl.EvalContext, into any) bool {
+	p.report(parsed...)
 	if f == nil {
-		return !syntax.HasErrors()
+		return !parsed.HasErrors()
 	}
-	line := func(d *hcl.Diagnostic) int { return d.Subject.Start.Line }
-	diags := slices.DeleteFunc(plain(gohcl.DecodeBody(f.Body, ctx, into)), func(d *hcl.Diagnostic) bool {
-		return slices.ContainsFunc(syntax, func(s *hcl.Diagnostic) bool { return line(s) == line(d) })
-	})
+	diags := syntax.Reduce(f, syntax.Plain(gohcl.DecodeBody(f.Body, ctx, into)))
 	p.report(diags...)
-	return !syntax.HasErrors() && !diags.HasErrors()
+	return !parsed.HasErrors() && !diags.HasErrors()
 }
 
 // readSettings reads the settings of a stage block; each attribute may be nil.
@@ -212,7 +209,8 @@ type blockNames map[string]hcl.Range
 func (n blockNames) isFirst(p *problems, name, of string, at hcl.Range) bool {
 	first, twice := n[name]
 	if twice {
-		p.add(at, of+"second block "+name, "The first one is at %s.", Place(first))
+		p.add(at, of+"second block "+name, "The first one is at %s. Rename or remove one of them.",
+			Place(first))
 		return false
 	}
 	n[name] = at
@@ -227,7 +225,7 @@ func (p *problems) constant(attr *hcl.Attribute, want cty.Type, ctx *hcl.EvalCon
 	}
 	v, diags := attr.Expr.Value(ctx)
 	if diags.HasErrors() {
-		p.report(plain(diags)...)
+		p.report(syntax.Plain(diags)...)
 		return cty.UnknownVal(want)
 	}
 	v, err := convertTo(v, want)

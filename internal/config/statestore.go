@@ -14,6 +14,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // StateStore is where castle.hcl keeps the states of all clusters.
@@ -24,10 +25,10 @@ type StateStore struct {
 
 // stateSyntax is the block state of castle.hcl.
 type stateSyntax struct {
-	Snapshots  *hcl.Attribute `hcl:"snapshots,optional"`
-	Store      *hcl.Attribute `hcl:"store,optional"`
+	Snapshots  *hcl.Attribute `hcl:"snapshots,optional" type:"number"`
+	Store      *hcl.Attribute `hcl:"store,optional" type:"string"`
 	Encryption *struct {
-		Recipients *hcl.Attribute `hcl:"recipients"`
+		Recipients *hcl.Attribute `hcl:"recipients" type:"list of strings"`
 	} `hcl:"encryption,block"`
 }
 
@@ -44,7 +45,7 @@ func ReadStateStore(repository string) (s StateStore, files map[string]*hcl.File
 	blocks, _, _ := f.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "state"}}})
 	for _, b := range blocks.Blocks {
 		var state stateSyntax
-		l.diags.report(plain(gohcl.DecodeBody(b.Body, nil, &state))...)
+		l.diags.report(syntax.Plain(gohcl.DecodeBody(b.Body, nil, &state))...)
 		s = l.readStateStore(&state)
 	}
 	return s, files, l.diags.Diagnostics

@@ -1,9 +1,12 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,15 +14,27 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // inputValues reads the values from outside the stages, and binds the variables of
 // stages to them. A value belongs to every variable of its name.
 type inputValues struct {
-	load    *loader
-	above   map[string]Written   // these override inputs
-	below   []map[string]Written // inputs override these; the strongest first
-	missing map[string][]*Stage  // by variable without a value: the stages that require it
+	load       *loader
+	above      map[string]Written   // these override inputs
+	below      []map[string]Written // inputs override these; the strongest first
+	missing    map[string][]*Stage  // by variable without a value: the stages that require it
+	meant      map[string]bool      // variables that a misspelled or unreadable name stands for
+	undeclared []undeclared
+	noFile     bool // there is no terraform.tfvars
+}
+
+// undeclared is a value that no stage of the cluster, or for a default of the library, declares.
+type undeclared struct {
+	value  Written
+	stages string // that could: "No stage of this cluster"
+	near   string // `; did you mean "vip"?`, or ""
 }
 
 // textValue is a value of the command line or the environment.
@@ -31,6 +46,7 @@ func textValue(name, text, at string) Written {
 // environment, which other programs may use.
 func (r *inputValues) read(inputs map[string]Written) {
 	l, given := r.load, make(map[string]Written)
+	r.meant = make(map[string]bool)
 	for _, file := range l.options.VarFiles {
 		f, diags := l.library.read(os.DirFS(filepath.Dir(file)), filepath.Base(file), file, false)
 		l.diags.report(diags...)
@@ -58,35 +74,124 @@ func (r *inputValues) read(inputs map[string]Written) {
 	r.below = []map[string]Written{secrets, plain, defaults}
 	l.cluster.secrets, l.cluster.committed = secrets, r.committedValues(plain, defaults)
 
-	declared := make(map[string]bool)
-	for _, s := range slices.Concat(l.cluster.Stages, l.cluster.Disabled) {
-		for name := range s.Variables {
-			declared[name] = true
-		}
-	}
+	declared := l.declared(slices.Concat(l.cluster.Stages, l.cluster.Disabled))
 	if len(l.partial) == 0 {
 		for _, values := range []map[string]Written{given, secrets, plain} {
-			r.reportUndeclared(values, declared, "No stage of this cluster declares it%s")
+			r.findUndeclared(values, declared, "No stage of this cluster")
 		}
 	}
-	undeclared := func(name string) bool { return !declared[name] }
-	if slices.ContainsFunc(slices.Collect(maps.Keys(defaults)), undeclared) {
+	unknown := func(name string) bool { return !declared[name] }
+	if slices.ContainsFunc(slices.Collect(maps.Keys(defaults)), unknown) {
 		for _, source := range l.library.sources() { // other clusters may have these stages
 			for name := range l.library.definition(source).stage.Variables {
 				declared[name] = true
 			}
 		}
-		r.reportUndeclared(defaults, declared, "No stage declares it%s")
+		r.findUndeclared(defaults, declared, "No stage")
 	}
 }
 
-func (r *inputValues) reportUndeclared(values map[string]Written, declared map[string]bool, detail string) {
-	for name, x := range values {
-		if !declared[name] {
-			r.load.diags.add(x.at, "variable "+name+": not declared", detail,
-				hint(name, slices.Collect(maps.Keys(declared))))
+// declared returns the variables of stages.
+func (l *loader) declared(stages []*Stage) map[string]bool {
+	declared := make(map[string]bool)
+	for _, s := range stages {
+		for name := range s.Variables {
+			declared[name] = true
 		}
 	}
+	return declared
+}
+
+// findUndeclared notes values that no stage declares. A misspelled one is a value of the variable that is
+// meant.
+func (r *inputValues) findUndeclared(values map[string]Written, declared map[string]bool, stages string) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if declared[name] {
+			continue
+		}
+		x := undeclared{value: values[name], stages: stages}
+		if !slices.ContainsFunc(r.load.library.sources(), r.declares(name)) {
+			all := slices.Collect(maps.Keys(declared))
+			x.near = DidYouMean(name, all)
+			r.meant[syntax.Nearest(name, all)] = true
+		}
+		r.undeclared = append(r.undeclared, x)
+	}
+}
+
+// declares returns whether a stage of the library declares a variable.
+func (r *inputValues) declares(name string) func(source string) bool {
+	return func(source string) bool {
+		_, has := r.load.library.definition(source).stage.Variables[name]
+		return has
+	}
+}
+
+// reportUndeclared reports the values that no stage uses, except those of suggested stages, which the cluster
+// lacks. Values of one stage that it lacks are one problem.
+func (r *inputValues) reportUndeclared(suggested []string) {
+	l, unused := r.load, make(map[string]hcl.Range)
+	for _, x := range r.undeclared {
+		switch name := x.value.Name; {
+		case slices.ContainsFunc(suggested, r.declares(name)):
+		case slices.ContainsFunc(l.library.sources(), r.declares(name)):
+			unused[name] = x.value.at
+		default:
+			d := problem(x.value.at, "variable "+name+": not declared", "%s declares it%s", x.stages,
+				cmp.Or(x.near, "."))
+			d.Extra = syntax.Unread{Name: name}
+			l.diags.report(d)
+		}
+	}
+	has := func(source, name string) bool { return r.declares(name)(source) }
+	for _, g := range group(slices.Sorted(maps.Keys(unused)), l.library.sources(), has) {
+		first := slices.MinFunc(g.names, func(a, b string) int {
+			return cmp.Compare(unused[a].Start.Byte, unused[b].Start.Byte)
+		})
+		noun, pronoun := "variable ", "it"
+		if len(g.names) > 1 {
+			noun, pronoun = "variables ", "them"
+		}
+		l.diags.add(unused[first], noun+strings.Join(g.names, ", ")+": not declared",
+			"No stage of this cluster declares %s. Remove %s, or add to %s: %s.", pronoun, pronoun,
+			l.file("cluster.hcl"), blocksOf(g.sources))
+	}
+}
+
+// grouped are names that the same stages of the library have.
+type grouped struct{ names, sources []string }
+
+// group assigns names to as few stages as possible; a name that none has is a group of its own.
+func group(names, sources []string, has func(source, name string) bool) []grouped {
+	var all []grouped
+	for len(names) > 0 {
+		var best grouped
+		for _, source := range sources {
+			lacks := func(name string) bool { return !has(source, name) }
+			found := slices.DeleteFunc(slices.Clone(names), lacks)
+			switch {
+			case len(found) > len(best.names):
+				best = grouped{found, []string{source}}
+			case len(found) > 0 && slices.Equal(found, best.names):
+				best.sources = append(best.sources, source)
+			}
+		}
+		if len(best.names) == 0 {
+			best.names = slices.Clone(names[:1])
+		}
+		all = append(all, best)
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(best.names, name) })
+	}
+	return all
+}
+
+// blocksOf are the blocks of cluster.hcl that list stages, to choose from.
+func blocksOf(sources []string) string {
+	var blocks []string
+	for _, source := range sources {
+		blocks = append(blocks, fmt.Sprintf("stage %q { source = %q }", path.Base(source), source))
+	}
+	return strings.Join(blocks, " or ")
 }
 
 // readSecrets reads secrets.tfvars, which no other user may be able to read.
@@ -103,7 +208,14 @@ func (r *inputValues) readSecrets() map[string]Written {
 func (r *inputValues) readTfvars(name string, quote bool) map[string]Written {
 	f, diags := r.load.library.read(os.DirFS(r.load.cluster.Dir), name, r.load.file(name), quote)
 	r.load.diags.report(diags...)
-	return r.assignments(f)
+	r.noFile = f == nil && !diags.HasErrors() // terraform.tfvars is read last
+	values := r.assignments(f)
+	names, all := syntax.Names(diags)
+	for _, name := range names {
+		r.meant[name] = true
+	}
+	r.load.unset = r.load.unset || all
+	return values
 }
 
 // assignments reads a file of names and constant values.
@@ -122,9 +234,11 @@ func (r *inputValues) assignments(f *hcl.File) map[string]Written {
 
 func (r *inputValues) evaluate(w Written, ctx *hcl.EvalContext) Written {
 	v, diags := w.expr.Value(ctx)
-	r.load.diags.report(plain(diags)...)
+	if len(diags) > 0 { // the others follow from the first
+		r.load.diags.report(syntax.Explain(syntax.Plain(diags)[0]))
+	}
 	if w.Value = v; diags.HasErrors() {
-		w.Value = cty.DynamicVal
+		w.Value, w.broken = cty.DynamicVal, true
 	}
 	return w
 }
@@ -181,7 +295,7 @@ func (r *inputValues) binding(s *Stage, v Variable) *Written {
 	b := &Written{Name: v.Name, Value: v.fallback, at: v.declared}
 	if v.Required {
 		r.missing[v.Name] = append(r.missing[v.Name], s)
-		b.Value = cty.UnknownVal(v.Type)
+		b.Value, b.broken = cty.UnknownVal(v.Type), true
 	}
 	return b
 }
@@ -201,8 +315,10 @@ func (r *inputValues) settle(x Written, v Variable) *Written {
 		if x.expr != nil && !v.Sensitive { // a snippet prints all marked lines
 			at = hcl.RangeBetween(at, x.expr.Range())
 		}
-		r.load.diags.add(at, "variable "+v.Name+": unsuitable value", "%s.", err)
-		x.Value = cty.UnknownVal(v.Type)
+		if !r.load.ambiguous[v.Name] {
+			r.load.diags.add(at, "variable "+v.Name+": unsuitable value", "%s.", err)
+		}
+		x.Value, x.broken = cty.UnknownVal(v.Type), true
 	}
 	return &x
 }
@@ -249,7 +365,7 @@ func (s *Stage) takes(name string) bool {
 
 // checkInputs reports inputs of cluster.hcl and stage.hcl for variables that the module does not declare.
 func (r *inputValues) checkInputs(s *Stage) {
-	if len(s.Variables) == 0 && s.definition.diags.HasErrors() {
+	if s.definition.incomplete {
 		return
 	}
 	for _, inputs := range []map[string]Written{s.entry.settings.inputs, s.definition.settings.inputs} {
@@ -264,22 +380,59 @@ func (r *inputValues) checkInputs(s *Stage) {
 }
 
 func (r *inputValues) reportMissing() {
-	for name, requiring := range r.missing {
-		var stages []string
-		for _, s := range requiring {
-			stages = append(stages, s.Name)
-		}
-		v := requiring[0].Variables[name]
-		where := "Set it in " + r.load.file("terraform.tfvars")
-		if v.Sensitive {
-			where = fmt.Sprintf("It is sensitive: set it in %s (mode 0600) or as TF_VAR_%s",
-				r.load.file("secrets.tfvars"), name)
-		}
-		noun := "stage"
-		if len(stages) > 1 {
-			noun = "stages"
-		}
-		r.load.diags.add(v.declared, "variable "+name+": no value", "It is required by %s %s. %s.", noun,
-			strings.Join(stages, ", "), where)
+	if r.load.unset {
+		return
 	}
+	var absent []string // with the file
+	for _, name := range slices.Sorted(maps.Keys(r.missing)) {
+		r.missing[name] = slices.DeleteFunc(r.missing[name],
+			func(s *Stage) bool { return s.definition.incomplete })
+		switch {
+		case len(r.missing[name]) == 0 || r.meant[name]:
+		case r.noFile && !r.missing[name][0].Variables[name].Sensitive:
+			absent = append(absent, name)
+		default:
+			r.reportValue(name)
+		}
+	}
+	if len(absent) == 1 {
+		r.reportValue(absent[0])
+	} else if len(absent) > 1 {
+		r.reportNoFile(absent)
+	}
+}
+
+// reportValue reports a variable without a value.
+func (r *inputValues) reportValue(name string) {
+	v := r.missing[name][0].Variables[name]
+	where := "Set it in " + r.load.file("terraform.tfvars")
+	if v.Sensitive {
+		where = fmt.Sprintf("It is sensitive: set it in %s (mode 0600) or as TF_VAR_%s",
+			r.load.file("secrets.tfvars"), name)
+	}
+	r.load.diags.add(v.declared, "variable "+name+": no value", "It is required by %s. %s.",
+		stageNames(r.missing[name]), where)
+}
+
+// reportNoFile reports that the cluster has no terraform.tfvars.
+func (r *inputValues) reportNoFile(names []string) {
+	files, _ := fs.Glob(os.DirFS(r.load.cluster.Dir), "*.t[a-z]*") // the pattern is well-formed
+	fix := "Write"
+	if similar := syntax.Nearest("terraform.tfvars", files); similar != "" {
+		fix = fmt.Sprintf("Rename %s; else write", r.load.file(similar))
+	}
+	r.load.diags.add(wholeFile(r.load.file("terraform.tfvars")), "no such file",
+		"%s the file: %d variables need a value, which are %s.", fix, len(names), strings.Join(names, ", "))
+}
+
+// stageNames names stages in a sentence.
+func stageNames(stages []*Stage) string {
+	var names []string
+	for _, s := range stages {
+		names = append(names, s.Name)
+	}
+	if len(names) == 1 {
+		return "stage " + names[0]
+	}
+	return "stages " + strings.Join(names, ", ")
 }

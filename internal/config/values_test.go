@@ -196,7 +196,7 @@ stage "keys"      { source = "secrets/keys" }
 			name:    "an undeclared value",
 			changes: small + "-- " + tfvars + " --\nvault_tokn = \"mine\"\n",
 			want: []string{
-				tfvars + `:1 | variable vault_tokn: not declared | did you mean "vault_token"?`,
+				tfvars + `:1 | variable vault_tokn: not declared | Did you mean "vault_token"?`,
 			},
 		},
 		{
@@ -210,7 +210,7 @@ stage "keys"      { source = "secrets/keys" }
 			changes: "-- castle.hcl --\ndefaults {\n  inputs = {\n" +
 				"    metallb_chart_versoin = \"1\"\n  }\n}\n",
 			want: []string{
-				`castle.hcl:3 | variable metallb_chart_versoin: not declared | did you mean ` +
+				`castle.hcl:3 | variable metallb_chart_versoin: not declared | Did you mean ` +
 					`"metallb_chart_version"?`,
 			},
 		},
@@ -293,7 +293,7 @@ stage "keys"      { source = "secrets/keys" }
 				"    namespace = networking.metallb_namespace\n    adress_pool = []\n  }\n}\n",
 			want: []string{
 				`<embedded>/stages/networking/address-pool/stage.hcl:4 | stage address-pool: unknown ` +
-					`input adress_pool | did you mean "address_pool"?`,
+					`input adress_pool | Did you mean "address_pool"?`,
 			},
 		},
 		{

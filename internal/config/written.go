@@ -18,6 +18,8 @@ type Written struct {
 	expr  hcl.Expression // nil for a default or a text
 	text  bool           // Value is a text, to be parsed by the variable's type
 	needs []need         // the stages whose outputs expr reads
+
+	broken bool // Load has reported it, or that it is missing
 }
 
 // Repetition is a key that an object has twice: the second hides the first.
@@ -111,6 +113,22 @@ func (s *Stage) Written(variable string) Written {
 	return w
 }
 
+// NamesCluster reports whether the value is made of the cluster's name.
+func (w Written) NamesCluster() bool {
+	return w.expr != nil && slices.ContainsFunc(references(w.expr),
+		func(r reference) bool { return r.root == "cluster" })
+}
+
+// Sound reports whether Load has found no fault in the values of the stage's variables.
+func (s *Stage) Sound() bool {
+	for _, b := range s.bindings {
+		if b.broken {
+			return false
+		}
+	}
+	return true
+}
+
 // Committed returns the values in the files that belong into Git, in no order: terraform.tfvars, defaults in
 // castle.hcl and inputs in cluster.hcl. It includes values that no stage uses.
 func (c *Cluster) Committed() []Written { return c.committed }
@@ -130,8 +148,11 @@ func (r *inputValues) committedValues(plain, defaults map[string]Written) []Writ
 	return all
 }
 
-// TerraformFiles returns the module's parsed Terraform files, by name.
+// TerraformFiles returns the module's parsed Terraform files, by name; none where one of them cannot be read.
 func (s *Stage) TerraformFiles() []*hcl.File {
+	if s.definition.incomplete {
+		return nil
+	}
 	var files []*hcl.File
 	for _, name := range slices.Sorted(maps.Keys(s.definition.files)) {
 		files = append(files, s.definition.files[name])

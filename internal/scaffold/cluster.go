@@ -1,7 +1,6 @@
 package scaffold
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,7 +37,7 @@ var clusterName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 // Begin reads a template and the repository's clusters. label is "green" or
 // "green/proxmox"; the default platform is the template's first word.
 func Begin(o config.Options, label, template string) (*NewCluster, error) {
-	templates := config.Templates(o.Repository, o.Templates)
+	templates := layered(o.Repository, o.Templates)
 	parts, err := readTemplate(templates, template)
 	if err != nil {
 		return nil, err
@@ -75,54 +74,34 @@ func Begin(o config.Options, label, template string) (*NewCluster, error) {
 // Label returns the cluster's full name: "green/proxmox".
 func (c *NewCluster) Label() string { return c.Name + "/" + c.Platform }
 
-// Ask asks the user a question and returns the answer, one line.
-type Ask func(question string) (string, error)
-
-// Fill answers every key: from given, from ask or with castle's proposal. It returns the proposals that it
-// took. If ask is nil, the error joins all missing and invalid answers.
-func (c *NewCluster) Fill(given map[string]string, ask Ask) (chosen []string, err error) {
-	var names, missing []string
-	for _, k := range c.keys {
-		names = append(names, k.name)
-	}
-	var wrong []error
+// Fill answers every key: from given or with castle's proposal. It returns the proposals that it took. The
+// error joins all missing and invalid answers.
+func (c *NewCluster) Fill(given map[string]string) (chosen []string, err error) {
+	wrong := c.unknown(given)
+	var missing []string
 	stores := false // the store of the secrets was not given, and requires answers
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if !slices.Contains(names, name) {
-			wrong = append(wrong, fmt.Errorf("%s: template %s has no such key%s", name, c.Template,
-				config.DidYouMean(name, names)))
-		}
-	}
 	for _, k := range c.keys {
-		if ask != nil && len(wrong) > 0 { // not after a dozen questions
-			break
-		}
 		text, isGiven := given[k.name]
 		proposal := c.propose(k)
 		switch {
 		case !c.uses(k):
 			if isGiven {
-				wrong = append(wrong, fmt.Errorf("%s: only used with secrets = %s", k.name, k.store))
+				wrong = append(wrong, c.unused(k))
 			}
 			continue
 		case isGiven:
-		case ask != nil && !k.quiet:
-			if err := c.ask(k, proposal, ask); err != nil {
-				return nil, err
-			}
-			continue
 		case proposal == "":
 			if k.borrowed || c.answers.has(k.needs...) { // else a proposal follows from missing answers
 				if _, decided := given["secrets"]; k.store != "" && !decided && !stores {
 					missing, stores = append(missing, "\n  secrets                 infisical, vault or "+
 						"local; infisical, which requires the next ones, if it is not given"), true
 				}
-				missing = append(missing, fmt.Sprintf("\n  %-22s  %s", k.name, k.question))
+				missing = append(missing, fmt.Sprintf("\n  %-22s  %s", k.name, k.question+k.more))
 			}
 			continue
 		default:
 			text = proposal
-			if !k.quiet {
+			if !k.quiet && !k.usual {
 				chosen = append(chosen, k.name+" = "+text)
 			}
 		}
@@ -139,6 +118,25 @@ func (c *NewCluster) Fill(given map[string]string, ask Ask) (chosen []string, er
 			"a file with --answers FILE, or on a terminal%s", c.Label(), strings.Join(missing, ""), example))
 	}
 	return chosen, errors.Join(wrong...)
+}
+
+// unknown returns an error for each given answer whose key the template does not have.
+func (c *NewCluster) unknown(given map[string]string) (wrong []error) {
+	var names []string
+	for _, k := range c.keys {
+		names = append(names, k.name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(names, name) {
+			wrong = append(wrong, fmt.Errorf("%s: template %s has no such key%s", name, c.Template,
+				config.DidYouMean(name, names)))
+		}
+	}
+	return wrong
+}
+
+func (c *NewCluster) unused(k *key) error {
+	return fmt.Errorf("%s: only used with secrets = %s", k.name, k.store)
 }
 
 // example returns flags that complete the given answers, "" if it finds none that fit. local: with the store
@@ -166,24 +164,6 @@ func (c *NewCluster) example(given map[string]string, local bool) (flags string)
 		}
 	}
 	return flags
-}
-
-// ask asks for one answer until it is valid. An empty one takes the proposal.
-func (c *NewCluster) ask(k *key, proposal string, ask Ask) error {
-	question := k.question + ": "
-	if proposal != "" {
-		question = fmt.Sprintf("%s [%s]: ", k.question, proposal)
-	}
-	for problem := ""; ; {
-		typed, err := ask(problem + question)
-		if err != nil {
-			return err
-		}
-		if err = c.answer(k, cmp.Or(typed, proposal)); err == nil {
-			return nil
-		}
-		problem = fmt.Sprintf("  %s\n", err)
-	}
 }
 
 // uses reports whether k is needed with the answers so far.
@@ -253,8 +233,11 @@ func (c *NewCluster) data() map[string]any {
 // key is a value that a template asks for, or that castle computes.
 type key struct {
 	name     string
-	question string   // with an example
-	quiet    bool     // castle uses the proposal without asking: it suits nearly all
+	question string
+	more     string   // completes the question where no proposal follows
+	why      string   // one line for the user who is asked
+	usual    bool     // the proposal suits nearly all: castle does not name it among its choices
+	quiet    bool     // castle uses the proposal without asking; the key is also usual
 	store    string   // the key is needed only if the key secrets has this answer; empty: always
 	borrowed bool     // only another cluster's value can be proposed
 	needs    []string // keys that form and proposal depend on
@@ -274,67 +257,89 @@ func allKeys() []*key {
 		{name: "vm_ids", needs: []string{"vmid_start"}},
 		{name: "nodes", needs: []string{"node_addresses"}},
 
-		{name: "proxmox_endpoint", question: "Address of the Proxmox API, such as https://192.168.1.10:8006/",
-			form: endpointForm, proposal: fromOthers("proxmox_endpoint"),
+		{name: "proxmox_endpoint", question: "Address of the Proxmox API",
+			more: ", such as https://192.168.1.10:8006/", form: endpointForm,
+			why: "castle creates the machines through it.", proposal: fromOthers("proxmox_endpoint"),
 			example: always("https://192.168.1.10:8006/")},
-		{name: "proxmox_node", question: "Name of the Proxmox node, as its web interface shows it",
+		{name: "proxmox_node", question: "Name of the Proxmox node", more: ", as its web interface shows it",
+			why:  "castle creates the machines on it.",
 			form: hostForm, proposal: fromOthers("proxmox_node_name"), example: always("pve")},
-		{name: "image_datastore", question: "Proxmox storage that takes Talos' image (content type import)",
-			quiet: true, form: wordForm, proposal: always("local")},
-		{name: "disk_datastore", question: "Proxmox storage of the machines' disks", quiet: true,
-			form: wordForm, proposal: always("local-lvm")},
-		{name: "bridge", question: "Proxmox bridge of the machines", quiet: true, form: wordForm,
-			proposal: always("vmbr0")},
+		{name: "image_datastore", question: "Proxmox storage that takes Talos' image",
+			more: " (content type import)", usual: true,
+			why:  "Its content types must include import, for the disk image.",
+			form: wordForm, proposal: always("local")},
+		{name: "disk_datastore", question: "Proxmox storage of the machines' disks",
+			why:   "Each machine gets its disks there; a worker has one more, for Longhorn.",
+			usual: true, form: wordForm, proposal: always("local-lvm")},
+		{name: "bridge", question: "Proxmox bridge of the machines", usual: true, form: wordForm,
+			why: "The machines' network cards are attached to it.", proposal: always("vmbr0")},
 
-		{name: "network", question: "Network of the machines, such as 192.168.1.0/24", form: networkForm,
-			proposal: proposeNetwork, example: always("192.168.1.0/24")},
-		{name: "gateway", question: "Gateway of that network, such as 192.168.1.1", borrowed: true,
+		{name: "network", question: "Network of the machines", more: ", such as 192.168.1.0/24",
+			why:  "Machines, the Kubernetes API and Services get their addresses in it.",
+			form: networkForm, proposal: proposeNetwork, example: always("192.168.1.0/24")},
+		{name: "gateway", question: "Gateway of that network", more: ", such as 192.168.1.1", borrowed: true,
+			why:   "The machines reach everything outside of the network through it.",
 			needs: network, form: address((*answers).checkUsable), proposal: proposeGateway,
 			example: func(a *answers) string { return a.network().Addr().Next().String() }},
 		{name: "dns", question: "Name server of the machines", quiet: true, needs: []string{"gateway"},
 			form:     address(func(*answers, netip.Addr) error { return nil }),
 			proposal: func(a *answers) string { return a.address("gateway").String() }},
 
-		{name: "control_planes", question: "How many control planes, an odd number", form: controlPlanesForm,
-			proposal: always("3")},
-		{name: "workers", question: "How many workers", form: workersForm, proposal: always("2")},
-		{name: "vip", question: "Virtual address of the Kubernetes API, outside of the router's DHCP range",
+		{name: "control_planes", question: "How many control planes", more: ", an odd number",
+			why:  "An odd number: of 3, one may fail; a single one may not.",
+			form: controlPlanesForm, proposal: always("3")},
+		{name: "workers", question: "How many workers", form: workersForm, proposal: always("2"),
+			why: "They run the workloads and hold Longhorn's volumes."},
+		{name: "vip", question: "Virtual address of the Kubernetes API",
+			more:  ", outside of the router's DHCP range",
+			why:   "The control planes share it. Keep it out of the router's DHCP range.",
 			needs: machines, form: address((*answers).checkFree), proposal: proposeVIP},
-		{name: "node_addresses", question: "Addresses of the machines, FIRST-LAST or a list, outside of " +
-			"the router's DHCP range or reserved there",
+		{name: "node_addresses", question: "Addresses of the machines",
+			more:  ", FIRST-LAST or a list, outside of the router's DHCP range or reserved there",
+			why:   "FIRST-LAST or a list, outside of the DHCP range or reserved there.",
 			needs: append([]string{"vip"}, machines...), form: nodeAddressesForm, proposal: proposeNodes},
-		{name: "install_disk", question: "Disk of the machines that Talos is installed on, such as " +
-			"/dev/nvme0n1: its content is lost", form: diskForm, proposal: always("/dev/sda")},
+		{name: "install_disk", question: "Disk of the machines that Talos is installed on",
+			more: ", such as /dev/nvme0n1: its content is lost", why: "The disk's content is lost.",
+			form: diskForm, proposal: always("/dev/sda")},
 		{name: "longhorn_disk", question: "Another disk of the workers, for Longhorn",
+			why:   "The volumes are on it. The disk's content is lost.",
 			needs: []string{"install_disk"}, form: longhornDiskForm, proposal: proposeLonghornDisk},
-		{name: "metallb_addresses", question: "Addresses that Services get, FIRST-LAST, outside of the " +
-			"router's DHCP range",
+		{name: "metallb_addresses", question: "Addresses that Services get",
+			more:  ", FIRST-LAST, outside of the router's DHCP range",
+			why:   "For Services of type LoadBalancer. Keep them out of the DHCP range.",
 			needs: append([]string{"node_addresses"}, machines...), form: poolsForm, proposal: proposePool},
 		{name: "vmid_start", question: "First of the cluster's VM ids",
+			why:   "castle reserves ids from here on, with room for more machines.",
 			needs: []string{"control_planes", "workers"}, form: vmidForm, proposal: proposeVMID},
 
-		{name: "secrets", question: "Store of the cluster's secrets: infisical, vault, or local for a file " +
-			"secrets.tfvars",
+		{name: "secrets", question: "Store of the cluster's secrets",
+			more: ": infisical, vault, or local for a file secrets.tfvars",
+			why:  "infisical needs a project, vault an address, local a file on this disk.",
 			form: storeForm, proposal: always("infisical"), example: always("local")},
-		{name: "infisical_host", store: "infisical", question: "Address of Infisical", quiet: true,
+		{name: "infisical_host", store: "infisical", question: "Address of Infisical", usual: true,
+			why:  "Infisical has a cloud in the EU and one in the US; or it is your own.",
 			form: urlForm, proposal: always("https://eu.infisical.com")},
-		{name: "infisical_project_id", store: "infisical",
-			question: `Id of the Infisical project (Project settings, "Copy project id")`,
-			form:     projectForm, proposal: fromOthers("infisical_project_id"),
+		{name: "infisical_project_id", store: "infisical", question: "Id of the Infisical project",
+			more: ` (Project settings, "Copy project id")`,
+			why:  `The project holds the secrets. Project settings, "Copy project id".`,
+			form: projectForm, proposal: fromOthers("infisical_project_id"),
 			example: always("8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3")},
-		{name: "infisical_project_slug", store: "infisical",
-			question: "Slug of the Infisical project (Project settings)",
-			form:     slugForm, proposal: fromOthers("infisical_project_slug"), example: always("castle")},
-		{name: "infisical_environment", store: "infisical",
-			question: "Slug of the environment inside the project", quiet: true, form: slugForm,
-			proposal: always("prod")},
+		{name: "infisical_project_slug", store: "infisical", question: "Slug of the Infisical project",
+			more: " (Project settings)", why: "External Secrets names the project by it. Project settings.",
+			form: slugForm, proposal: fromOthers("infisical_project_slug"), example: always("castle")},
+		{name: "infisical_environment", store: "infisical", usual: true,
+			question: "Slug of the environment inside the project", form: slugForm, proposal: always("prod"),
+			why: "A project has several environments; castle uses one."},
 
-		{name: "vault_address", store: "vault", question: "Address of the Vault, such as " +
-			"https://vault.example.org:8200",
+		{name: "vault_address", store: "vault", question: "Address of the Vault",
+			more: ", such as https://vault.example.org:8200",
+			why:  "castle reads the secrets there, with the token in VAULT_TOKEN.",
 			form: urlForm, proposal: fromOthers("vault_address"),
 			example: always("https://vault.example.org:8200")},
 
-		{name: "git_url", question: "Git repository that Flux follows, such as https://github.com/me/cluster",
+		{name: "git_url", question: "Git repository that Flux follows",
+			more: ", such as https://github.com/me/cluster",
+			why:  "Flux installs what is in it. Without credentials: they are secrets.",
 			form: gitForm, example: always("https://github.com/me/cluster")},
 		{name: "git_branch", question: "Branch that Flux follows", quiet: true, form: wordForm,
 			proposal: always("main")},
@@ -356,7 +361,8 @@ func keysOf(parts []part) []*key {
 		wanted[name] = true
 		i := slices.IndexFunc(all, func(k *key) bool { return k.name == name })
 		if i < 0 {
-			all = append(all, &key{name: name, question: "The template's own " + name, form: anyForm})
+			all = append(all, &key{name: name, question: "The template's own " + name, form: anyForm,
+				why: "Files of the template mention {{ ." + name + " }}."})
 			return
 		}
 		for _, need := range all[i].needs {
@@ -376,7 +382,7 @@ func Usage() string {
 	var b strings.Builder
 	for _, k := range allKeys() {
 		if k.form != nil {
-			fmt.Fprintf(&b, "  %-22s  %s\n", k.name, k.question)
+			fmt.Fprintf(&b, "  %-22s  %s\n", k.name, k.question+k.more)
 		}
 	}
 	return b.String()

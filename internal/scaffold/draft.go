@@ -37,6 +37,11 @@ func readTemplate(all fs.FS, name string) ([]part, error) {
 	return readParts(all, name)
 }
 
+// Templates returns the names of the templates of clusters: the embedded ones and those of a repository.
+func Templates(repository string, embedded fs.FS) []string {
+	return templateNames(layered(repository, embedded))
+}
+
 // templateNames returns the names of the templates of clusters.
 func templateNames(all fs.FS) (names []string) {
 	entries, _ := fs.ReadDir(all, ".") //nolint:errcheck // no folder, no templates
@@ -243,10 +248,9 @@ func (d *Draft) Close() error { return os.RemoveAll(d.Repository) }
 // Commands returns the commands in Next.
 func (d *Draft) Commands() []string {
 	commands := []string{}
-	for line := range strings.Lines(d.Next) {
-		if strings.HasPrefix(line, "  ") {
-			commands = append(commands, strings.TrimSpace(line))
-		}
+	_, list, _ := strings.Cut(d.Next, "Next:\n")
+	for line := range strings.Lines(list) {
+		commands = append(commands, strings.TrimSpace(line))
 	}
 	return commands
 }

@@ -148,3 +148,21 @@ func TestCloseRemovesTheDraftOnly(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestQuestionsFitATerminalOf80Columns(t *testing.T) {
+	const number, proposal = len("10/19  "), len(" [192.168.1.231-192.168.1.235]")
+	for _, k := range allKeys() {
+		if k.form == nil || k.quiet {
+			continue
+		}
+		if k.why == "" || number+len(k.why) > 80 {
+			t.Errorf("%s: %q: want a line of at most %d columns", k.name, k.why, 80-number)
+		}
+		if len(k.needs) > 1 && number+len(k.question)+proposal > 80 {
+			t.Errorf("%s: %q has no room for a proposal", k.name, k.question)
+		}
+		if k.proposal == nil && number+len(k.question+k.more) > 80 {
+			t.Errorf("%s: %q is too long", k.name, k.question+k.more)
+		}
+	}
+}

@@ -24,6 +24,8 @@ type Failure struct {
 	// the Elements would be valid, as in "two nodes have one address".
 	Collection       string
 	Elements, Others []string
+	// Allowed are the values that the condition allows, where it lists them: contains(["a", "b"], var.x).
+	Allowed []string
 }
 
 // FailedValidations evaluates the validation blocks of all variables.
@@ -39,11 +41,33 @@ func (m *Module) FailedValidations() []Failure {
 				Variable: variable.Name, At: b.DefRange(), Reads: reads(condition.Expr),
 				Message: m.message(b, "The condition of its validation is not met.", nil),
 			}
+			f.Allowed = allowed(condition.Expr)
 			blame(m, &f, condition.Expr)
 			all = append(all, f)
 		}
 	}
 	return all
+}
+
+// allowed returns the values of the only list in a condition that it looks something up in.
+func allowed(condition hcl.Expression) []string {
+	var values []string
+	calls := 0
+	visit(condition, func(n hclsyntax.Node) {
+		call, ok := n.(*hclsyntax.FunctionCallExpr)
+		if !ok || call.Name != "contains" || len(call.Args) != 2 {
+			return
+		}
+		calls++
+		v, _ := call.Args[0].Value(nil) // a list that depends on anything is unknown
+		for _, element := range Elements(v) {
+			values = append(values, Printed(element))
+		}
+	})
+	if calls != 1 {
+		return nil
+	}
+	return values
 }
 
 // FailedPostconditions returns the messages of a block's postconditions that self does not meet.

@@ -1,0 +1,41 @@
+package check_test
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/check"
+)
+
+// TestEachMistakeIsOneProblem makes mistakes of a new user in a valid repository, one fixture each. The
+// second line of a fixture is how many problems castle reports, and is written by hand; the output is
+// asserted to the letter. With CASTLE_UPDATE_SCRIPTS the outputs are written anew, but not the counts.
+func TestEachMistakeIsOneProblem(t *testing.T) {
+	fixtures, err := filepath.Glob("testdata/mistakes/*.txtar")
+	if err != nil || len(fixtures) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	for _, path := range fixtures {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			dir, fixture := t.TempDir(), archive(t, path)
+			write(t, dir, archive(t, "testdata/base.txtar"), fixture)
+			_, second, _ := strings.Cut(string(fixture.Comment), "\nproblems: ")
+			problems, err := strconv.Atoi(strings.TrimSpace(second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := check.Run(options(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := withoutMessages(t, strings.ReplaceAll(printed(t, report), dir, "$REPO"))
+			if len(report.Diagnostics) != problems {
+				t.Errorf("%d problems; want %d", len(report.Diagnostics), problems)
+			}
+			compare(t, path, fixture, got)
+		})
+	}
+}

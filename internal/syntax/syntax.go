@@ -1,0 +1,293 @@
+// Package syntax parses files in HCL and reports each mistake once.
+//
+// HCL reads on after an error and reports what follows from it: after a missing quote, every quote closes
+// what it should open. So where a file has an error, Parse parses each top-level attribute and block alone.
+// One begins where a line is not indented. Parse reports the first error of each and reads the others.
+package syntax
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/ephemeral-castle/castle/internal/secret"
+)
+
+// Unread is the Extra of an error: what could not be read.
+type Unread struct {
+	// Name is the word that the attribute or block begins with; "" where anything of the file may be missing.
+	Name string
+}
+
+// Unquoted keeps ui from printing the line if it may hold a secret.
+func (u Unread) Unquoted() bool { return secret.LikelyName(u.Name) }
+
+// Names returns the names that errors hide; all reports whether they may hide any other.
+func Names(diags hcl.Diagnostics) (names []string, all bool) {
+	for _, d := range diags {
+		if x, is := d.Extra.(Unread); is && x.Name != "" {
+			names = append(names, x.Name)
+		} else if is {
+			all = true
+		}
+	}
+	return names, all
+}
+
+// Parse parses a file in native syntax. The file has what could be read; it is nil where nothing could.
+func Parse(src []byte, name string) (*hcl.File, hcl.Diagnostics) {
+	f, all := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
+	if !all.HasErrors() {
+		return f, all
+	}
+	if !utf8.Valid(src) {
+		d := wrong(hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}, "file not readable",
+			"It is no text in UTF-8. Save it as UTF-8.")
+		d.Extra = Unread{}
+		return nil, hcl.Diagnostics{d}
+	}
+	var diags hcl.Diagnostics
+	rest := bytes.Clone(src)
+	parts := items(src, name)
+	for i, x := range parts {
+		d := x.problem(src, name)
+		if d == nil {
+			continue
+		}
+		blank(rest[x.from:x.to])
+		if i+1 == len(parts) || !parts[i+1].conflict { // else the conflict is inside of it
+			d.Extra = Unread{x.name(src)}
+			diags = append(diags, d)
+		}
+	}
+	f, left := hclsyntax.ParseConfig(rest, name, hcl.InitialPos)
+	if len(diags) == 0 || left.HasErrors() {
+		d := Explain(all[0])
+		d.Extra = Unread{}
+		diags = hcl.Diagnostics{d}
+		blank(rest)
+		f, _ = hclsyntax.ParseConfig(rest, name, hcl.InitialPos)
+	}
+	f.Bytes = src
+	return f, diags
+}
+
+// item is a top-level attribute or block of a file, or the two sides of a merge conflict.
+type item struct {
+	from, to int
+	at       hcl.Pos
+	conflict bool
+	open     *hcl.Range // the beginning of a heredoc or conflict that goes on to the end of the file
+}
+
+// items cuts a file. It returns one for the whole file where blocks are not indented.
+func items(src []byte, name string) []item {
+	var all []item
+	var open *hcl.Range
+	pos, end, alone := hcl.InitialPos, "", false // end is the line that ends a heredoc or a conflict
+	for text := range bytes.Lines(src) {
+		trimmed := strings.TrimSpace(string(text))
+		next := hcl.Pos{Line: pos.Line + 1, Column: 1, Byte: pos.Byte + len(text)}
+		begins := end == "" && trimmed != "" && !strings.ContainsRune(" \t}])", rune(text[0]))
+		switch {
+		case begins && alone:
+			return []item{{to: len(src), at: hcl.InitialPos}}
+		case begins:
+			all = append(all, item{from: pos.Byte, at: pos, conflict: strings.HasPrefix(trimmed, "<<<<<<<")})
+		case end != "" && strings.HasPrefix(trimmed, end):
+			end = ""
+		}
+		alone = begins && strings.HasSuffix(trimmed, "{")
+		m := heredoc.FindStringSubmatch(trimmed)
+		if begins && all[len(all)-1].conflict {
+			m = []string{"", ">>>>>>>"}
+		}
+		if m != nil && end == "" {
+			width := len(trimmed)
+			open = &hcl.Range{Filename: name, Start: pos,
+				End: hcl.Pos{Line: pos.Line, Column: 1 + width, Byte: pos.Byte + width}}
+			end = m[1]
+		}
+		if pos = next; len(all) > 0 {
+			all[len(all)-1].to = pos.Byte
+		}
+	}
+	if len(all) > 0 && end != "" {
+		all[len(all)-1].open = open
+	}
+	return all
+}
+
+var (
+	heredoc    = regexp.MustCompile(`<<-?([A-Za-z_]\w*)$`)
+	identifier = regexp.MustCompile(`^"?([A-Za-z_][\w-]*)`)
+	labels     = regexp.MustCompile(`\(([a-z, ]+)\)`)
+)
+
+// name is the identifier that the item begins with; "" where anything may be in it.
+func (x item) name(src []byte) string {
+	m := identifier.FindSubmatch(src[x.from:x.to])
+	if m == nil || x.open != nil || x.conflict {
+		return ""
+	}
+	return string(m[1])
+}
+
+// problem returns the first error of the item, parsed alone, or nil.
+func (x item) problem(src []byte, name string) *hcl.Diagnostic {
+	_, diags := hclsyntax.ParseConfig(src[x.from:x.to], name, x.at)
+	if !diags.HasErrors() {
+		return nil
+	}
+	d := diags[0]
+	word := hcl.Range{Filename: name, Start: x.at, End: hcl.Pos{Line: x.at.Line, Column: 3, Byte: x.from + 2}}
+	switch at, bracket := unbalanced(src[x.from:x.to], name, x.at); {
+	case x.conflict:
+		return wrong(word, "merge conflict", "Git has left both sides of a conflict here. Keep one, and "+
+			"remove the lines that begin with <<<<<<<, ======= and >>>>>>>.")
+	case x.open != nil:
+		return wrong(*x.open, "heredoc not closed",
+			"Write the word after << alone in a line after the text.")
+	case bytes.HasPrefix(src[x.from:], []byte("/*")):
+		return wrong(word, "comment not closed", "Write */ at its end.")
+	case d.Summary == "Invalid multi-line string" || d.Summary == "Unterminated template string":
+	case bracket != "" && strings.Contains("{[(", bracket):
+		return wrong(at, bracket+" is not closed", "Write %s where it ends.",
+			map[string]string{"{": "}", "[": "]", "(": ")"}[bracket])
+	case bracket != "":
+		return wrong(at, bracket+" closes nothing", "Remove it, or write what it should close.")
+	}
+	return Explain(d)
+}
+
+// unbalanced finds the bracket that nothing closes, judged by the indentation of its line, or that closes
+// nothing.
+func unbalanced(src []byte, name string, start hcl.Pos) (at hcl.Range, bracket string) {
+	tokens, _ := hclsyntax.LexConfig(src, name, start)
+	var open hclsyntax.Tokens
+	var indents []int
+	line, indent := 0, 0
+	for _, t := range tokens {
+		first := t.Range.Start.Line != line
+		if first {
+			line, indent = t.Range.Start.Line, t.Range.Start.Column
+		}
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen:
+			open, indents = append(open, t), append(indents, indent)
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen:
+			if len(open) == 0 {
+				return t.Range, string(t.Bytes)
+			}
+			i := len(open) - 1
+			pairs := map[byte]byte{'{': '}', '[': ']', '(': ')'}
+			if pairs[open[i].Bytes[0]] != t.Bytes[0] || first && indents[i] > indent {
+				return open[i].Range, string(open[i].Bytes)
+			}
+			open, indents = open[:i], indents[:i]
+		}
+	}
+	if len(open) == 0 {
+		return at, ""
+	}
+	return open[len(open)-1].Range, string(open[len(open)-1].Bytes)
+}
+
+// wrong makes an error.
+func wrong(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic {
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...),
+		Subject: &at}
+}
+
+// blank replaces a text with spaces; its lines remain.
+func blank(text []byte) {
+	for i, c := range text {
+		if c != '\n' && c != '\r' {
+			text[i] = ' '
+		}
+	}
+}
+
+// Reduce drops the errors of a decoded file that follow from others: in an expression, and a missing argument
+// where the same block has an unexpected one: the user meant that. It puts suggestions first.
+func Reduce(f *hcl.File, diags hcl.Diagnostics) hcl.Diagnostics {
+	body, native := f.Body.(*hclsyntax.Body)
+	var kept hcl.Diagnostics
+	for _, d := range diags {
+		sameLine := func(k *hcl.Diagnostic) bool {
+			return d.Subject != nil && k.Subject != nil && k.Summary != "Missing required argument" &&
+				k.Subject.Start.Line == d.Subject.Start.Line
+		}
+		if native && slices.ContainsFunc(kept, sameLine) {
+			continue
+		}
+		i := slices.IndexFunc(kept, func(m *hcl.Diagnostic) bool {
+			return native && m.Summary == "Missing required argument" &&
+				d.Summary == "Unsupported argument" && lacks(body, *m.Subject, *d.Subject)
+		})
+		if i >= 0 {
+			name := strings.Split(kept[i].Detail, `"`)[1]
+			if kept = slices.Delete(kept, i, i+1); !strings.Contains(d.Detail, "Did you mean") {
+				d.Detail += fmt.Sprintf(" The block needs the argument %q.", name)
+			}
+		}
+		if i := strings.Index(d.Detail, " Did you mean "); i >= 0 {
+			d.Detail = d.Detail[i+1:] + " " + d.Detail[:i]
+		}
+		kept = append(kept, Explain(d))
+	}
+	return kept
+}
+
+// lacks reports whether the block that begins at missing has an argument at unexpected.
+func lacks(b *hclsyntax.Body, missing, unexpected hcl.Range) bool {
+	for _, attr := range b.Attributes {
+		if b.SrcRange.Start == missing.Start && attr.NameRange == unexpected {
+			return true
+		}
+	}
+	return slices.ContainsFunc(b.Blocks, func(inner *hclsyntax.Block) bool {
+		return lacks(inner.Body, missing, unexpected)
+	})
+}
+
+// Explain words an error of HCL anew where its text does not say what to write.
+func Explain(d *hcl.Diagnostic) *hcl.Diagnostic {
+	const text = "Write a text, such as an address, in quotes."
+	fixes := map[string]string{
+		"Invalid multi-line string": "A text begins or ends in this line without its other quote, or " +
+			"a ${ in it has no }. Write them in the same line.",
+		"Invalid block definition":   "An argument is written name = value, a block with its { in this line.",
+		"Invalid number literal":     text,
+		"Unknown variable":           d.Detail + " " + text,
+		"Variables not allowed":      "The value cannot refer to another one. " + text,
+		"Function calls not allowed": "The value must stand here itself: functions may not be called.",
+		"Invalid expression":         d.Detail + " " + text,
+		"Attribute redefined":        d.Detail + " Remove one of them.",
+	}
+	fixes["Unterminated template string"] = fixes["Invalid multi-line string"]
+	detail, known := fixes[d.Summary]
+	if m := labels.FindStringSubmatch(d.Detail); m != nil && strings.Contains(d.Detail, "labels") {
+		kind := d.Summary[strings.LastIndexByte(d.Summary, ' ')+1:]
+		detail, known = "Write "+kind+` "<`+strings.ReplaceAll(m[1], ", ", `>" "<`)+`>" {.`, true
+	}
+	if !known {
+		return d
+	}
+	if d.Detail = detail; strings.HasPrefix(d.Detail, "A text") {
+		d.Summary = "quote missing"
+	}
+	d.Context = nil // its lines would be printed too
+	if at := d.Subject; at.End.Line > at.Start.Line {
+		before := at.Start
+		before.Column, before.Byte = max(1, before.Column-1), max(0, before.Byte-1)
+		d.Subject = &hcl.Range{Filename: at.Filename, Start: before, End: at.Start}
+	}
+	return d
+}
