@@ -43,11 +43,13 @@ const (
 	ConfigError        Kind = "config_error"  // a problem of the configuration, of no run: Text, File, Line
 )
 
-// Durable reports whether a later run relies on events of this kind.
+// Durable reports whether an event of this kind is on disk before the run goes on, with all that come before
+// it. A stage starts before its first step, which is durable. How a stage ended is in its files, and the next
+// step of any stage, or the end of the run, brings the event to the disk.
 func (k Kind) Durable() bool {
 	switch k {
-	case StagesSelected, GateClosed, ReconcileTriggered, GateOpen, GateFailed, Notice, ResourceStarted,
-		Resource, Interrupted, Waiting:
+	case StagesSelected, StageStarted, GateClosed, ReconcileTriggered, GateOpen, GateFailed, Notice,
+		ResourceStarted, Resource, StageReady, StageUpToDate, StageGone, Interrupted, Waiting:
 		return false
 	}
 	return true
@@ -217,6 +219,11 @@ type OwnedObject struct {
 	Gone   bool   `json:"gone"`             // verified with the system that holds it
 	Reason string `json:"reason,omitempty"` // why it still exists, or what replaced it
 	Fix    string `json:"way,omitempty"`    // how to remove it
+}
+
+// Identity returns the object without what may change: whether it is gone, and why.
+func (o OwnedObject) Identity() OwnedObject {
+	return OwnedObject{Stage: o.Stage, Kind: o.Kind, ID: o.ID, Where: o.Where}
 }
 
 // KeptStage is a stage that a destroy keeps.

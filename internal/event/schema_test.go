@@ -15,14 +15,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/operation/plan"
+	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 )
 
-// schemaPath is the published schema. CASTLE_UPDATE_SCRIPTS=1 writes it.
-const schemaPath = "../../docs/events.schema.json"
+// The published schemas. CASTLE_UPDATE_SCRIPTS=1 writes them.
+const (
+	schemaPath     = "../../docs/events.schema.json"
+	planSchemaPath = "../../docs/plan.schema.json"
+)
 
-// schemaVersion rises when a kind, a field or a value is removed or changes its meaning, and only then.
-const schemaVersion = 1
+// The version of a schema rises when a kind, a field or a value is removed or changes its meaning, and only
+// then.
+const (
+	schemaVersion     = 1
+	planSchemaVersion = 1
+)
 
 // kindFields are the fields of each kind: those that it always has, and after a bar those that it may have.
 // Each event has time and kind, and each event of a run its id.
@@ -56,22 +67,45 @@ var kindFields = map[event.Kind]string{
 	event.ConfigError:        "text | file line",
 }
 
-func TestTheSchemaIsThatOfTheTypes(t *testing.T) {
-	text, err := json.MarshalIndent(schema(t), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = append(text, '\n')
-	if os.Getenv("CASTLE_UPDATE_SCRIPTS") != "" {
-		if err := os.WriteFile(schemaPath, text, 0o644); err != nil {
+func TestTheSchemasAreThoseOfTheTypes(t *testing.T) {
+	for path, one := range map[string]object{schemaPath: schema(t), planSchemaPath: planSchema(t)} {
+		text, err := json.MarshalIndent(one, "", "  ")
+		if err != nil {
 			t.Fatal(err)
 		}
+		text = append(text, '\n')
+		if os.Getenv("CASTLE_UPDATE_SCRIPTS") != "" {
+			if err := os.WriteFile(path, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		published, err := os.ReadFile(path)
+		if err != nil || string(published) != string(text) {
+			t.Errorf("%s differs from the types (%v): "+
+				"CASTLE_UPDATE_SCRIPTS=1 go test ./internal/event writes it", path, err)
+		}
 	}
-	published, err := os.ReadFile(schemaPath)
-	if err != nil || string(published) != string(text) {
-		t.Errorf("%s differs from the types (%v): CASTLE_UPDATE_SCRIPTS=1 go test ./internal/event writes it",
-			schemaPath, err)
-	}
+}
+
+// planSchema is the JSON Schema of the document that `castle plan -o json` prints.
+func planSchema(t *testing.T) object {
+	d := newDescriptions(t, map[string]string{"RunOK": event.RunOK}, []reflect.Type{
+		reflect.TypeFor[plan.Plan](), reflect.TypeFor[plan.Stage](), reflect.TypeFor[plan.Total](),
+		reflect.TypeFor[plan.CodeChange](), reflect.TypeFor[plan.SavedPlan](),
+		reflect.TypeFor[review.Change](), reflect.TypeFor[review.Drift](),
+		reflect.TypeFor[unrecorded.Found](), reflect.TypeFor[cluster.Unlisted]()},
+		"../operation/plan/plan.go", "../run/review/changes.go", "../run/unrecorded/unrecorded.go",
+		"../cluster/recorded.go")
+	definitions := object{}
+	all := d.structure(reflect.TypeFor[plan.Plan](), definitions)
+	all["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	all["$id"] = "urn:castle:plan:" + strconv.Itoa(planSchemaVersion)
+	all["version"] = planSchemaVersion
+	all["title"] = "A plan of castle"
+	all["$comment"] = "Within a version, fields and values are added, and none is changed or removed. " +
+		"Programs ignore those that they do not know. See plans.md."
+	all["$defs"] = definitions
+	return all
 }
 
 // object is a JSON object.
@@ -79,7 +113,8 @@ type object = map[string]any
 
 // schema is the JSON Schema of an event.
 func schema(t *testing.T) object {
-	d := newDescriptions(t)
+	d := newDescriptions(t, map[string]string{"RunOK": event.RunOK},
+		[]reflect.Type{reflect.TypeFor[event.Event]()}, "event.go", "ending.go")
 	definitions := object{}
 	all := d.structure(reflect.TypeFor[event.Event](), definitions)
 	var kinds []object
@@ -127,6 +162,9 @@ func (d *descriptions) structure(of reflect.Type, definitions object) object {
 	for i := range of.NumField() {
 		f := of.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !f.IsExported() || name == "-" {
+			continue
+		}
 		if options != "omitempty" {
 			required = append(required, name)
 		}
@@ -189,15 +227,18 @@ type descriptions struct {
 
 type constant struct{ value, comment string }
 
-func newDescriptions(t *testing.T) *descriptions {
+// newDescriptions reads the comments in files. Those name constants, and fields of types, as Go does.
+func newDescriptions(t *testing.T, constants map[string]string, types []reflect.Type,
+	files ...string) *descriptions {
 	t.Helper()
-	d := &descriptions{comments: map[string]string{}, values: map[string][]constant{},
-		names: map[string]string{"RunOK": event.RunOK}}
-	for i := range reflect.TypeFor[event.Event]().NumField() {
-		f := reflect.TypeFor[event.Event]().Field(i)
-		d.names[f.Name], _, _ = strings.Cut(f.Tag.Get("json"), ",")
+	d := &descriptions{comments: map[string]string{}, values: map[string][]constant{}, names: constants}
+	for _, of := range types {
+		for i := range of.NumField() {
+			f := of.Field(i)
+			d.names[f.Name], _, _ = strings.Cut(f.Tag.Get("json"), ",")
+		}
 	}
-	for _, name := range []string{"event.go", "ending.go"} {
+	for _, name := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
