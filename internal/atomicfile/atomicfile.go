@@ -1,7 +1,7 @@
 // Package atomicfile writes files so that a crash at any moment leaves the old content or the new one. It
-// writes a temporary file, flushes and renames it, and flushes its folder too. Files and folders that can
-// hold secrets get their mode before the first byte, independent of the umask. What a crash leaves behind has
-// a name that only this package makes, and Sweep removes it.
+// writes a temporary file, flushes and renames it, and flushes its folder too, unless a function's comment
+// says otherwise. Files and folders that can hold secrets get their mode before the first byte, independent
+// of the umask. What a crash leaves behind has a name that only this package makes, and Sweep removes it.
 package atomicfile
 
 import (
@@ -23,48 +23,76 @@ const lockInterval = 20 * time.Millisecond
 // Write replaces the file at path. Only its owner can read it.
 func Write(path string, data []byte) error { return WriteMode(path, data, 0o600) }
 
-// Update is Write for a file that rarely changes: one that has this content and mode stays as it is.
+// WriteMode replaces the file at path, which gets exactly this mode.
+func WriteMode(path string, data []byte, mode os.FileMode) error {
+	if err := replace(path, data, mode, (*os.File).Sync); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// WriteUnflushed is Write for a file that castle can make again and that does not count unless its content
+// is right: after a power cut it may be the old one, be empty or be missing. A kill leaves the old content or
+// the new one, as with Write. A flush is the most expensive part of a write.
+func WriteUnflushed(path string, data []byte) error { return replace(path, data, 0o600, unflushed) }
+
+// Update is WriteUnflushed for a file that rarely changes: one that has this content and mode stays as it is.
 func Update(path string, data []byte) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode() == 0o600 && info.Size() == int64(len(data)) {
 		if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, data) {
 			return nil
 		}
 	}
-	return Write(path, data)
+	return WriteUnflushed(path, data)
 }
 
-// WriteMode replaces the file at path, which gets exactly this mode.
-func WriteMode(path string, data []byte, mode os.FileMode) error {
-	err := write(path, data, mode)
+// WritePending is Write without the flush of the folder: the new content is complete on disk, but until
+// SyncDir or the next Write there, a power cut may bring the old content back.
+func WritePending(path string, data []byte) error { return replace(path, data, 0o600, (*os.File).Sync) }
+
+// replace replaces the file at path. Renamed before flush has brought its content to the disk, the file could
+// end up empty.
+func replace(path string, data []byte, mode os.FileMode, flush func(*os.File) error) error {
+	err := replaceOnce(path, data, mode, flush)
 	if errors.Is(err, fs.ErrNotExist) { // another castle may have swept the temporary file
-		err = write(path, data, mode)
+		err = replaceOnce(path, data, mode, flush)
 	}
 	return err
 }
 
-func write(path string, data []byte, mode os.FileMode) error {
+func replaceOnce(path string, data []byte, mode os.FileMode, flush func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), temporaryName(filepath.Base(path)))
 	if err != nil {
 		return err
 	}
-	// Renamed before its content has reached the disk, the file could end up empty.
-	if err = fill(f, data, mode); err == nil {
+	if err = fill(f, data, mode, flush); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+		err = errors.Join(err, os.Remove(f.Name()))
 	}
-	return SyncDir(filepath.Dir(path))
+	return err
 }
 
-// Create writes a new file with exactly this mode. A file that exists is an
+func unflushed(*os.File) error { return nil }
+
+// Create writes a new file with exactly this mode, flushed. A file that exists is an
 // error that matches fs.ErrExist.
 func Create(path string, data []byte, mode os.FileMode) error {
+	return create(path, data, mode, (*os.File).Sync)
+}
+
+// CreateUnflushed is Create without the flush, with the same risk as WriteUnflushed.
+func CreateUnflushed(path string, data []byte, mode os.FileMode) error {
+	return create(path, data, mode, unflushed)
+}
+
+func create(path string, data []byte, mode os.FileMode, flush func(*os.File) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
-	if err := fill(f, data, mode); err != nil {
+	if err := fill(f, data, mode, flush); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
 	return nil
@@ -100,12 +128,12 @@ func Sweep(dir string) error {
 }
 
 // fill sets the mode first: a umask may have cleared even the owner's bits.
-func fill(f *os.File, data []byte, mode os.FileMode) error {
+func fill(f *os.File, data []byte, mode os.FileMode, flush func(*os.File) error) error {
 	err := f.Chmod(mode)
 	if err == nil {
 		_, err = f.Write(data)
 	}
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(err, flush(f), f.Close())
 }
 
 // Append opens a private file in a private folder for appending and creates both if need be.
@@ -153,7 +181,7 @@ func CreateWhole(ctx context.Context, path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err = fill(f, data, 0o600); err == nil {
+	if err = fill(f, data, 0o600, (*os.File).Sync); err == nil {
 		err = ctx.Err()
 	}
 	if err == nil {

@@ -38,6 +38,9 @@ type Options struct {
 	// Parallelism bounds how many Terraform processes run at a time; 0 means 4.
 	Parallelism int
 	Reporter    Reporter
+	// OnCommand is called before each Terraform command of a stage. It returns variables for the command's
+	// environment; end is called with the command's masked error, if it has one. nil without tracing.
+	OnCommand func(layer, stage, command string) (environ map[string]string, end func(failure string))
 	// Ending maps a run's error, nil if it had none, to its result, its exit code and the command that
 	// resumes it. Without it every error is a failure.
 	Ending      func(error) event.Ending

@@ -43,6 +43,43 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
+// Cut returns a page of Markdown in at most limit bytes. If it cuts the page, it closes what is open there
+// and adds a line that says so; if that has no room, it returns nothing.
+func Cut(page string, limit int) string {
+	const closed = "\n</details>\n"
+	const note = "\nThe page is cut here: its system shows no more. `castle report` has all of it.\n"
+	if len(page) <= limit {
+		return page
+	}
+	var kept strings.Builder
+	fence, folded := "", false
+	for line := range strings.Lines(page) {
+		marker := line[:len(line)-len(strings.TrimLeft(line, "`"))]
+		if kept.Len()+len(line)+len(fence)+len(marker)+len("\n"+closed+note) > limit {
+			break
+		}
+		kept.WriteString(line)
+		switch {
+		case fence == "" && len(marker) >= len("```"):
+			fence = marker + "\n"
+		case fence == line:
+			fence = ""
+		case fence == "" && strings.HasPrefix(line, "<details>"):
+			folded = true
+		case fence == "" && strings.HasPrefix(line, "</details>"):
+			folded = false
+		}
+	}
+	if kept.Len() == 0 {
+		return ""
+	}
+	end := fence
+	if folded {
+		end += closed
+	}
+	return kept.String() + end + note
+}
+
 // writeItems writes a title and an item for each text.
 func writeItems(b *strings.Builder, title string, items []string) {
 	if len(items) == 0 {

@@ -2,6 +2,8 @@ package report_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,6 +59,61 @@ func TestOutputWithSeveralLinesIsOneValue(t *testing.T) {
 	}
 	if got := strings.Join(values, " "); got != "result run changed endpoint" || delimiter != "" {
 		t.Errorf("got the values %s, open block %q", got, delimiter)
+	}
+}
+
+// GitHub's runner obeys a line that begins with "::" after blanks, and "##[" anywhere in a line.
+func TestAGuardedTextIsNoCommand(t *testing.T) {
+	text := "castle: failed\n  ::error::a\n\u00a0::add-mask::b\rc ##[group]d\ne::f ::1\n::end"
+	want := "castle: failed\n  \\::error::a\n\u00a0\\::add-mask::b\rc ##\\[group]d\ne::f ::1\n\\::end"
+	for size := 1; size <= len(text); size++ {
+		var got bytes.Buffer
+		w := report.GitHub.Guarded(&got, false).(*report.Guard)
+		for part := range slices.Chunk([]byte(text), size) {
+			if n, err := w.Write(part); n != len(part) || err != nil {
+				t.Fatalf("wrote %d of %d bytes: %v", n, len(part), err)
+			}
+		}
+		if err := w.Flush(); err != nil || got.String() != want {
+			t.Fatalf("in parts of %d: %q, %v", size, got.String(), err)
+		}
+	}
+	var got bytes.Buffer
+	encoded := json.NewEncoder(report.GitHub.Guarded(&got, true))
+	var decoded string
+	if err := encoded.Encode("##[error]a"); err != nil || strings.Contains(got.String(), "##[") {
+		t.Fatalf("JSON: %q, %v", got.String(), err)
+	}
+	if err := json.Unmarshal(got.Bytes(), &decoded); err != nil || decoded != "##[error]a" {
+		t.Errorf("decoded: %q, %v", decoded, err)
+	}
+	if _, guarded := report.GitLab.Guarded(&got, false).(*report.Guard); guarded {
+		t.Error("GitLab's output is guarded, which reads no such commands")
+	}
+}
+
+// GitHub shows nothing of a page that is too long.
+func TestAPageThatIsCutIsWhole(t *testing.T) {
+	page := "### title\n\n<details><summary>all</summary>\n\n````text\n```\n" +
+		strings.Repeat("line\n", 500) + "````\n\n</details>\n"
+	if report.Cut(page, len(page)) != page {
+		t.Error("a page that fits is changed")
+	}
+	for limit := range len(page) {
+		cut := report.Cut(page, limit)
+		if len(cut) > limit {
+			t.Fatalf("%d bytes, at most %d", len(cut), limit)
+		}
+		folded := strings.Contains(cut, "<details>") && !strings.Contains(cut, "</details>")
+		if strings.Count(cut, "````") == 1 || folded {
+			t.Fatalf("something is open in %q", cut)
+		}
+		if cut != "" && !strings.HasSuffix(cut, "`castle report` has all of it.\n") {
+			t.Fatalf("it does not say that it is cut: %q", cut)
+		}
+	}
+	if report.Cut(page, 400) == "" {
+		t.Error("400 bytes are room enough")
 	}
 }
 

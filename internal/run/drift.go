@@ -84,7 +84,7 @@ func FindDrift(ctx context.Context, r *Run, s *config.Stage, st *state.State) (D
 }
 
 // RecordRevisions records the objects of a stage after an apply. If castle cannot read them it records none,
-// so that the next run looks properly.
+// so that the next run looks properly. The fingerprint, which is written next, brings them to the disk.
 func RecordRevisions(ctx context.Context, r *Run, s *config.Stage) error {
 	dir := r.Cluster.Dir.Stage(s.Name)
 	st, err := dir.State()
@@ -99,7 +99,7 @@ func RecordRevisions(ctx context.Context, r *Run, s *config.Stage) error {
 	if objects == nil {
 		objects = []revision.Object{} // none, which is known
 	}
-	return revision.Recorded(dir).Write(objects)
+	return revision.Recorded(dir).WritePending(objects)
 }
 
 func stageOf(r *Run, s *config.Stage, st *state.State) revision.Stage {

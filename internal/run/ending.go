@@ -38,7 +38,7 @@ type EndedError struct{ Err error }
 func (e *EndedError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the errors that the run's error joins.
-func (e *EndedError) Unwrap() []error { return flatten(e.Err) }
+func (e *EndedError) Unwrap() []error { return Joined(e.Err) }
 
 // found is a root cause and the object that it is about, if that is known.
 type found struct {
@@ -50,7 +50,7 @@ type found struct {
 // stages have is told once. An interrupt is no cause.
 func causes(err error) []event.Cause {
 	var all []found
-	for _, e := range flatten(err) {
+	for _, e := range Joined(err) {
 		stage, is := e.(*StageError) //nolint:errorlint // an error around it says more
 		switch {
 		case errors.Is(e, context.Canceled):
@@ -104,8 +104,8 @@ func (e *StageError) causes() []found {
 	return []found{{cause: c}}
 }
 
-// flatten returns the errors joined in err.
-func flatten(err error) []error {
+// Joined returns the errors that an error joins, at any depth, or else the error itself; none for nil.
+func Joined(err error) []error {
 	if err == nil {
 		return nil
 	}
@@ -115,7 +115,7 @@ func flatten(err error) []error {
 	}
 	var all []error
 	for _, e := range joined.Unwrap() {
-		all = append(all, flatten(e)...)
+		all = append(all, Joined(e)...)
 	}
 	return all
 }

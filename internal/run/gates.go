@@ -196,7 +196,7 @@ func appliedGates(dir *state.Stage) state.Document[[]state.RecordedCheck] {
 }
 
 // RecordGates records the gates of a stage, with the values that they were checked with: a later
-// configuration may change both.
+// configuration may change both. The fingerprint, which is written next, brings them to the disk.
 func RecordGates(r *Run, s *config.Stage) error {
 	all := []state.RecordedCheck{}
 	for _, g := range s.Gates {
@@ -210,7 +210,7 @@ func RecordGates(r *Run, s *config.Stage) error {
 		}
 		all = append(all, check)
 	}
-	return appliedGates(r.Cluster.Dir.Stage(s.Name)).Write(all)
+	return appliedGates(r.Cluster.Dir.Stage(s.Name)).WritePending(all)
 }
 
 // AppliedGates returns the recorded gates of a stage; nil if there is no record that this castle can check.

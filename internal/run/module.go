@@ -36,10 +36,11 @@ func keepModule(dir *state.Stage, module fs.FS, inputs, lock []byte) error {
 	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(old)); err != nil {
 		return err
 	}
-	if err := state.CopyFS(next, module); err != nil {
-		return err
+	private := map[string][]byte{KeptInputs: state.Seal(inputs)}
+	if lock != nil {
+		private[terraformLock] = lock
 	}
-	if err := errors.Join(keepInputs(next, inputs), keepProviders(next, lock)); err != nil {
+	if err := state.CopyFS(next, module, private); err != nil {
 		return err
 	}
 	// A folder is not removed at once: a kill meanwhile would leave half of it.
@@ -49,14 +50,9 @@ func keepModule(dir *state.Stage, module fs.FS, inputs, lock []byte) error {
 	return errors.Join(os.Rename(next, path), os.RemoveAll(old))
 }
 
-// keepInputs writes the inputs into a module's copy, with a checksum.
-func keepInputs(path string, inputs []byte) error {
-	return atomicfile.Write(filepath.Join(path, KeptInputs), state.Seal(inputs))
-}
-
 // ReplaceInputs replaces the inputs that RecordedModule returns.
 func ReplaceInputs(dir *state.Stage, inputs []byte) error {
-	return keepInputs(recordedPath(dir), inputs)
+	return atomicfile.Write(filepath.Join(recordedPath(dir), KeptInputs), state.Seal(inputs))
 }
 
 // RecordedModule returns the module of a stage's last apply and its inputs. Damaged inputs are an error: a

@@ -287,18 +287,6 @@ func (p recordedProviders) Locked() (providers.Lock, error) {
 // Record implements terraform.ProviderLock. A destroy changes no file of the repository.
 func (p recordedProviders) Record(providers.Lock) error { return nil }
 
-// keepProviders adds the lock of the work directory to the module's copy at path.
-func keepProviders(path string, lock []byte) error {
-	if lock == nil {
-		return nil
-	}
-	file := filepath.Join(path, terraformLock)
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) { // the module's own
-		return err
-	}
-	return atomicfile.Write(file, lock)
-}
-
 // IsPrepared reports whether init has chosen the providers of a stage on this machine.
 func IsPrepared(dir *state.Stage) bool {
 	_, err := os.Lstat(filepath.Join(dir.Work(), terraformLock))

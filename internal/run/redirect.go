@@ -48,8 +48,10 @@ func (w *Workspace) storeProviders() []storeProvider {
 // castle sends the store the provider's requests without credentials, before each command that connects
 // providers: an import comes before the preflights, and a plan also follows one that refuses.
 func (w *Workspace) refuseRedirects(ctx context.Context) error {
-	for _, p := range w.storeProviders() {
-		name := terraform.ProviderName(w.Root.Dir, p.source)
+	all := w.storeProviders()
+	names := terraform.ProviderNames(w.Root.Dir, all[0].source, all[1].source)
+	for _, p := range all {
+		name := names[p.source]
 		if name == "" {
 			continue
 		}

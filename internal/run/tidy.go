@@ -116,11 +116,14 @@ func prune(c *cluster.Cluster, current string, archived []state.Archived, keep i
 // that worked on a stage that is not ready, and the one that measured the durations of the graph.
 func neededRuns(c *cluster.Cluster, current string, newestFirst []string) (map[string]bool, error) {
 	dir := c.Dir
-	proof, unread := dir.Proof().Value()
+	proof, unread := dir.Proofs().Read()
 	recreation, err := dir.Recreation().Value()
 	names, unlisted := dir.Stages()
 	err = errors.Join(unread, err, unlisted)
-	needed := map[string]bool{current: true, proof.Run: true, recreation.Run: true}
+	needed := map[string]bool{current: true, recreation.Run: true}
+	if proof != nil {
+		needed[proof.Run] = true
+	}
 	var unready []string
 	for _, name := range names {
 		intent, unread := dir.Stage(name).Intent().Read()

@@ -32,7 +32,8 @@ type Workspace struct {
 	file         lazyLog
 	intent       atomic.Pointer[state.IntentLog] // of the running apply
 	guard        atomic.Pointer[Guard]           // likewise
-	planned      atomic.Int64                    // the resources of its plan; 0 without one
+	planned      atomic.Int64                    // the resources of its plan, as far as they are known
+	planless     atomic.Bool                     // the running apply plans, and reports that first
 }
 
 // OpenWorkspace returns a stage's workspace, connected to its log and the run's events.
@@ -51,6 +52,18 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 		OnWrite: w.beginChange,
 		OnError: w.noteUnsure, OnResource: w.onResource, OnConnect: w.refuseRedirects,
 		Hide: r.Cluster.Masker.Hide,
+	}
+	if begin := r.Cluster.Options.OnCommand; begin != nil {
+		w.Root.OnCommand = func(command string) (map[string]string, func(error)) {
+			environ, end := begin(layer, stage, command)
+			return environ, func(err error) {
+				failure := ""
+				if err != nil {
+					failure = r.Cluster.Masker.Hide(err.Error())
+				}
+				end(failure)
+			}
+		}
 	}
 	r.workspaces.add(w)
 	return w, nil
@@ -165,8 +178,10 @@ func (w *Workspace) Apply(
 	}
 	w.intent.Store(intent)
 	w.planned.Store(countChanges(plan))
+	w.planless.Store(plan == nil)
 	err = guard.watch(ctx, w, func(ctx context.Context) error { return w.Root.Apply(ctx, plan) })
 	w.intent.Store(nil)
+	w.planless.Store(false)
 	noted := intent.Close()
 	if err = errors.Join(err, w.Dir.Snapshot()); err != nil {
 		return errors.Join(err, noted)
@@ -180,17 +195,27 @@ func countChanges(plan *terraform.Plan) (n int64) {
 		return 0
 	}
 	for _, c := range plan.Changes {
-		if slices.Contains([]string{"create", "update", "delete", "replace"}, c.Action) {
+		if isApplied(c) {
 			n++
 		}
 	}
 	return n
 }
 
+// isApplied reports whether an apply reports the progress of a planned change.
+func isApplied(c terraform.Change) bool {
+	return slices.Contains([]string{"create", "update", "delete", "replace"}, c.Action)
+}
+
 // onResource records the progress of a change in the intent, and reports it.
 func (w *Workspace) onResource(c terraform.Change) {
 	e := event.Event{Layer: w.layer, Stage: w.stage, Address: c.Address, Action: c.Action}
 	switch c.Phase {
+	case terraform.Planned:
+		if w.planless.Load() && isApplied(c) {
+			w.planned.Add(1)
+		}
+		return
 	case terraform.Started:
 		e.Kind, e.Total = event.ResourceStarted, int(w.planned.Load())
 	case terraform.Done, terraform.Failed:

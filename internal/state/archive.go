@@ -276,7 +276,8 @@ func OnDisk(d *Dir, runs int) (all []event.KeptPath, err error) {
 			add(path, "castle's own record", forGood, false)
 		case "diverged":
 			add(path, "changes of a run that had lost the lock of the store", forGood, true)
-		case "stages", "proved.json", "proved.json.copy": // they follow, and a receipt replaces the proofs
+		// They follow, and a receipt replaces the proofs.
+		case "stages", "proved.json", "proved.json.copy", "proved.jsonl":
 		default:
 			add(path, "access to the cluster, or what castle does not know", forGood, true)
 		}

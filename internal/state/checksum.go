@@ -85,24 +85,48 @@ func Unseal(data []byte) (value []byte, sealed bool, err error) {
 // crash in between leaves a document that is sound.
 func copyOf(path string) string { return path + ".copy" }
 
-func writeKept(path string, value []byte) error { return writeBoth(path, Seal(value), value) }
+// writeKept writes a document and its copy. Only the document is flushed: without a sound document the copy
+// counts, and a power cut that takes the copy leaves the document. Repair then makes the copy again.
+func writeKept(path string, value []byte) error {
+	return writeBoth(path, Seal(value), value, atomicfile.WriteUnflushed, atomicfile.Write)
+}
 
 // writeBoth writes a file and its copy. If there is no room for both, the previous file stays.
-func writeBoth(path string, content, copied []byte) error {
+func writeBoth(path string, content, copied []byte, writeCopy, write func(string, []byte) error) error {
 	err := atomicfile.MkdirPrivate(filepath.Dir(path))
 	if err == nil {
-		err = atomicfile.Write(copyOf(path), Seal(copied))
+		err = writeCopy(copyOf(path), Seal(copied))
 	}
 	if err != nil {
 		return err
 	}
-	if err = atomicfile.Write(path, content); err != nil {
+	if err = write(path, content); err != nil {
 		err = errors.Join(err, removeFile(copyOf(path)))
 	}
 	return err
 }
 
-func removeKept(path string) error { return errors.Join(removeFile(copyOf(path)), removeFile(path)) }
+// removeKept removes a document and its copy, and flushes their folder.
+func removeKept(path string) error {
+	removed, err := removeBoth(path)
+	if removed {
+		err = errors.Join(err, atomicfile.SyncDir(filepath.Dir(path)))
+	}
+	return err
+}
+
+// removeBoth removes a file and its copy, and reports whether there was one of them.
+func removeBoth(path string) (removed bool, err error) {
+	for _, path := range []string{copyOf(path), path} {
+		switch failed := os.Remove(path); {
+		case failed == nil:
+			removed = true
+		case !errors.Is(failed, fs.ErrNotExist):
+			err = errors.Join(err, failed)
+		}
+	}
+	return removed, err
+}
 
 // readKept reads a document. If its file is damaged or deleted, the copy replaces it and damage is the
 // reason.

@@ -13,7 +13,6 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
-	"github.com/ephemeral-castle/castle/internal/event"
 )
 
 // Document is a JSON file that is replaced whole. It ends with its checksum and has a copy beside it, so that
@@ -58,12 +57,18 @@ func (d Document[T]) Value() (v T, err error) {
 }
 
 // Write replaces the document.
-func (d Document[T]) Write(v T) error {
+func (d Document[T]) Write(v T) error { return d.write(v, atomicfile.Write) }
+
+// WritePending replaces the document. Until the next Write of one of the same stage, a power cut may bring
+// the old one back.
+func (d Document[T]) WritePending(v T) error { return d.write(v, atomicfile.WritePending) }
+
+func (d Document[T]) write(v T, write func(string, []byte) error) error {
 	data, err := json.MarshalIndent(&v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.path, err)
 	}
-	return writeKept(d.path, data)
+	return writeBoth(d.path, Seal(data), data, atomicfile.WriteUnflushed, write)
 }
 
 // Clear removes the document.
@@ -89,12 +94,6 @@ type Recreation struct {
 // Recreation is the document of an unfinished recreate.
 func (d *Dir) Recreation() Document[Recreation] {
 	return Document[Recreation]{filepath.Join(d.path, "recreate.json")}
-}
-
-// Proof is the document of the objects that an unfinished destroy has proved gone: a stage that is removed
-// from the state directory cannot be checked again.
-func (d *Dir) Proof() Document[event.Receipt] {
-	return Document[event.Receipt]{filepath.Join(d.path, "proved.json")}
 }
 
 // Record holds the facts of a stage that a destroy needs, independent of the later configuration.

@@ -222,7 +222,9 @@ func (f IntentFile) write(i *Intent) error {
 	if err != nil {
 		return err
 	}
-	if err := writeBoth(f.path(), append(line, '\n'), line); err != nil {
+	// Its copy is complete on disk, too: lines are appended to the intent, and a power cut may damage those.
+	if err := writeBoth(f.path(), append(line, '\n'), line, atomicfile.WritePending,
+		atomicfile.Write); err != nil {
 		return err
 	}
 	return atomicfile.SyncDir(f.stage.dir.stages())
@@ -243,8 +245,12 @@ func (f IntentFile) Settle() error {
 	return f.write(i)
 }
 
-// Clear removes the intent: the change has ended, and its state was read and copied.
-func (f IntentFile) Clear() error { return removeKept(f.path()) }
+// Clear removes the intent: the change has ended, and its state was read and copied. It flushes nothing: an
+// intent that a power cut brings back lists changes that are in the state.
+func (f IntentFile) Clear() error {
+	_, err := removeBoth(f.path())
+	return err
+}
 
 // IntentLog appends phases to the intent of a running change. It is safe for concurrent use.
 type IntentLog struct {
@@ -255,11 +261,12 @@ type IntentLog struct {
 }
 
 // Note writes the phase of the change at an address to disk. Close returns the write errors; the change then
-// counts as not having come that far.
+// counts as not having come that far. Done is not flushed, because a change that is only Started counts the
+// same: the state alone proves it.
 func (l *IntentLog) Note(address, action string, phase Phase) {
 	line := Intended{Phase: phase, Address: address, Action: action}
 	line.Sum = line.sum()
-	err := l.journal.Append(line)
+	err := l.journal.append(line, phase != Done)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = errors.Join(l.err, err)
@@ -269,5 +276,5 @@ func (l *IntentLog) Note(address, action string, phase Phase) {
 func (l *IntentLog) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return errors.Join(l.err, l.journal.Close())
+	return errors.Join(l.err, l.journal.close(false)) // see Note
 }

@@ -60,6 +60,16 @@ func Clusters(root string) (clusters []string, err error) {
 	return clusters, nil
 }
 
+// Recorded lists the folders of the stages and of the runs of a cluster, "blue/proxmox", below root, the
+// newest run first. It reads none of them and creates nothing.
+func Recorded(root, cluster string) (stages, runs []string) {
+	d := &Dir{path: filepath.Join(root, filepath.FromSlash(cluster))}
+	stages, _ = folder(d.stages()) //nolint:errcheck // what cannot be listed is not offered
+	runs, _ = folder(d.runs())     //nolint:errcheck // likewise
+	slices.Reverse(runs)
+	return stages, runs
+}
+
 // folder returns the sorted names of the entries of a folder; none if there is no folder.
 func folder(path string) (names []string, err error) {
 	entries, err := os.ReadDir(path)

@@ -265,6 +265,11 @@ func NewDeletions(root string) (*Journal, error) {
 // Append writes one line. It and all before it have reached the disk when Append returns, unless it is an
 // event that is not durable.
 func (j *Journal) Append(entry any) error {
+	e, is := entry.(event.Event)
+	return j.append(entry, !is || e.Kind.Durable())
+}
+
+func (j *Journal) append(entry any, flush bool) error {
 	line, err := json.Marshal(entry)
 	if err != nil {
 		return err
@@ -276,7 +281,7 @@ func (j *Journal) Append(entry any) error {
 	if _, err := j.file.Write(append(line, '\n')); err != nil {
 		return err
 	}
-	if e, is := entry.(event.Event); is && !e.Kind.Durable() {
+	if !flush {
 		return nil
 	}
 	if err := j.file.Sync(); err != nil {
@@ -287,11 +292,13 @@ func (j *Journal) Append(entry any) error {
 }
 
 // Close flushes the journal to disk and closes it.
-func (j *Journal) Close() error {
+func (j *Journal) Close() error { return j.close(true) }
+
+func (j *Journal) close(flush bool) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var err error
-	if j.unsynced {
+	if flush && j.unsynced {
 		err = j.file.Sync()
 	}
 	return errors.Join(err, j.file.Close())

@@ -17,10 +17,11 @@ type Seen struct {
 
 func seenOf(s *Stage) Document[Seen] { return StageDocument[Seen](s, "seen") }
 
-// BeginChange records that Terraform may change the state from now on, until the next snapshot.
+// BeginChange records that Terraform may change the state from now on, until the next snapshot. Before the
+// first snapshot there is no state that castle has seen, and nothing to record.
 func BeginChange(s *Stage) error {
 	seen, err := seenOf(s).Value()
-	if err != nil || seen.Changing {
+	if err != nil || seen.Changing || seen.Lineage == "" {
 		return err
 	}
 	seen.Changing = true

@@ -83,10 +83,20 @@ func (s *Stage) Remove() error {
 	return errors.Join(atomicfile.SyncDir(s.dir.stages()), os.RemoveAll(aside))
 }
 
-// CopyFS copies a folder's files to a new one, as os.CopyFS does, and flushes them.
-func CopyFS(dir string, files fs.FS) error {
+// CopyFS copies a folder's files to a new one, as os.CopyFS does, adds private files of its first level,
+// which replace those of the same name, and flushes all.
+func CopyFS(dir string, files fs.FS, private map[string][]byte) error {
 	if err := os.CopyFS(dir, files); err != nil {
 		return err
+	}
+	for name, data := range private {
+		path := filepath.Join(dir, name)
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := atomicfile.CreateUnflushed(path, data, 0o600); err != nil {
+			return err
+		}
 	}
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -31,9 +32,13 @@ func (r *Root) Exec(
 	if err := connect(ctx, r, strings.Join(args, " ")); err != nil {
 		return 0, err
 	}
-	defer r.operation.begin(strings.Join(args[:min(1, len(args))], ""))()
+	command := strings.Join(args[:min(1, len(args))], "")
+	defer r.operation.begin(command)()
+	env, end := onCommand(r, command)
+	defer func() { end(err) }()
+	maps.Copy(env, r.environment())
 	cmd := exec.CommandContext(ctx, r.Binary.Path, args...)
-	cmd.Dir, cmd.Env = r.Dir, entries(r.environment())
+	cmd.Dir, cmd.Env = r.Dir, entries(env)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = cmp.Or(r.WaitDelay, defaultWaitDelay)

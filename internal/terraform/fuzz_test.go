@@ -72,7 +72,8 @@ func FuzzPlan(f *testing.F) {
 				t.Errorf("%+v is not in the plan", o)
 			}
 		}
-		changedAttributesOf(shown)
+		changedAttributes(shown)
+		driftOf(shown)
 		outputs, known, err := outputsOf(shown)
 		for name := range outputs {
 			if shown.OutputChanges[name] == nil {

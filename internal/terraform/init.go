@@ -69,7 +69,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if digest, err = i.digest(); err != nil { // init may have written the lock file
 		return err
 	}
-	return atomicfile.Write(i.stampPath(), []byte(digest))
+	return atomicfile.WriteUnflushed(i.stampPath(), []byte(digest))
 }
 
 // initialization holds the inputs and results of one Init of a root.

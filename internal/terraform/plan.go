@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
-	"reflect"
 	"slices"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
@@ -31,6 +29,7 @@ type Plan struct {
 	File    string
 	Changes []Change // in Terraform's order, without no-ops
 	Empty   bool     // no resource and no output would change
+	Drifted bool     // the refresh found resources that differ from their last apply
 	Destroy bool
 
 	root *Root
@@ -59,7 +58,7 @@ func (r *Root) Plan(ctx context.Context, o PlanOptions) (*Plan, error) {
 	err := r.command(ctx, "plan", nil, func(tf *tfexec.Terraform, s *stream) error {
 		changes, err := tf.PlanJSON(ctx, s, append(options, s.running)...)
 		s.flush()
-		p.Empty, p.Changes = !changes, s.planned
+		p.Empty, p.Changes, p.Drifted = !changes, s.planned, s.drifted
 		return err
 	})
 	if err != nil {
@@ -125,15 +124,15 @@ func (p *Plan) Objects(ctx context.Context) (objects []Object, err error) {
 	return objects, err
 }
 
-// managed are the changes of a plan's managed resources.
-func managed(shown *tfjson.Plan) []*tfjson.ResourceChange {
-	return slices.DeleteFunc(slices.Clone(shown.ResourceChanges), func(c *tfjson.ResourceChange) bool {
+// managed are the changes of managed resources.
+func managed(changes []*tfjson.ResourceChange) []*tfjson.ResourceChange {
+	return slices.DeleteFunc(slices.Clone(changes), func(c *tfjson.ResourceChange) bool {
 		return c == nil || c.Change == nil || c.Mode != tfjson.ManagedResourceMode
 	})
 }
 
 func objectsOf(shown *tfjson.Plan) (objects []Object) {
-	for _, c := range managed(shown) {
+	for _, c := range managed(shown.ResourceChanges) {
 		action := ""
 		switch actions := c.Change.Actions; {
 		case actions.Create():
@@ -189,51 +188,4 @@ func outputsOf(shown *tfjson.Plan) (outputs map[string]cty.Value, known bool, er
 		}
 	}
 	return outputs, known, nil
-}
-
-// ChangedAttributes returns, by address, the attributes that p would change in place or
-// that force a replacement. Names only: the values may be secret.
-func (p *Plan) ChangedAttributes(ctx context.Context) (names map[string][]string, err error) {
-	err = p.show(ctx, func(shown *tfjson.Plan) error {
-		names = changedAttributesOf(shown)
-		return nil
-	})
-	return names, err
-}
-
-func changedAttributesOf(shown *tfjson.Plan) map[string][]string {
-	names := map[string][]string{}
-	for _, c := range managed(shown) {
-		switch actions := c.Change.Actions; {
-		case actions.Replace():
-			names[c.Address] = forcingReplacement(c.Change.ReplacePaths)
-		case actions.Update():
-			names[c.Address] = changedAttributes(c.Change.Before, c.Change.After, c.Change.AfterUnknown)
-		}
-	}
-	return names
-}
-
-func forcingReplacement(paths []any) []string {
-	names := map[string]bool{}
-	for _, path := range paths {
-		if steps, is := path.([]any); is && len(steps) > 0 {
-			names[fmt.Sprint(steps[0])] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-func changedAttributes(before, after, afterUnknown any) []string {
-	was, _ := before.(map[string]any)
-	is, _ := after.(map[string]any)
-	unknown, _ := afterUnknown.(map[string]any)
-	all := map[string]any{}
-	maps.Copy(all, was)
-	maps.Copy(all, is)
-	maps.Copy(all, unknown)
-	maps.DeleteFunc(all, func(name string, _ any) bool {
-		return unknown[name] != true && reflect.DeepEqual(was[name], is[name])
-	})
-	return slices.Sorted(maps.Keys(all))
 }

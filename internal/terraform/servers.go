@@ -94,6 +94,9 @@ func (s *servers) own(p process.Process) bool {
 // startable are the providers of a lock that can serve all commands of the work directory. A server has one
 // configuration, so a provider that the module configures more than once is not among them.
 func (w workdir) startable(lock providers.Lock) []warm.Provider {
+	if len(lock) == 0 {
+		return nil
+	}
 	configured, err := w.configurations()
 	if err != nil {
 		return nil // Terraform reports what is wrong with the module

@@ -26,6 +26,7 @@ type stream struct {
 	mu      sync.Mutex
 	rest    []byte // of an unfinished line
 	planned []Change
+	drifted bool // a resource differs from its last apply
 	errors  []Diagnostic
 	text    bytes.Buffer // all output that is not JSON
 }
@@ -44,10 +45,13 @@ type subject struct {
 		Address string `json:"addr"`
 		Type    string `json:"resource_type"`
 	}
+	Previous struct {
+		Address string `json:"addr"`
+	} `json:"previous_resource"`
 	Action, Reason string
 	ID             string  `json:"id_value"`
 	Seconds        float64 `json:"elapsed_seconds"`
-	Importing      struct{ ID string }
+	Importing      *struct{ ID string }
 }
 
 // Write reads a piece of the standard output.
@@ -93,6 +97,7 @@ func (s *stream) line(line []byte) {
 		return
 	}
 	s.write(m.Text + "\n")
+	s.drifted = s.drifted || m.Type == "resource_drift"
 	c, ok := m.changed()
 	if !ok {
 		return
@@ -161,6 +166,9 @@ type Change struct {
 	Phase   Phase
 	ID      string  // the object's id, if Terraform has reported it
 	Seconds float64 // since Started, in whole seconds as Terraform counts
+
+	From     string // the address before a move, which may come with another action
+	Imported bool   // an import comes first, which may come with another action
 }
 
 // Phase is how far a change has come.
@@ -197,7 +205,10 @@ func (m *message) changed() (Change, bool) {
 	if c.Action == "remove" { // from the state; it is not deleted
 		c.Action = "forget"
 	}
-	c.ID = cmp.Or(on.Importing.ID, on.ID)
+	c.ID, c.From = on.ID, on.Previous.Address
+	if c.Imported = on.Importing != nil; c.Imported {
+		c.ID = cmp.Or(on.Importing.ID, on.ID)
+	}
 	return c, true
 }
 

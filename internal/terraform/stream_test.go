@@ -15,8 +15,8 @@ const applied = `{"@level":"info","@message":"Terraform 1.11.4","type":"version"
 	`import","change":{"resource":{"addr":"a.x","implied_provider":"a","resource_type":"a"},"action":` +
 	`"import","importing":{"id":"x-1"}},"type":"planned_change"}
 {"@message":"a.y: Plan to ` +
-	`remove","change":{"resource":{"addr":"a.y","implied_provider":"a","resource_type":"a"},"action":` +
-	`"remove"},"type":"planned_change"}
+	`remove","change":{"resource":{"addr":"a.y","implied_provider":"a","resource_type":"a"},` +
+	`"previous_resource":{"addr":"a.was"},"action":"remove"},"type":"planned_change"}
 {"@message":"a.z: drift","change":{"resource":{"addr":"a.z"},"action":"update"},"type":"resource_drift"}
 {"@message":"a.b[\"c\"]: ` +
 	`Creating...","hook":{"resource":{"addr":"a.b[\"c\"]","implied_provider":"a","resource_type":"a"},` +
@@ -41,8 +41,8 @@ func TestStreamReportsChangesAndIgnoresUnknownMessages(t *testing.T) {
 	}
 	want := []Change{
 		phase(c, Planned, 0, ""),
-		{Address: "a.x", Type: "a", Action: "import", Phase: Planned, ID: "x-1"},
-		{Address: "a.y", Type: "a", Action: "forget", Phase: Planned},
+		{Address: "a.x", Type: "a", Action: "import", Phase: Planned, ID: "x-1", Imported: true},
+		{Address: "a.y", Type: "a", Action: "forget", Phase: Planned, From: "a.was"},
 		phase(c, Started, 0, ""), phase(c, Running, 10, ""), phase(c, Done, 12, "7"),
 		{Address: "a.w", Type: "a", Action: "delete", Phase: Failed, Seconds: 1},
 	}
@@ -52,8 +52,8 @@ func TestStreamReportsChangesAndIgnoresUnknownMessages(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if !slices.Equal(s.planned, want[:3]) {
-		t.Errorf("planned: %+v", s.planned)
+	if !slices.Equal(s.planned, want[:3]) || !s.drifted {
+		t.Errorf("planned: %+v, drifted: %t", s.planned, s.drifted)
 	}
 }
 

@@ -49,6 +49,9 @@ type Root struct {
 	Hide func(string) string
 	// OnConnect is called before a command that connects the providers; an error stops the command.
 	OnConnect func(context.Context) error
+	// OnCommand is called before each command. It returns further variables for the command's environment;
+	// end is called with the command's error, nil if it had none.
+	OnCommand func(command string) (environ map[string]string, end func(error))
 	WaitDelay time.Duration // from cancellation until Terraform is killed; 30 minutes if zero
 
 	mu        sync.Mutex
@@ -76,16 +79,19 @@ func (r *Root) dataDir() string { return filepath.Join(r.Dir, ".terraform") }
 // command runs one Terraform command.
 func (r *Root) command(
 	ctx context.Context, name string, extra map[string]string, do func(*tfexec.Terraform, *stream) error,
-) error {
+) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	more, end := onCommand(r, name)
+	defer func() { end(err) }()
+	maps.Copy(more, extra)
 	if err := connect(ctx, r, name); err != nil {
 		return err
 	}
-	tf, err := r.executor(extra)
+	tf, err := r.executor(more)
 	if err != nil {
 		return err
 	}
@@ -114,6 +120,17 @@ func (r *Root) command(
 		err = mismatch(ctx, r, s.failure(name, err))
 	}
 	return errors.Join(err, chmodErr)
+}
+
+// onCommand calls OnCommand. The variables are the caller's.
+func onCommand(r *Root, name string) (environ map[string]string, end func(error)) {
+	if r.OnCommand == nil {
+		return map[string]string{}, func(error) {}
+	}
+	more, end := r.OnCommand(name)
+	environ = map[string]string{}
+	maps.Copy(environ, more)
+	return environ, end
 }
 
 // connect calls OnConnect, except for a command that certainly connects no provider.

@@ -24,7 +24,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
-// The files of the work directory that are castle's own.
+// The files of the work directory that are castle's own. None is flushed: each use of the folder compares
+// them, and the module's copies, with what they have to be, and init runs again unless its stamp matches.
 const (
 	overrideFile = "castle_override.tf"      // Terraform merges *_override.tf over the module
 	inputsFile   = "castle.auto.tfvars.json" // and reads *.auto.tfvars.json by itself
@@ -50,14 +51,17 @@ func (w workdir) materialise(module fs.FS, o Override) error {
 		return err
 	}
 	// While copying, the manifest names the old files and the new ones, so that an
-	// interrupted copy leaves nothing that the next one would not remove.
+	// interrupted copy leaves nothing that the next one would not remove. Without a manifest, the next one
+	// finds the files by their names.
 	both := map[string]string{}
 	for name := range files {
 		both[name] = ""
 	}
 	maps.Copy(both, old)
-	if err := w.setManifest(both); err != nil {
-		return err
+	if exists(filepath.Join(w.dir, manifestFile)) {
+		if err := w.setManifest(both); err != nil {
+			return err
+		}
 	}
 	for name := range both {
 		if _, ok := files[name]; ok {
@@ -137,7 +141,7 @@ func (w workdir) copyFile(module fs.FS, name string, mode fs.FileMode, before st
 	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	return digest, atomicfile.Create(to, data, mode)
+	return digest, atomicfile.CreateUnflushed(to, data, mode)
 }
 
 // removeFile removes a file and the folders that are empty then.
@@ -157,20 +161,20 @@ func (w workdir) removeFile(name string) error {
 // manifest returns the digests of the module's files by name.
 func (w workdir) manifest() (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(w.dir, manifestFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return map[string]string{}, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	files := map[string]string{}
 	if json.Unmarshal(data, &files) == nil && files != nil {
 		return files, nil
 	}
-	// It is damaged. No Terraform file of an older module may stay, and those are known by their names.
+	// It is missing or damaged. No Terraform file of an older module may stay, and those are known by their
+	// names.
 	files = map[string]string{}
 	err = fs.WalkDir(os.DirFS(w.dir), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
+		case errors.Is(err, fs.ErrNotExist): // the folder, before the first copy
+			return nil
 		case err == nil && d.Name() == ".terraform":
 			return fs.SkipDir
 		case err == nil && isTerraform(name) && name != overrideFile:
@@ -246,7 +250,10 @@ func (w workdir) override(o Override) ([]byte, error) {
 	f.Body().AppendNewBlock("terraform", nil).Body().
 		AppendNewBlock("backend", []string{"local"}).Body().
 		SetAttributeValue("path", cty.StringVal(w.statePath))
-	names := w.localNames()
+	var names map[string]string
+	if len(o.InCluster) > 0 {
+		names = w.localNames()
+	}
 	for _, source := range o.InCluster {
 		name := cmp.Or(names[source], path.Base(source))
 		f.Body().AppendNewline()
@@ -276,17 +283,17 @@ func (w workdir) localNames() map[string]string {
 	return names
 }
 
-// ProviderName returns the name that the module in dir gives the provider of a source address. It is empty if
-// neither the module nor, by the lock file, one that it calls needs the provider.
-func ProviderName(dir, source string) string {
-	if name, needed := (workdir{dir: dir}).localNames()[source]; needed {
-		return name
+// ProviderNames returns the names that the module in dir gives providers, by their source addresses. Of the
+// sources it lacks those that neither the module nor, by the lock file, one that it calls needs.
+func ProviderNames(dir string, sources ...string) map[string]string {
+	names := workdir{dir: dir}.localNames()
+	lock, _ := os.ReadFile(filepath.Join(dir, lockFileName)) //nolint:errcheck // it may need none
+	for _, source := range sources {
+		if names[source] == "" && bytes.Contains(lock, []byte(strconv.Quote(source))) {
+			names[source] = path.Base(source)
+		}
 	}
-	lock, err := os.ReadFile(filepath.Join(dir, lockFileName))
-	if err == nil && bytes.Contains(lock, []byte(strconv.Quote(source))) {
-		return path.Base(source)
-	}
-	return ""
+	return names
 }
 
 // inputs encodes values for a *.tfvars.json file, where each variable's type converts them.

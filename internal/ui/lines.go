@@ -156,7 +156,8 @@ func (l *Lines) text(e event.Event) string {
 	case event.StageDrifted:
 		return l.paint.yellow(e.Text)
 	case event.StepEnded:
-		if e.Text == "" && (l.o.Verbose || e.Seconds >= 1) {
+		// The timeline has the others. One that had reminders gets the line that ends them.
+		if e.Text == "" && (l.o.Verbose || e.Seconds >= reminder.Seconds()) {
 			return fmt.Sprintf("%s %s", e.Step, l.paint.dim(seconds(e.Seconds)))
 		}
 	case event.Resource:

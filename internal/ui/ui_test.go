@@ -43,7 +43,7 @@ func TestEachChangeOfStateIsOneLine(t *testing.T) {
 			false,
 			"    0.0s  create blue/proxmox (run r1)\n"},
 		{"a stage", after(0, event.StageStarted), false, at + "started\n"},
-		{"a quick step", after(0, event.StepEnded, step("plan", 0.9)), false, ""},
+		{"a quick step", after(0, event.StepEnded, step("plan", 29)), false, ""},
 		{"a quick step, verbosely", after(0, event.StepEnded, step("plan", 0.9)), true, at + "plan 0.9s\n"},
 		{"a long step", after(0, event.StepEnded, step("apply", 61)), false, at + "apply 61.0s\n"},
 		{"a failed step, whose stage says why",

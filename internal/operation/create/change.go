@@ -139,11 +139,11 @@ func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error
 		return nil
 	}
 	loss := review.Loss{Stage: a.stage.Name, Layer: a.stage.Layer}
-	if loss.Changes, err = review.Summarize(ctx, plan, lost, nil); err != nil {
+	if loss.Changes, _, err = review.Summarize(ctx, plan, lost, nil); err != nil {
 		return err
 	}
 	for i := range loss.Changes {
-		loss.Changes[i].Address = a.run.Cluster.Masker.Hide(loss.Changes[i].Address)
+		loss.Changes[i].Mask(a.run.Cluster.Masker.Hide)
 	}
 	c.asking.Lock() // one question at a time
 	defer c.asking.Unlock()

@@ -67,7 +67,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 		}
 	}
 	if err == nil { // objects that an interrupted destroy proved gone may exist again
-		err = c.Dir.Proof().Clear()
+		err = c.Dir.Proofs().Clear()
 	}
 	if err == nil {
 		err = creation.create(ctx, chosen)

@@ -250,12 +250,12 @@ func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan
 	var err error
 	if len(more) == 0 && unplanned { // a further attempt may do what remains of this plan
 		a.stage.State = review.Changes
-		a.stage.Changes, err = review.Summarize(ctx, plan, plan.Changes, nil)
+		a.stage.Changes, _, err = review.Summarize(ctx, plan, plan.Changes, nil)
 	}
 	if len(more) == 0 {
 		return err
 	}
-	changes, err := review.Summarize(ctx, plan, more, nil)
+	changes, _, err := review.Summarize(ctx, plan, more, nil)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type receipt struct {
 	mu      sync.Mutex
 	rec     event.Receipt
 	at      map[event.OwnedObject]int // the index of an object in rec, by what identifies it
-	unsaved bool                      // rec has proofs that are not on disk
+	unsaved event.Receipt             // the part of rec that is not on disk
 	gone    map[string]bool           // stages
 }
 
@@ -38,7 +38,7 @@ func newReceipt(of *run.Run) (*receipt, error) {
 		Run: of.ID, Cluster: of.Cluster.Name(),
 		Objects: []event.OwnedObject{}, Kept: []event.KeptStage{}, Unverified: []string{},
 	}}
-	proved, err := of.Cluster.Dir.Proof().Value()
+	proved, err := of.Cluster.Dir.Proofs().Begin()
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +52,7 @@ func newReceipt(of *run.Run) (*receipt, error) {
 			r.noteObject(event.OwnedObject{Stage: o.Stage, Kind: "state", ID: path, Gone: true})
 		}
 	}
+	r.unsaved = event.Receipt{} // it follows from the proofs that are on disk
 	return r, nil
 }
 
@@ -72,21 +73,21 @@ func (r *receipt) note(stage string, objects []event.OwnedObject) error {
 	if len(left) > 0 {
 		return &run.LeftoverError{Objects: left}
 	}
-	// The proofs so far.
-	proved := r.rec
-	proved.Objects = slices.DeleteFunc(slices.Clone(r.rec.Objects), isLeft)
-	if !r.unsaved || len(proved.Objects)+len(proved.Unverified) == 0 {
+	if len(r.unsaved.Objects)+len(r.unsaved.Unverified) == 0 {
 		return nil
 	}
-	err := r.run.Cluster.Dir.Proof().Write(proved)
-	r.unsaved = err != nil
+	r.unsaved.Run, r.unsaved.Cluster = r.rec.Run, r.rec.Cluster
+	err := r.run.Cluster.Dir.Proofs().Append(r.unsaved)
+	if err == nil {
+		r.unsaved = event.Receipt{}
+	}
 	return err
 }
 
 // noteObject replaces the earlier record of the object.
 func (r *receipt) noteObject(o event.OwnedObject) {
-	r.unsaved = true
-	identity := event.OwnedObject{Stage: o.Stage, Kind: o.Kind, ID: o.ID, Where: o.Where}
+	r.unsaved.Objects = append(r.unsaved.Objects, o)
+	identity := o.Identity()
 	if i, known := r.at[identity]; known {
 		r.rec.Objects[i] = o
 		return
@@ -103,7 +104,7 @@ func (r *receipt) noteUnverified(s *Stage, addresses []string, asked map[string]
 		if slices.Contains(addresses, res.Address) && !asked[res.Address] && !proxmox.Owns(res.Type) &&
 			!recovery.InStateOnly(res.Provider) && !cluster.InMachines(res.Provider) {
 			r.rec.Unverified = append(r.rec.Unverified, s.Record.Name+": "+res.Address)
-			r.unsaved = true
+			r.unsaved.Unverified = append(r.unsaved.Unverified, s.Record.Name+": "+res.Address)
 		}
 	}
 }
@@ -181,7 +182,7 @@ func (r *receipt) write(all, destroyed []*Stage, err error) error {
 		return err
 	}
 	if rec.Proved {
-		if err := dir.Proof().Clear(); err != nil {
+		if err := dir.Proofs().Clear(); err != nil {
 			return err
 		}
 	}
@@ -265,7 +266,7 @@ func count(n int, noun string) string {
 // ReceiptDue reports whether a killed destroy has destroyed something without a
 // receipt, or has left folders that belong to no stage.
 func ReceiptDue(c *cluster.Cluster) (bool, error) {
-	proved, err := c.Dir.Proof().Read()
+	proved, err := c.Dir.Proofs().Read()
 	if err != nil || proved != nil {
 		return err == nil, err
 	}

@@ -10,9 +10,15 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -80,7 +86,7 @@ func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
 		var stages []string
 		var err error
 		if c.Configured {
-			stages, err = config.StageNames(o.Repository, name)
+			stages, err = stageNames(o.Repository, name)
 			c.Stages = len(stages)
 		}
 		if err == nil && slices.Contains(recorded, name) {
@@ -224,4 +230,54 @@ func public(all map[string]output) map[string]output {
 		}
 	}
 	return all
+}
+
+// Stage is a stage that the file of a cluster lists.
+type Stage struct{ Name, Source string }
+
+// Layer is the layer of the stage.
+func (s Stage) Layer() string { return path.Dir(s.Source) }
+
+func stageNames(repository, cluster string) (names []string, err error) {
+	stages, err := Stages(repository, cluster)
+	for _, s := range stages {
+		names = append(names, s.Name)
+	}
+	return names, err
+}
+
+// Stages returns the stages that the file of a cluster, "blue/proxmox", enables. It reads no stage, so
+// that it is quick. A stage whose enabled is an expression counts as enabled.
+func Stages(repository, cluster string) ([]Stage, error) {
+	path := filepath.Join(repository, "clusters", filepath.FromSlash(cluster), "cluster.hcl")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f, diags := hclsyntax.ParseConfig(data, path, hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	var stages []Stage
+	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
+		if b.Type != "stage" || len(b.Labels) != 1 || constant(b, "enabled").RawEquals(cty.False) {
+			continue
+		}
+		s := Stage{Name: b.Labels[0]}
+		if source := constant(b, "source"); source.Type() == cty.String && source.IsWhollyKnown() {
+			s.Source = source.AsString()
+		}
+		stages = append(stages, s)
+	}
+	return stages, nil
+}
+
+// constant returns an attribute that is a constant, else a value of no type.
+func constant(b *hclsyntax.Block, name string) cty.Value {
+	if attr := b.Body.Attributes[name]; attr != nil {
+		if v, diags := attr.Expr.Value(nil); !diags.HasErrors() && !v.IsNull() {
+			return v
+		}
+	}
+	return cty.DynamicVal
 }

@@ -34,7 +34,8 @@ type Plan struct {
 	Platform string             `json:"platform"`
 	Code     []CodeChange       `json:"code_changed"` // since it was applied
 	Stages   []*Stage           `json:"stages"`       // by layer, then as cluster.hcl lists them
-	Unlisted []cluster.Unlisted `json:"unlisted"`     // that a create leaves as they are
+	Total    Total              `json:"total"`
+	Unlisted []cluster.Unlisted `json:"unlisted"` // that a create leaves as they are
 	Saved    *SavedPlan         `json:"saved,omitempty"`
 	// Unknown are machines of the cluster that its state does not know; nil if castle has found none.
 	Unknown *unrecorded.Found `json:"unknown,omitempty"`
@@ -53,6 +54,8 @@ type Stage struct {
 	Counts    map[string]int  `json:"counts,omitempty"`     // of Changes, by action
 	Changes   []review.Change `json:"changes,omitempty"`    // by address
 	OnEarlier []string        `json:"on_earlier,omitempty"` // stages that change first
+	// DriftLeft is what differs from the last apply, although a create would change nothing about it.
+	DriftLeft []review.Drift `json:"drift_left,omitempty"`
 
 	config      *config.Stage
 	recorded    *state.State
@@ -63,6 +66,38 @@ type Stage struct {
 	imports     bool   // an import comes first and makes any earlier plan outdated
 	saved       []byte // Terraform's own plan
 	outputsRead bool   // its planned outputs are inputs of the others' plans
+}
+
+// Total sums up the changes of all stages.
+type Total struct {
+	Counts map[string]int `json:"counts"` // of the changes, by action
+	Stages int            `json:"stages"`
+	// Changing is how many stages a create would change.
+	Changing int `json:"changing"`
+	// NotPlanned are the stages whose inputs are known after apply, or at which castle could not look.
+	NotPlanned []string `json:"not_planned"`
+	// Changes is false only if castle has planned all stages and a create would change none of them.
+	Changes bool `json:"changes"`
+	// Refreshed: castle has looked at the objects of all planned stages. If not, it compared only revisions
+	// where nothing else had changed.
+	Refreshed bool `json:"refreshed"`
+}
+
+func (p *Plan) sum(refreshed bool) {
+	p.Total = Total{Counts: map[string]int{}, Stages: len(p.Stages), NotPlanned: []string{},
+		Refreshed: refreshed}
+	for _, s := range p.Stages {
+		for action, n := range s.Counts {
+			p.Total.Counts[action] += n
+		}
+		switch {
+		case review.HasWork(s.State):
+			p.Total.Changing++
+		case !review.IsPlanned(s.State):
+			p.Total.NotPlanned = append(p.Total.NotPlanned, s.Name)
+		}
+	}
+	p.Total.Changes = p.Total.Changing+len(p.Total.NotPlanned) > 0
 }
 
 // CodeChange reports that a stage's module differs from the applied one: castle was upgraded, or somebody
@@ -152,6 +187,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 		}
 	}
 	plan.connect()
+	plan.sum(!o.Quick)
 	plan.mask(c.Masker.Hide)
 	return plan, errors.Join(errs...)
 }
@@ -192,11 +228,11 @@ func (p *Plan) mask(hide func(string) string) {
 				texts[i] = hide(texts[i])
 			}
 		}
-		for j := range s.Changes {
-			s.Changes[j].Address, s.Changes[j].Reason = hide(s.Changes[j].Address), hide(s.Changes[j].Reason)
-			for k := range s.Changes[j].Attributes {
-				s.Changes[j].Attributes[k] = hide(s.Changes[j].Attributes[k])
-			}
+		for i := range s.Changes {
+			s.Changes[i].Mask(hide)
+		}
+		for i := range s.DriftLeft {
+			s.DriftLeft[i].Mask(hide)
 		}
 	}
 }

@@ -37,7 +37,8 @@ func eachText(v reflect.Value, path string, do func(path string, text reflect.Va
 func TestAPlanShowsNoSecret(t *testing.T) {
 	names := []string{".Cluster", ".Platform", ".Code.Stage", ".Code.Layer", ".Code.Source", ".Code.Castle",
 		".Code.Files", ".Stages.Name", ".Stages.Layer", ".Stages.State", ".Stages.Missing",
-		".Stages.Changes.Action", ".Stages.OnEarlier", ".Unlisted.Stage", ".Unlisted.Layer",
+		".Stages.Changes.Action", ".Stages.OnEarlier", ".Total.NotPlanned", ".Unlisted.Stage",
+		".Unlisted.Layer",
 		".Unlisted.Destroy", ".Saved.Path", ".Saved.SHA256", ".Saved.Apply", ".Saved.Unplanned",
 		".Saved.Imports", ".Unknown.Endpoint",
 		".Unknown.Stages"}

@@ -283,10 +283,11 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	if err := p.checkNodes(ctx, one, plan); err != nil {
 		return err
 	}
-	changes, err := review.Summarize(ctx, plan, plan.Changes, adopted)
+	changes, left, err := review.Summarize(ctx, plan, plan.Changes, adopted)
 	if err != nil {
 		return err
 	}
+	one.DriftLeft = left
 	restored, unknown := p.releases(ctx, one, changes)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

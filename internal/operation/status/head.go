@@ -164,8 +164,8 @@ func (s *Status) sumUp() {
 	case s.Unknown != nil:
 		s.Head.Ready = Condition{Undetermined, "the state does not know all machines"}
 	case counts[Absent] > 0:
-		s.Head.Ready.Reason = fmt.Sprintf("the gates of %d applied stages are open, %d stages are absent",
-			applied, counts[Absent])
+		const text = "%d of %d stages (%d absent): the gates of what is applied are open"
+		s.Head.Ready.Reason = fmt.Sprintf(text, applied, len(s.Stages), counts[Absent])
 	}
 	for _, u := range s.Unlisted {
 		pending = append(pending, u.Stage+" is not configured any more")

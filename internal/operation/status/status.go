@@ -117,6 +117,11 @@ func (s Status) AllReady() bool {
 	return s.Unknown == nil && !slices.ContainsFunc(s.Stages, unready)
 }
 
+// AnyAbsent reports whether a stage is absent.
+func (s Status) AnyAbsent() bool {
+	return slices.ContainsFunc(s.Stages, func(one StageStatus) bool { return one.State == Absent })
+}
+
 // Run checks every gate once and compares every stage with its last good apply: its inputs, and the revisions
 // of its objects, or what looks found at them. It changes nothing and starts no Terraform.
 func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) (Status, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -283,28 +284,19 @@ func (r *Run) Lines() []string {
 		if s.Late {
 			path += " (late gates)"
 		}
-		path += " " + Took(s.Seconds)
+		path += " " + report.Took(s.Seconds)
 	}
 	lines := []string{
-		fmt.Sprintf("Durations of run %s, which took %s.", r.ID, Took(r.Seconds)),
-		fmt.Sprintf("Critical path, %s: %s", Took(r.CriticalSeconds), path),
+		fmt.Sprintf("Durations of run %s, which took %s.", r.ID, report.Took(r.Seconds)),
+		fmt.Sprintf("Critical path, %s: %s", report.Took(r.CriticalSeconds), path),
 	}
 	if r.LayeredSeconds != nil {
 		sum, more := "no more", *r.LayeredSeconds-r.CriticalSeconds
-		if Took(more) != Took(0) {
-			sum = fmt.Sprintf("%s: %s (%.0f%%) more than the critical path", Took(*r.LayeredSeconds),
-				Took(more), 100*more/r.CriticalSeconds)
+		if report.Took(more) != report.Took(0) {
+			sum = fmt.Sprintf("%s: %s (%.0f%%) more than the critical path", report.Took(*r.LayeredSeconds),
+				report.Took(more), 100*more/r.CriticalSeconds)
 		}
 		lines = append(lines, "Layer by layer, as a script runs them, the same durations add up to "+sum+".")
 	}
 	return lines
-}
-
-// Took formats a duration in seconds.
-func Took(seconds float64) string {
-	if seconds < 60 {
-		return fmt.Sprintf("%.1fs", seconds)
-	}
-	whole := int(seconds + 0.5)
-	return fmt.Sprintf("%dm%02ds", whole/60, whole%60)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -46,7 +47,8 @@ const Absent = "absent"
 
 // Restored is the change that a create makes to an object of a release.
 func Restored(d release.Difference) Change {
-	c := Change{Address: d.Object.String(), Action: Restore, Attributes: d.Paths}
+	c := Change{Address: d.Object.String(), Action: Restore, Attributes: d.Paths, Paths: d.Paths,
+		Drift: d.Paths, Absent: d.Absent}
 	if d.Absent {
 		c.Reason = Absent
 	}
@@ -59,49 +61,192 @@ type Change struct {
 	Action     string   `json:"action"`               // Terraform's, adopt or restore
 	Reason     string   `json:"reason,omitempty"`     // in Terraform's words: tainted, cannot_update …
 	Attributes []string `json:"attributes,omitempty"` // names of those that change; never values
+	// Paths lead into the attributes, to where they change or force a replacement: cpu.cores, values[0].
+	Paths []string `json:"paths,omitempty"`
+	// Drift holds those of the paths that differ from the last apply: somebody else has changed them.
+	Drift []string `json:"drift,omitempty"`
+	// Absent: the last apply left the object, and it does not exist any more.
+	Absent   bool   `json:"absent,omitempty"`
+	From     string `json:"moved_from,omitempty"` // the address before a move
+	Imported bool   `json:"imported,omitempty"`   // by an import block of the module
+}
+
+// Drift is a resource that differs from its last apply in a way that no apply changes back: the attribute is
+// computed, or the module ignores it.
+type Drift struct {
+	Address string   `json:"address"`
+	Absent  bool     `json:"absent,omitempty"`
+	Paths   []string `json:"paths,omitempty"` // of the attributes; never values
+}
+
+// Mask hides secrets in the names.
+func (d *Drift) Mask(hide func(string) string) {
+	d.Address = hide(d.Address)
+	maskAll(hide, d.Paths)
+}
+
+// Mask hides secrets in the names.
+func (c *Change) Mask(hide func(string) string) {
+	for _, text := range []*string{&c.Address, &c.Reason, &c.From} {
+		*text = hide(*text)
+	}
+	for _, texts := range [][]string{c.Attributes, c.Paths, c.Drift} {
+		maskAll(hide, texts)
+	}
+}
+
+func maskAll(hide func(string) string, texts []string) {
+	for i := range texts {
+		texts[i] = hide(texts[i])
+	}
 }
 
 // String formats the change with Terraform's signs.
-func (c Change) String() string {
+func (c Change) String() string { return c.line(0) }
+
+// Lines formats changes, each as a line with its reason in a column.
+func Lines(changes []Change) (lines []string) {
+	const most = 60 // a longer address moves its own reason only
+	width := 0
+	for _, c := range changes {
+		if c.why() != "" {
+			width = max(width, min(len(c.Address), most))
+		}
+	}
+	for _, c := range changes {
+		lines = append(lines, c.line(width))
+	}
+	return lines
+}
+
+func (c Change) line(width int) string {
 	signs := map[string]string{
 		"create": "+", "adopt": ">", "import": ">", "update": "~", "replace": "-/+", "delete": "-",
 		"move": "=", "forget": ".", Restore: "~",
 	}
-	var why []string
-	if c.Reason != "" {
-		reason := strings.TrimPrefix(c.Reason, "delete_because_") // the sign shows the deletion
-		why = append(why, strings.ReplaceAll(reason, "_", " "))
-	}
-	if len(c.Attributes) > 0 {
-		why = append(why, strings.Join(c.Attributes, ", "))
-	}
-	line := fmt.Sprintf("%3s %s", cmp.Or(signs[c.Action], "?"), c.Address)
-	if len(why) > 0 {
-		line += " (" + strings.Join(why, ": ") + ")"
-	}
-	return line
+	line := fmt.Sprintf("%3s %-*s  %s", cmp.Or(signs[c.Action], "?"), width, c.Address, c.why())
+	return strings.TrimRight(line, " ")
 }
 
-// Summarize lists changes of a plan by address. A create of an adopted address counts as an adoption.
+// reasons explain Terraform's.
+var reasons = map[string]string{
+	"tainted":                           "replaced, because it is tainted",
+	"requested":                         "replaced on request",
+	"replace_triggered_by":              "replaced, because a resource in replace_triggered_by changes",
+	"delete_because_no_resource_config": "no longer in the configuration",
+	"delete_because_no_module":          "its module is no longer in the configuration",
+	"delete_because_no_move_target":     "the target of its move is not in the configuration",
+	"delete_because_wrong_repetition":   "count or for_each was added or removed",
+	"delete_because_count_index":        "count no longer includes its index",
+	"delete_because_each_key":           "for_each no longer includes its key",
+}
+
+// why explains the change: its reason, the attributes that the configuration changes, and the drift.
+func (c Change) why() string {
+	isDrift := func(path string) bool { return slices.Contains(c.Drift, path) }
+	paths := c.Paths
+	if paths == nil {
+		paths = c.Attributes
+	}
+	var why []string
+	add := func(is bool, text string) {
+		if is {
+			why = append(why, text)
+		}
+	}
+	add(c.From != "", "moved from "+c.From)
+	add(c.Imported, "imported")
+	add(c.Action == "forget", "removed from the state, not destroyed")
+	switch reason, known := reasons[c.Reason]; {
+	case c.Action == "forget": // it says enough
+	case known:
+		add(true, reason)
+	case c.Action == "replace" && len(paths) > 0:
+		add(true, "replaced, because "+names(paths)+" "+
+			map[bool]string{true: "changes", false: "change"}[len(paths) == 1])
+	case c.Action == Restore: // its reason is drift
+	default:
+		add(c.Reason != "", strings.ReplaceAll(c.Reason, "_", " "))
+	}
+	if c.Action != "replace" {
+		own := slices.DeleteFunc(slices.Clone(paths), isDrift)
+		add(len(own) > 0, names(own))
+	}
+	add(c.Absent, "drift: absent")
+	add(!c.Absent && len(c.Drift) > 0, "drift: "+names(c.Drift))
+	return strings.Join(why, "; ")
+}
+
+// names lists a few paths.
+func names(paths []string) string {
+	const most = 6
+	if more := len(paths) - most; more > 1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(paths[:most], ", "), more)
+	}
+	return strings.Join(paths, ", ")
+}
+
+// Summarize lists changes of a plan by address. A create of an adopted address counts as an adoption. It
+// also lists the drift that the changes leave.
 func Summarize(ctx context.Context, plan *terraform.Plan, changes []terraform.Change, adopted []string) (
-	all []Change, err error) {
-	var names map[string][]string
+	all []Change, left []Drift, err error) {
+	var named map[string]terraform.Attributes
+	var drift map[string]terraform.Drift
 	altered := func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" }
-	if slices.ContainsFunc(changes, altered) {
-		if names, err = plan.ChangedAttributes(ctx); err != nil {
-			return nil, err
+	if plan.Drifted || slices.ContainsFunc(changes, altered) {
+		if named, drift, err = plan.Differences(ctx); err != nil {
+			return nil, nil, err
 		}
 	}
 	for _, c := range changes {
-		one := Change{Address: c.Address, Action: c.Action, Reason: c.Reason, Attributes: names[c.Address]}
+		one := Change{Address: c.Address, Action: c.Action, Reason: c.Reason, From: c.From,
+			Imported: c.Imported}
+		if altered(c) {
+			one.Attributes, one.Paths = named[c.Address].Names, named[c.Address].Paths
+		}
 		if c.Action == "create" && slices.Contains(adopted, c.Address) {
 			one.Action = "adopt"
 		}
+		one.attribute(drift)
 		all = append(all, one)
 	}
 	// Terraform's own order is another one each time.
 	slices.SortStableFunc(all, func(a, b Change) int { return strings.Compare(a.Address, b.Address) })
-	return all, nil
+	for _, address := range slices.Sorted(maps.Keys(drift)) {
+		d := drift[address]
+		left = append(left, Drift{address, d.Absent, d.Paths})
+	}
+	return all, left, nil
+}
+
+// attribute names the part of the change that reverts drift, and removes that from the drift.
+func (c *Change) attribute(drift map[string]terraform.Drift) {
+	d, drifted := drift[c.Address]
+	if !drifted {
+		return
+	}
+	delete(drift, c.Address)
+	c.Absent = d.Absent && (c.Action == "create" || c.Action == "adopt")
+	meets := func(paths []string, path string) bool {
+		return slices.ContainsFunc(paths, func(p string) bool {
+			return contains(p, path) || contains(path, p)
+		})
+	}
+	for _, path := range c.Paths {
+		if meets(d.Paths, path) {
+			c.Drift = append(c.Drift, path)
+		}
+	}
+	d.Paths = slices.DeleteFunc(slices.Clone(d.Paths), func(p string) bool { return meets(c.Drift, p) })
+	if len(d.Paths) > 0 && c.Action != "delete" && c.Action != "replace" {
+		drift[c.Address] = d
+	}
+}
+
+// contains reports whether a path is another one or lies below it.
+func contains(path, below string) bool {
+	rest, is := strings.CutPrefix(below, path)
+	return is && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // Loss lists the existing resources of a stage that a create is about to replace or destroy.
@@ -121,8 +266,8 @@ func (e *UnagreedError) Error() string {
 // list returns a line for each change.
 func list(changes []Change) string {
 	var b strings.Builder
-	for _, c := range changes {
-		fmt.Fprintf(&b, "\n  %s", c)
+	for _, line := range Lines(changes) {
+		b.WriteString("\n  " + line)
 	}
 	return b.String()
 }
