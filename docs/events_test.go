@@ -80,6 +80,33 @@ func TestEveryFieldOfAnEventIsDescribed(t *testing.T) {
 	}
 }
 
+func TestEveryFieldOfAPlanIsDescribed(t *testing.T) {
+	var schema struct {
+		Properties map[string]any
+		Defs       map[string]fields `json:"$defs"`
+	}
+	text, err := os.ReadFile("plan.schema.json")
+	if err == nil {
+		err = json.Unmarshal(text, &schema)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("plans.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := schema.Properties
+	for _, one := range schema.Defs {
+		maps.Copy(all, one.Properties)
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !strings.Contains(string(page), "`"+name) {
+			t.Errorf("plans.md does not describe the field %s", name)
+		}
+	}
+}
+
 // TestTheExampleOfEventsIsOne reads it as castle reads a journal.
 func TestTheExampleOfEventsIsOne(t *testing.T) {
 	_, page := readEvents(t)
