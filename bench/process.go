@@ -18,8 +18,13 @@ import (
 // tick is the unit of times in /proc/PID/stat: the kernel's USER_HZ, 100 wherever Go runs.
 const tick = 10 * time.Millisecond
 
-// memoryEvery is how often the peak of a running process is read. It is gone when the process has ended.
-const memoryEvery = 20 * time.Millisecond
+// The peak of a running process is read every millisecond at first, because a short command soon ends, and
+// then less often. It is gone when the process has ended.
+const (
+	memoryFirst = time.Millisecond
+	memoryEvery = 20 * time.Millisecond
+	memoryEarly = 100 // readings
+)
 
 // run runs a command and measures it. Its output is part of the error if it fails.
 func run(ctx context.Context, dir string, env []string, args ...string) (measure, []byte, error) {
@@ -85,18 +90,21 @@ func parseTimes(stat []byte) (own, children time.Duration, err error) {
 	return time.Duration(ticks[0]+ticks[1]) * tick, time.Duration(ticks[2]+ticks[3]) * tick, err
 }
 
-// fewReadings of a peak may all be from before the command was loaded.
+// fewReadings of a peak may all be from before the command was loaded. A process that has ended has none.
 const fewReadings = 3
 
 // watchMemory reads the peak of a process until it has ended; 0 is unknown, because it has ended too soon.
 func watchMemory(pid int, ended <-chan struct{}) (peak int64) {
-	every := time.NewTicker(memoryEvery)
+	every := time.NewTicker(memoryFirst)
 	defer every.Stop()
 	for readings := 0; ; {
 		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-		if err == nil {
-			peak = max(peak, parsePeak(status))
+		if now := parsePeak(status); err == nil && now > 0 {
+			peak = max(peak, now)
 			readings++
+		}
+		if readings == memoryEarly {
+			every.Reset(memoryEvery)
 		}
 		select {
 		case <-ended:

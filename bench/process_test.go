@@ -23,6 +23,18 @@ func TestPeakOfMemory(t *testing.T) {
 	}
 }
 
+func TestThePeakOfAShortProcess(t *testing.T) {
+	// It grows to more than 4 MB, and ends after some milliseconds.
+	grow := "v=0123456789abcdef; i=0; while [ $i -lt 18 ]; do v=$v$v; i=$((i+1)); done"
+	m, _, err := run(t.Context(), t.TempDir(), os.Environ(), "sh", "-c", grow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Memory < 4<<20 {
+		t.Errorf("the peak is %d bytes", m.Memory)
+	}
+}
+
 // busy is a shell loop that takes a few ticks of CPU time.
 const busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,8 @@ func keepEvents(args []string) io.Writer {
 	isEvents := func(arg string) bool {
 		return slices.Contains([]string{"create", "destroy", "recreate", "plan"}, arg)
 	}
-	if folder == "" || !slices.Contains(args, "json") || !slices.ContainsFunc(args, isEvents) {
+	if folder == "" || !slices.Contains(args, "json") || !slices.ContainsFunc(args, isEvents) ||
+		slices.Contains(args, "report") {
 		return os.Stdout
 	}
 	f, err := os.CreateTemp(folder, "*.jsonl")
@@ -82,10 +84,19 @@ func checkEvents(env *testscript.Env, folder string) error {
 	return nil
 }
 
-// invalid returns which lines of a script's events the schema refuses, and why. A plan is a document and no
-// event. A last line without an end was cut short; a journal may have one in its middle, too, from a kill.
+// invalid returns which lines of a script's events the schema refuses, and why. A plan is one document with
+// a schema of its own. A last line without an end was cut short; a journal may have one in its middle, too,
+// from a kill.
 func invalid(name string, text, script []byte, journal bool) (wrong []string) {
 	if !journal && bytes.HasPrefix(text, []byte("{\n")) {
+		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		schema, broken := planSchema()
+		if err = cmp.Or(err, broken); err == nil {
+			err = schema.Validate(document)
+		}
+		if err != nil {
+			return []string{fmt.Sprintf("%s: %v", name, err)}
+		}
 		return nil
 	}
 	for i, line := range bytes.SplitAfter(text, []byte("\n")) {
@@ -111,10 +122,15 @@ func invalid(name string, text, script []byte, journal bool) (wrong []string) {
 	return wrong
 }
 
-// eventSchema is the published schema, without the room for later versions: an event has no other fields
-// than those of its kind.
-var eventSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
-	const name = "../../docs/events.schema.json"
+// The published schemas, without the room for later versions: an event has no other fields than those of its
+// kind.
+var (
+	eventSchema = sync.OnceValues(func() (*jsonschema.Schema, error) { return published("events") })
+	planSchema  = sync.OnceValues(func() (*jsonschema.Schema, error) { return published("plan") })
+)
+
+func published(of string) (*jsonschema.Schema, error) {
+	name := "../../docs/" + of + ".schema.json"
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
@@ -130,7 +146,7 @@ var eventSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
 		return nil, err
 	}
 	return c.Compile(name)
-})
+}
 
 // closed forbids other fields wherever a schema lists them.
 func closed(schema any) {

@@ -127,6 +127,13 @@ func (f *fake) plan(args []string) {
 	if file != "" {
 		writeJSON(file, p)
 	}
+	for _, c := range f.drifted() {
+		c := c.(map[string]any)
+		what := map[string]any{"action": c["change"].(map[string]any)["actions"].([]string)[0],
+			"resource": map[string]any{"addr": c["address"], "resource_type": c["type"]}}
+		say(map[string]any{"@message": fmt.Sprint(c["address"], ": drift"), "type": "resource_drift",
+			"change": what})
+	}
 	if f.carryOut(p, "planned_change", false) && slices.Contains(args, "-detailed-exitcode") {
 		os.Exit(2)
 	}
@@ -151,7 +158,29 @@ func (f *fake) show(file string) {
 				"actions": []string{"create"}, "after": f.Attributes[address],
 			}})
 	}
-	say(map[string]any{"format_version": "1.2", "terraform_version": "1.14.0", "resource_changes": changes})
+	say(map[string]any{"format_version": "1.2", "terraform_version": "1.14.0", "resource_changes": changes,
+		"resource_drift": f.drifted()})
+}
+
+// drifted tells what a refresh would find changed since the last apply.
+func (f *fake) drifted() []any {
+	var was fakeState
+	readJSON(statePath(), &was)
+	found, now := []any{}, f.state()
+	for _, address := range was.addresses() {
+		kind, _, _ := strings.Cut(address, ".")
+		before, after := was.attributes(address), now.attributes(address)
+		actions := []string{"update"}
+		switch {
+		case after == nil:
+			actions = []string{"delete"}
+		case same(before, after):
+			continue
+		}
+		found = append(found, map[string]any{"address": address, "mode": "managed", "type": kind,
+			"change": map[string]any{"actions": actions, "before": before, "after": after}})
+	}
+	return found
 }
 
 // showOld tells what a plan would make of a resource that exists.
@@ -173,6 +202,8 @@ func (f *fake) apply(args []string) {
 	var p fakePlan
 	if last := args[len(args)-1]; strings.HasSuffix(last, "tfplan") {
 		readJSON(last, &p)
+	} else if slices.Contains(args, "-json") {
+		f.carryOut(p, "planned_change", false)
 	}
 	f.carryOut(p, "apply_complete", true)
 	if f.Says != "" {

@@ -26,7 +26,7 @@ import (
 //	interrupt NAME int|term|hup    sends it a signal
 //	interrupt NAME stop|cont       freezes it, as a laptop that sleeps does, or has it go on
 //	interrupt NAME group-term      sends SIGTERM to its process group
-//	interrupt NAME ctrl-c          types Ctrl-C at the terminal
+//	interrupt NAME ctrl-c|ctrl-d   types Ctrl-C at the terminal, or Ctrl-D
 //	type NAME WORDS…               types a line at the terminal
 //	echoes NAME                    asserts that the terminal echoes input
 //	ended NAME CODE                waits for its end and asserts the exit code
@@ -129,7 +129,7 @@ func says(ts *testscript.TestScript, neg bool, args []string) {
 
 func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: interrupt name int|term|hup|stop|cont|group-term|ctrl-c")
+		ts.Fatalf("usage: interrupt name int|term|hup|stop|cont|group-term|ctrl-c|ctrl-d")
 	}
 	b := named(ts, args[0])
 	switch args[1] {
@@ -147,6 +147,9 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(syscall.Kill(-b.cmd.Process.Pid, syscall.SIGTERM))
 	case "ctrl-c":
 		_, err := b.terminal.Write([]byte{3})
+		ts.Check(err)
+	case "ctrl-d":
+		_, err := b.terminal.Write([]byte{4})
 		ts.Check(err)
 	default:
 		ts.Fatalf("interrupt: unknown %q", args[1])

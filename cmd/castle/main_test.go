@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		"castle": func() {
 			os.Exit(cli.Main("1.2.3", os.Args[1:], os.Stdin, keepEvents(os.Args[1:]), os.Stderr))
 		},
+		"castle-parse":    parse,
 		"fake-terraform":  fakeTerraform,
 		"killed-at-write": killedAtWrite,
 		"unprivileged":    unprivileged,
@@ -42,10 +43,16 @@ func TestScript(t *testing.T) {
 		env.Values[begunKey{}] = map[string]*begun{}
 		env.Values[datacenterKey{}] = new(*datacenter)
 		env.Values[infisicalKey{}] = newInfisical()
+		env.Values[collectedKey{}] = &collected{}
 		env.Values[machinesKey{}] = new(*machines)
+		if err := parsing(env); err != nil {
+			return err
+		}
 		return fakeOnPath(env)
 	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers,
-		"asked": asked, "identities": identities, "infisical": infisical, "proxmox": proxmox, "talos": talos},
+		"asked": asked, "collector": startCollector, "spans": spans, "examples": examples,
+		"statefiles": stateFiles, "identities": identities, "infisical": infisical, "proxmox": proxmox,
+		"talos": talos},
 		interruptible(), screens())
 }
 
@@ -92,6 +99,13 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error,
 		},
 		Cmds: commands,
 		Condition: func(name string) (bool, error) {
+			if name == "bash-completion" {
+				_, err := os.Stat("/usr/share/bash-completion/bash_completion")
+				return err == nil, nil
+			}
+			if name == "shells" { // make test has installed them
+				return os.Getenv("CASTLE_TEST_SHELLS") != "", nil
+			}
 			if name == "trace" {
 				return exec.Command("killed-at-write", "1", "true").Run().Error() == "exit status 1", nil
 			}

@@ -23,13 +23,14 @@ const nukeToken = "castle@pve!test=7d1f0c3e-2b54-4a68-9f0e-1c2d3e4f5a6b"
 // TestNuke runs `castle nuke` against an emulated Proxmox on loopback. The fake
 // Terraform of TestScript creates the clusters that exist before.
 func TestNuke(t *testing.T) {
-	run(t, "testdata/nuke", withFleet, map[string]func(*testscript.TestScript, bool, []string){"vm": vm})
+	run(t, "testdata/nuke", withFleet, map[string]func(*testscript.TestScript, bool, []string){"vm": vm,
+		"collector": startCollector, "spans": spans})
 }
 
 // withFleet gives a script an emulated Proxmox, and the fake Terraform.
 func withFleet(env *testscript.Env) error {
 	f := newFleet(env)
-	env.Values[fleetKey{}] = f
+	env.Values[fleetKey{}], env.Values[collectedKey{}] = f, &collected{}
 	env.Setenv("PROXMOX_VE_ENDPOINT", f.server.URL)
 	env.Setenv("PROXMOX_VE_API_TOKEN", nukeToken)
 	env.Setenv("TF_VAR_endpoint", f.server.URL)

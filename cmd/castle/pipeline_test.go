@@ -71,7 +71,8 @@ func TestPipeline(t *testing.T) {
 
 	night := f.trigger(branch("schedule"))
 	f.expect(night, map[string]string{nights: "success"})
-	f.contains(night.summary[nights], "    platform ", "    green ")
+	f.contains(night.summary[nights], "    ready            yes: the gates of all 12 stages are open",
+		"    green ")
 
 	// Nothing is left to do, and the plan of another run is applied by its id.
 	second := f.trigger(pull("me/castles"))

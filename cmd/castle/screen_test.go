@@ -14,13 +14,14 @@ import (
 //
 //	screen 80x24 castle create blue  opens it and runs a command line of the shell
 //	resize 40x24                     changes its size
+//	keys text Enter                  presses keys, by tmux' names, or types text
 //	[!] shows pattern                waits until the screen matches, or does not
 //	colours                          writes the screen with its colours to the file colours
 //
 // After shows, the file screen has the screen and everything that has scrolled off it.
 func screens() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){"screen": openScreen,
-		"resize": resizeScreen, "shows": shows, "colours": colours}
+		"resize": resizeScreen, "keys": keys, "shows": shows, "colours": colours}
 }
 
 // tmux runs a command of the script's own tmux, and returns its output.
@@ -64,6 +65,13 @@ func resizeScreen(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: resize WIDTHxHEIGHT")
 	}
 	tmux(ts, "resize-window", "-x", width, "-y", height)
+}
+
+func keys(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: keys key...")
+	}
+	tmux(ts, append([]string{"send-keys", "--"}, args...)...)
 }
 
 func shows(ts *testscript.TestScript, neg bool, args []string) {

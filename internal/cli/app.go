@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/tracing"
 	"github.com/ephemeral-castle/castle/internal/ui"
 	"github.com/ephemeral-castle/castle/stages"
 	"github.com/ephemeral-castle/castle/templates"
@@ -28,6 +29,7 @@ type app struct {
 	version        string
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	commands       io.Writer // stderr for castle's own commands to a pipeline, and for other programs
 	environ        []string
 
 	directory   string
@@ -39,30 +41,29 @@ type app struct {
 	verbose     bool
 	noColour    bool
 	timestamps  bool
-	profile     string        // a folder
-	yes         bool          // of the commands that ask
-	reportFile  string        // of the commands that run an operation
-	run         string        // the id of the run that has begun
-	lockTimeout time.Duration // of the commands that lock the cluster
-	problems    bool          // problems of the configuration are printed as events, too
+	profile     string          // a folder
+	yes         bool            // of the commands that ask
+	reportFile  string          // of the commands that run an operation
+	run         string          // the id of the run that has begun
+	lockTimeout time.Duration   // of the commands that lock the cluster
+	problems    bool            // problems of the configuration are printed as events, too
+	tracer      *tracing.Tracer // nil without an OpenTelemetry endpoint
 
 	interrupts interrupts
 	summed     bool // the end of the run is printed, with its errors
 }
 
-// Command returns castle's command tree, for tests of the documentation.
-func Command() *cobra.Command { return newRoot(&app{}) }
+// Command returns castle's command tree, for the documentation and its tests.
+func Command() *cobra.Command { return newRoot(&app{version: "development"}) }
 
 func newRoot(a *app) *cobra.Command {
 	root := group("castle", "Create and destroy Kubernetes clusters with Terraform",
 		`castle creates a Kubernetes cluster layer by layer (secrets, platform, engine,
 networking, storage, gitops) with Terraform, waits at each gate until the stage is
-really ready, and destroys the whole cluster again.
-
-Exit codes: 0 done, 1 a stage failed, 2 usage or configuration, 3 confirmation
-required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
-7 locked by another run, or the lock was lost, 130 interrupted.`)
-	root.Args, root.SilenceUsage, root.SilenceErrors = unknownCommand, true, true
+really ready, and destroys the whole cluster again.`)
+	root.SilenceUsage, root.SilenceErrors = true, true
+	root.Version = a.version
+	root.SetVersionTemplate(versionLine(a))
 	f := root.PersistentFlags()
 	f.StringVarP(&a.directory, "directory", "C", ".",
 		"run in `DIR`; castle looks for clusters/ there and above")
@@ -75,18 +76,18 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 	f.BoolVar(&a.timestamps, "timestamps", false, "begin each line of progress with the wall clock")
 	f.StringVar(&a.profile, "profile", "", "write profiles of castle itself to `DIR`")
 	f.Lookup("profile").Hidden = true // for whoever works on castle
-	root.SetFlagErrorFunc(usageError)
-	root.SuggestionsMinimumDistance = 2
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.InitDefaultVersionFlag()
+	root.SetFlagErrorFunc(unknownFlag)
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		formats := strings.Fields(cmp.Or(cmd.Annotations[formatsKey], "text json"))
-		if !slices.Contains(formats, a.output) {
-			return usageError(cmd, fmt.Errorf("--output %q: choose one of %s", a.output,
-				strings.Join(formats, ", ")))
+		if all := formats(cmd); !slices.Contains(all, a.output) {
+			return usageError(cmd, fmt.Errorf("--output %q: choose one of %s%s", a.output,
+				strings.Join(all, ", "), config.DidYouMean(a.output, all)))
 		}
 		if a.parallelism < 0 {
 			return usageError(cmd, fmt.Errorf("--parallelism %d is negative", a.parallelism))
 		}
+		guardResult(a, cmd)
 		if a.profile != "" {
 			end, err := startProfile(a.profile)
 			if err != nil {
@@ -96,22 +97,46 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 		}
 		return nil
 	}
-	root.AddCommand(newInit(a), newNew(a), newPlan(a), newCreate(a), newDestroy(a), newRecreate(a),
-		newNuke(a), newCheck(a), newDoctor(a), newList(a), newStatus(a), newHistory(a), newLogs(a),
-		newGate(a), newRehearse(a), newSecrets(a),
-		newOutput(a), newEnv(a), newGraph(a), newReport(a), newCI(a), newProviders(a), newStage(a),
-		newState(a), newTerraform(a), newUnlock(a), newVersion(a))
+	addGroup(root, "set-up", "Set up a cluster:", newInit(a), newNew(a), newCheck(a), newSecrets(a),
+		newDoctor(a), newRehearse(a), newCI(a))
+	addGroup(root, "change", "Create, change and destroy a cluster:", newPlan(a), newCreate(a), newDestroy(a),
+		newRecreate(a), newNuke(a))
+	addGroup(root, "look", "Inspect a cluster:", newList(a), newStatus(a), newGate(a), newGraph(a),
+		newOutput(a), newEnv(a))
+	addGroup(root, "runs", "Inspect runs:", newLogs(a), newHistory(a), newReport(a))
+	addGroup(root, "administer", "Administer stages, states and providers:", newStage(a), newState(a),
+		newProviders(a), newTerraform(a), newUnlock(a))
+	addGroup(root, "castle", "castle itself:", newCompletion(a), newHelp(), newVersion(a))
+	root.AddCommand(newEnvironmentTopic(), newExitCodesTopic())
+	completer{a}.add(root)
 	return root
+}
+
+// addGroup adds commands under a title of the help.
+func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, cmd := range commands {
+		cmd.GroupID = id
+		if cmd.Name() == "help" {
+			root.SetHelpCommand(cmd)
+		}
+		root.AddCommand(cmd)
+	}
 }
 
 // formatsKey annotates a command whose output formats are not text and json.
 const formatsKey = "formats"
 
+// formats returns the output formats of a command.
+func formats(cmd *cobra.Command) []string {
+	return strings.Fields(cmp.Or(cmd.Annotations[formatsKey], "text json"))
+}
+
 // group returns a command that has only subcommands.
 func group(use, short, long string, subcommands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long,
-		Args: usage(cobra.NoArgs),
+		Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(subcommands...)
@@ -154,7 +179,8 @@ func (a *app) opening(o cluster.Options, reporter func() cluster.Reporter, do ac
 	return func(cmd *cobra.Command, args []string) error {
 		o.Cluster = args[0]
 		if reporter != nil {
-			o.Reporter = reporter()
+			startTracing(cmd.Context(), a)
+			o.Reporter = traced(a, reporter())
 		}
 		return a.untilUnlocked(cmd.Context(), func() error {
 			c, err := a.open(cmd.Context(), o)
@@ -231,6 +257,9 @@ func (a *app) complete(o cluster.Options) (cluster.Options, error) {
 	o.Repository, o.StateDir, o.Vars, o.VarFiles = repository, a.stateDir, map[string]string{}, a.varFiles
 	o.Environ, o.Parallelism, o.Version = a.environ, a.parallelism, a.version
 	o.CommandLine = a.interrupts.command
+	if a.tracer != nil {
+		o.OnCommand = a.tracer.Command
+	}
 	o.Library, o.Templates = stages.Library, templates.Files
 	o.Ending = func(err error) event.Ending { return ending(err, a.interrupts.command) }
 	return o, setPairs(o.Vars, "--var %s: write it as NAME=VALUE", a.vars)
@@ -301,18 +330,6 @@ func localTime(at time.Time) string {
 		return "-"
 	}
 	return at.Local().Format(time.DateTime)
-}
-
-// unknownCommand refuses an argument of the root command and suggests the nearest command.
-func unknownCommand(root *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	text := fmt.Sprintf("unknown command %q", args[0])
-	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
-		text += fmt.Sprintf("; did you mean %q?", near[0])
-	}
-	return refuse("%s\n  `castle --help` lists the commands", text)
 }
 
 // oneCluster accepts the name of a cluster and nothing else.

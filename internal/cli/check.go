@@ -24,7 +24,11 @@ clusters; the Talos machine configuration, rendered and validated as Talos does;
 incompatible versions; secrets in files for Git; file modes. castle runs nothing
 and contacts nothing. docs/check.md lists the rules. Warnings do not change the
 exit code.`,
-		Args: a.optionalCluster(),
+		Example: `  castle check blue
+  castle check
+  castle check blue -o json`,
+		SuggestFor: []string{"validate", "lint"},
+		Args:       a.optionalCluster(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			o, err := a.complete(cluster.Options{})
 			if err != nil {

@@ -37,16 +37,19 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	syscall.Umask(0o077)
 	// Kubernetes' client logs every retry to stderr; castle reports failures itself.
 	klog.SetLogger(logr.Discard())
-	a := &app{version: version, stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
-	a.interrupts.stderr, a.interrupts.command = stderr, commandLine(args)
+	a := &app{version: version, stdin: stdin, stdout: stdout, stderr: stderr, commands: stderr,
+		environ: os.Environ()}
+	guardErrors(a)
+	a.interrupts.stderr, a.interrupts.command = a.stderr, commandLine(args)
 	ctx, stop := interruptible(context.Background(), &a.interrupts)
 	defer stop()
 	root := newRoot(a)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
+	endTracing(ctx, a)
 	told := err
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, context.Canceled) {
 		err = errors.Join(cause, err) // a failure after an interrupt still exits with 130
@@ -63,10 +66,17 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 			ui.NewJSON(a.stdout).ReportProblems(invalid.Diagnostics)
 		}
 	}
-	if !a.interrupts.profiled() {
-		return cmp.Or(exitCode(err), exitFailed)
+	code := exitCode(err)
+	if code == exitUsage && !is[exitError](err) && showsChanges(root, args) {
+		code = exitFailed
 	}
-	return exitCode(err)
+	if !a.interrupts.profiled() {
+		code = cmp.Or(code, exitFailed)
+	}
+	if flushGuards(a) != nil {
+		code = cmp.Or(code, exitFailed)
+	}
+	return code
 }
 
 // explain writes every error joined in err once, and a configuration's problems with their lines. It adds
@@ -87,12 +97,12 @@ func explain(a *app, err error, stateRoot string) {
 	default:
 		written, fix := map[string]bool{}, ""
 		if ended, is := errors.AsType[*run.EndedError](err); is && a.summed {
-			for _, e := range flatten(ended) {
+			for _, e := range run.Joined(ended) {
 				written[e.Error()] = true
 				fix = cmp.Or(fix, state.Fix(e, stateRoot), cluster.StoreFix(e))
 			}
 		}
-		for _, e := range flatten(err) {
+		for _, e := range run.Joined(err) {
 			if text := e.Error(); !written[text] {
 				written[text] = true
 				fmt.Fprintln(w, "castle:", text)
@@ -110,6 +120,7 @@ const (
 	exitDone        = 0
 	exitFailed      = 1
 	exitUsage       = 2
+	exitChanges     = 2 // of `castle plan --exit-code`, which ends with exitFailed instead of exitUsage
 	exitUnconfirmed = 3
 	exitPreflight   = 4
 	exitGate        = 5
@@ -118,7 +129,29 @@ const (
 	exitInterrupted = 130
 )
 
-// exitError ends castle with the exit code of a program that it ran for the user.
+// ExitCode is an exit code with its meaning.
+type ExitCode struct {
+	Code    int
+	Meaning string
+}
+
+// ExitCodes returns the exit codes that castle ends with.
+func ExitCodes() []ExitCode {
+	return []ExitCode{
+		{exitDone, "done"},
+		{exitFailed, "a stage failed, or another error"},
+		{exitUsage, "usage or configuration; castle plan --exit-code: changes (then 1 is any error)"},
+		{exitUnconfirmed, "a confirmation was needed"},
+		{exitPreflight, "a preflight refused"},
+		{exitGate, "a gate timed out, or is closed"},
+		{exitLeftover, "something is left over"},
+		{exitLocked, "locked by another run, or the lock was lost"},
+		{exitInterrupted, "interrupted"},
+	}
+}
+
+// exitError ends castle without a message: with the exit code of a program that it ran for the user, or
+// with that of a plan's result.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -184,20 +217,7 @@ func is[T error](err error) bool {
 
 // onlyGates reports whether every error joined in err is a gate's.
 func onlyGates(err error) bool {
-	return !slices.ContainsFunc(flatten(err), func(e error) bool { return !is[*run.GateError](e) })
-}
-
-// flatten returns the errors joined in err.
-func flatten(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	var all []error
-	for _, e := range joined.Unwrap() {
-		all = append(all, flatten(e)...)
-	}
-	return all
+	return !slices.ContainsFunc(run.Joined(err), func(e error) bool { return !is[*run.GateError](e) })
 }
 
 func count(n int, what string) string {

@@ -41,6 +41,10 @@ only creates resources; otherwise it requires a new plan, or --yes. The same com
 resumes an interrupted run, and applies no more than was reviewed. With --refuse-losses,
 castle applies nothing if the plan replaces or destroys a resource: exit code 3. A
 pipeline can thus apply a plan that nobody has reviewed.`,
+		Example: `  castle create blue
+  castle create blue --only networking
+  castle create blue --plan blue.castleplan`,
+		SuggestFor: []string{"apply", "up"},
 		Args: a.cluster(cobra.MatchAll(cobra.ExactArgs(1), func(cmd *cobra.Command, _ []string) error {
 			for _, flag := range []string{"only", "from", "to", "refresh", "adopt"} {
 				if o.Plan != "" && cmd.Flags().Changed(flag) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/destroy"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newDestroy(a *app) *cobra.Command {
@@ -34,7 +35,11 @@ castle then verifies in Proxmox that machines, disks and images are gone, and wa
 for deletions that are in progress. runs/<id>/receipt.json in the state directory
 records the result. If anything remains or could not be verified, castle lists it
 with the remedies: exit code 6. The same command verifies again.`,
-		Args: a.oneCluster(),
+		Example: `  castle destroy blue
+  castle destroy blue --only networking --yes
+  castle destroy blue --all --yes`,
+		SuggestFor: []string{"delete", "down", "remove"},
+		Args:       a.oneCluster(),
 		RunE: a.onRecorded(a.runReporter, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 			if err := checkProtection(a, c); err != nil {
 				return err
@@ -118,6 +123,9 @@ func checkProtection(a *app, c *cluster.Cluster) error {
 			where = fmt.Sprintf("%s:%d: ", first.Subject.Filename, first.Subject.Start.Line)
 		}
 		fmt.Fprintf(a.stderr, "castle: %s%s%s; destroy uses the record anyway\n", where, first.Summary, more)
+		if a.problems {
+			ui.NewJSON(a.stdout).ReportProblems(invalid.Diagnostics)
+		}
 	}
 	return nil
 }

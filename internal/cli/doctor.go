@@ -29,6 +29,8 @@ secret values into memory only, and never shows them.
 
 Exit code 0 if nothing is red, 1 if something is, 2 if the configuration cannot be
 read (castle check lists its problems).`,
+		Example: `  castle doctor blue
+  castle doctor`,
 		Args: a.optionalCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Without a cluster no repository is needed.

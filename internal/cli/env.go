@@ -17,7 +17,9 @@ func newEnv(a *app) *cobra.Command {
 		Use:   "env CLUSTER",
 		Short: "Print shell exports for kubectl and talosctl",
 		Long:  "Print shell exports for kubectl and talosctl: eval \"$(castle env blue)\".",
-		Args:  a.oneCluster(),
+		Example: `  eval "$(castle env blue)"
+  castle env blue -o json`,
+		Args: a.oneCluster(),
 		RunE: a.onCluster(nil, func(_ context.Context, c *cluster.Cluster, _ []string) error {
 			kubeconfig, talosconfig, err := status.Configs(c)
 			if err != nil {

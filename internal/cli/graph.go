@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/drawing"
 	"github.com/ephemeral-castle/castle/internal/operation/topology"
+	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
@@ -62,7 +63,7 @@ func duration(seconds *float64) string {
 	if seconds == nil {
 		return ""
 	}
-	return topology.Took(*seconds)
+	return report.Took(*seconds)
 }
 
 // runSummary names the run that the durations are from, and sums them up.
@@ -209,11 +210,11 @@ func graphLines(g *topology.Graph, s topology.Stage) (lines []string) {
 	return lines
 }
 
-// carriesValues reports whether a stage reads outputs along e other than those that
-// castle connects with.
+// carriesValues reports whether a stage reads outputs along e. Those that castle itself connects with do not
+// count if it connects.
 func carriesValues(e topology.Edge) bool {
 	return slices.ContainsFunc(e.Values, func(v string) bool {
-		return v != "platform.kubeconfig" && v != "platform.talosconfig"
+		return !e.Connection || v != "platform.kubeconfig" && v != "platform.talosconfig"
 	})
 }
 

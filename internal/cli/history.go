@@ -29,6 +29,7 @@ state directory does not grow for ever. castle keeps an older run that it reads 
 last one that worked on a stage which is not ready, and the one that castle graph measures.
 
 --prune removes old runs now, with the lock; --keep says how many stay.`,
+		SuggestFor: []string{"runs"},
 		Example: `  castle history blue
   castle history blue --prune --keep 5`,
 		Args: a.cluster(cobra.MatchAll(cobra.ExactArgs(1), func(cmd *cobra.Command, _ []string) error {

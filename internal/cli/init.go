@@ -24,6 +24,8 @@ castle appends missing lines to a .gitignore only if you confirm it.
 
 With --ci, castle also writes the pipeline of ` + "`castle ci`" + `, if the repository has clusters and
 a store for their states.`,
+		Example: `  castle init castles
+  castle init --ci github`,
 		Args: usage(cobra.MaximumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var system *scaffold.PipelineSystem

@@ -32,7 +32,10 @@ contacts no cluster: castle status looks.
 
 STAGES counts the stages whose last apply was good, of those that are configured. NODES and
 ENDPOINT are outputs of the platform. AGE is the time since the first stage was recorded.`,
-		Args: usage(cobra.NoArgs),
+		Example: `  castle list
+  castle list -o json`,
+		SuggestFor: []string{"ls", "get", "clusters"},
+		Args:       usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := a.complete(cluster.Options{Recorded: true})
 			if err != nil {

@@ -26,6 +26,7 @@ local. Secrets are masked. Without --run it is the newest run; castle history li
 
 -f goes on until the run has ended. It needs no lock, so that it works beside a run. A run
 on another machine is followed through the store, a few seconds behind.`,
+		SuggestFor: []string{"log"},
 		Example: `  castle logs blue -f
   castle logs blue proxmox-talos --since 10m
   castle logs blue --run 3f9a1c`,

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -25,11 +28,13 @@ func newNew(a *app) *cobra.Command {
 		Use:   "new CLUSTER[/PLATFORM]",
 		Short: "Generate a cluster's configuration from a template",
 		Long: `Generate clusters/<cluster>/<platform> from a template, validated and ready to
-rehearse. On a terminal castle asks for the answers that it cannot know; --set and
---answers give them in advance, and without a terminal they are required. castle
-proposes addresses and VM ids that no other cluster of the repository uses. It contacts
-nothing: check yourself that no other host (a DHCP server, a printer) uses them.
-Nothing is overwritten, and castle writes no configuration that castle check refuses.
+rehearse. On a terminal castle asks one question after the other: Enter takes the answer
+in brackets, < goes back. After Ctrl-C, the same command goes on with the answers so far.
+--set and --answers give answers in advance; without a terminal, those that castle cannot
+know are required. castle proposes addresses and VM ids that no other cluster of the
+repository uses. It contacts nothing: check yourself that no other host (a DHCP server,
+a printer) uses them. Nothing is overwritten, and castle writes no configuration that
+castle check refuses.
 
 With --gitops DIR, castle also generates the repository that Flux reads: Traefik,
 cert-manager, an example, and the cluster's selection of them, in c. DIR is new,
@@ -46,7 +51,7 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
   castle new green --answers green.hcl
   castle new green --gitops ../green-gitops`,
 		Args: usage(cobra.ExactArgs(1)),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			given, err := readAnswers(set, answers)
 			if err != nil {
 				return err
@@ -65,11 +70,10 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 					return nothingWritten(err)
 				}
 			}
-			var ask scaffold.Ask
 			if isTerminal(a.stdin) {
-				ask = a.prompt
+				return interview(cmd.Context(), a, c, given, gitops, options)
 			}
-			chosen, err := c.Fill(given, ask)
+			chosen, err := c.Fill(given)
 			if err != nil {
 				return nothingWritten(err)
 			}
@@ -83,6 +87,68 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 	f.StringVar(&gitops, "gitops", "", "also write the repository that Flux reads to `DIR`, or add the "+
 		"cluster to it")
 	return cmd
+}
+
+// interview asks for the answers and writes the cluster. It keeps the answers in a file until the cluster is
+// written: whatever ends castle before, the same command goes on with them.
+func interview(ctx context.Context, a *app, c *scaffold.NewCluster, given map[string]string, folder string,
+	o cluster.Options) error {
+	file := filepath.Join(o.Repository, ".new-"+c.Name+"-"+c.Platform+".hcl")
+	resume := a.interrupts.command + "\n  the answers so far are in " + file
+	kept := map[string]string{}
+	switch _, err := os.Lstat(file); {
+	case err == nil:
+		if kept, err = readAnswers(nil, file); err != nil {
+			return errors.Join(err,
+				refuse("%s has the answers of an earlier castle new; delete it to begin anew", file))
+		}
+		fmt.Fprintf(a.stderr, "Going on with the answers in %s; delete it to begin anew.\n", file)
+		a.interrupts.update(func(i *interrupts) { i.resume = resume })
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	fmt.Fprintln(a.stderr, "Enter takes the answer in [brackets], "+scaffold.Back+
+		" goes back, Ctrl-C keeps the answers.")
+	ask := func(q scaffold.Question) (string, error) {
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		return askQuestion(a, q)
+	}
+	err := c.Interview(given, kept, ask, func(answers map[string]string) error {
+		err := scaffold.KeepAnswers(file, c.Label(), answers)
+		if err == nil {
+			a.interrupts.update(func(i *interrupts) { i.resume = resume })
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, errNoAnswer):
+		return interruptedError{a.interrupts.resume}
+	case err != nil:
+		return nothingWritten(err)
+	}
+	if err := writeCluster(a, c, nil, folder, o); err != nil {
+		return errors.Join(err, refuse("the answers are in %s; the same command asks for the last one "+
+			"again, and %s goes back", file, scaffold.Back))
+	}
+	return os.Remove(file)
+}
+
+// askQuestion asks one question of an interview.
+func askQuestion(a *app, q scaffold.Question) (string, error) {
+	width := ui.Columns(a.stderr, 80)
+	text := "\n"
+	if q.Problem != "" {
+		text += "  " + strings.Join(wrap(q.Problem, width-2), "\n  ") + "\n"
+	}
+	number := fmt.Sprintf("%d/%d  ", q.Number, q.Of)
+	indent := strings.Repeat(" ", len(number))
+	text += number + q.Text
+	if q.Proposal != "" {
+		text += " [" + q.Proposal + "]"
+	}
+	return a.prompt(text + "\n" + indent + q.Why + "\n" + indent + "> ")
 }
 
 func nothingWritten(err error) error { return errors.Join(err, refuse("nothing was written")) }

@@ -48,6 +48,7 @@ free by then. A storage shared by several Proxmox clusters may hold disks of ano
 one: check first.
 
 Exit code 6 if anything remains in the range, refused VMs included.`,
+		SuggestFor: []string{"wipe"},
 		Example: `  castle nuke --vmid-range 421-432 --cluster blue --dry-run
   castle nuke --vmid-range 421-432 --endpoint https://proxmox.example:8006
   castle nuke --vmid-range 421-432 --foreign=425 --yes`,
@@ -132,7 +133,7 @@ func runNuke(ctx context.Context, a *app, n *nuke.Nuke, repository string) error
 		return err
 	}
 	surviveClosedPipe()
-	err := n.Run(ctx, a.interrupts.say)
+	err := tracedNuke(ctx, a, n)
 	return errors.Join(printNuked(a, n), err)
 }
 

@@ -23,7 +23,11 @@ func newOutput(a *app) *cobra.Command {
 		Short: "Print stage outputs",
 		Long: `Print the outputs of all layers, sensitive values masked, or the value of one output
 (kubeconfig, or platform.kubeconfig), even if it is sensitive.`,
-		Args: a.cluster(cobra.MaximumNArgs(2)),
+		Example: `  castle output blue
+  castle output blue kubeconfig
+  castle output blue platform.kubeconfig -o json`,
+		SuggestFor: []string{"outputs"},
+		Args:       a.cluster(cobra.MaximumNArgs(2)),
 		RunE: a.onCluster(nil, func(_ context.Context, c *cluster.Cluster, args []string) error {
 			all, err := status.Outputs(c)
 			if err != nil {

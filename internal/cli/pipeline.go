@@ -3,11 +3,14 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -30,12 +33,45 @@ type runWatch struct {
 func (w *runWatch) Report(e event.Event) {
 	if e.Kind == event.RunStarted {
 		w.app.run, w.title = e.Run, "castle "+e.Text
-		w.pipeline.OpenSection(w.app.stderr, w.title, e.Time)
+		w.pipeline.OpenSection(w.app.commands, w.title, e.Time)
 	}
 	w.next.Report(e)
 	if e.Kind == event.RunEnded {
-		w.pipeline.CloseSection(w.app.stderr, w.title, e.Time)
+		w.pipeline.CloseSection(w.app.commands, w.title, e.Time)
 	}
+}
+
+// guardErrors has stderr guarded, if a pipeline obeys commands in it. A terminal is no job of a pipeline.
+func guardErrors(a *app) {
+	if !isTerminal(a.stderr) {
+		a.stderr = findPipeline(a).Guarded(a.stderr, false)
+	}
+}
+
+// guardResult has stdout guarded for a command that prints texts of others for people. Those that print
+// values or files must not change them.
+func guardResult(a *app, cmd *cobra.Command) {
+	const forPeople = "create destroy recreate plan status logs history doctor gate nuke"
+	if slices.Contains(strings.Fields(forPeople), cmd.Name()) {
+		guardText(a)
+	}
+}
+
+// guardText has stdout guarded.
+func guardText(a *app) {
+	if !isTerminal(a.stdout) {
+		a.stdout = findPipeline(a).Guarded(a.stdout, a.output == "json")
+	}
+}
+
+// flushGuards passes on what the guards hold.
+func flushGuards(a *app) (err error) {
+	for _, w := range []io.Writer{a.stdout, a.stderr} {
+		if g, is := w.(*report.Guard); is {
+			err = errors.Join(err, g.Flush())
+		}
+	}
+	return err
 }
 
 // findPipeline returns the system whose job castle runs in.
@@ -53,13 +89,13 @@ func tellPipeline(a *app, c *cluster.Cluster, pipeline report.Pipeline, r *repor
 	switch pipeline {
 	case report.GitHub:
 		for _, one := range r.Annotations(func(stage string) (string, int) { return place(a, c, stage) }) {
-			pipeline.Annotate(a.stderr, one)
+			pipeline.Annotate(a.commands, one)
 		}
 		var page strings.Builder
 		err = r.WriteMarkdown(&page)
 		summary := process.Getenv(a.environ, "GITHUB_STEP_SUMMARY")
 		outputs := process.Getenv(a.environ, "GITHUB_OUTPUT")
-		err = errors.Join(err, appendTo(summary, page.String()+"\n"),
+		err = errors.Join(err, appendTo(summary, report.Cut(page.String()+"\n", summaryRoom(summary))),
 			appendTo(outputs, r.Outputs(endpoint(c, r.Kind))))
 	case report.GitLab:
 		if folder := process.Getenv(a.environ, "CI_PROJECT_DIR"); folder != "" {
@@ -69,6 +105,18 @@ func tellPipeline(a *app, c *cluster.Cluster, pipeline report.Pipeline, r *repor
 	if err != nil {
 		fmt.Fprintln(a.stderr, "castle: note: the pipeline gets no report:", err)
 	}
+}
+
+// mostSummary is how much GitHub shows of a step's page; it shows nothing of a longer one.
+const mostSummary = 1 << 20
+
+// summaryRoom returns how many bytes the page of the step has left.
+func summaryRoom(file string) int {
+	used := 0
+	if info, err := os.Stat(file); err == nil {
+		used = int(info.Size())
+	}
+	return mostSummary - used
 }
 
 // appendTo appends to a file of the job; without a name there is none.
@@ -125,7 +173,7 @@ func annotate(a *app, diags hcl.Diagnostics) {
 		if d.Subject != nil {
 			one.File, one.Line = inCheckout(a, d.Subject.Filename), d.Subject.Start.Line
 		}
-		pipeline.Annotate(a.stderr, one)
+		pipeline.Annotate(a.commands, one)
 	}
 }
 

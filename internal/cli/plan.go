@@ -19,15 +19,19 @@ import (
 )
 
 func newPlan(a *app) *cobra.Command {
-	o, refresh := plan.Options{}, true
+	o, refresh, byCode := plan.Options{}, true, false
 	cmd := a.valueFlags(&cobra.Command{
 		Use:   "plan CLUSTER",
 		Short: "Show what create would change",
 		Long: `Show, per stage, the resources that create would create, change, replace and destroy,
 from Terraform's own plan, and first the code that changed since the last apply. Names
 only, no values. The plan also shows refusals of preflights, imports and closed gates.
-castle applies, imports and records nothing; it locks the cluster. Exit code 0 whatever
-the plan shows, 1 if a stage could not be planned.
+castle applies, imports and records nothing; it locks the cluster.
+
+Of a resource that changes, the plan names the attributes (cpu.cores, values[0]); of one
+that is replaced, those that force it. "drift:" precedes attributes that somebody else
+has changed since the last apply, apart from those that the configuration changes. A total
+follows.
 
 castle looks at every object that a stage owns, also where the inputs are unchanged:
 with Terraform's refresh, and at the objects of Helm releases in the cluster. A stage is
@@ -44,7 +48,19 @@ not, only its owner can read it. Its name must be *` + plan.Extension + `, and i
 castle repository only where .gitignore excludes it.
 It is valid for this state directory and this version of castle, on any machine.
 
--o markdown prints a summary for the page of a pipeline or a pull request.`,
+-o markdown prints a summary for the page of a pipeline or a pull request.
+
+The exit code is 0 whatever the plan shows, and 1 if a stage could not be planned. With
+--exit-code, it is 0 only if castle has planned all stages and a create would change none,
+and 2 if it would, or if a stage cannot be planned yet. An error of usage or configuration
+is then 1, so that 2 has one meaning.`,
+		Example: `  castle plan blue
+  castle plan blue --only networking
+  castle plan blue --exit-code           # 0 no changes, 2 changes or drift, 1 an error
+  castle plan blue --plan-out blue.castleplan
+  castle plan blue -o markdown > plan.md
+  castle plan blue -o json | jq .total`,
+		SuggestFor:  []string{"diff"},
 		Args:        a.oneCluster(),
 		Annotations: map[string]string{formatsKey: "text json markdown"},
 		RunE: a.onCluster(planReporter(a), func(ctx context.Context, c *cluster.Cluster, _ []string) error {
@@ -58,20 +74,36 @@ It is valid for this state directory and this version of castle, on any machine.
 			if plan == nil {
 				return failed
 			}
+			if byCode && failed == nil && plan.Total.Changes {
+				failed = exitError(exitChanges)
+			}
 			if a.output == "markdown" {
 				return cmp.Or(printTable(a.stdout, func(w io.Writer) { printPlanMarkdown(w, plan) }), failed)
 			}
-			return cmp.Or(a.print(plan, func(w io.Writer) { printPlan(w, plan) }), failed)
+			return cmp.Or(a.print(plan, func(w io.Writer) { printPlan(w, plan, a.verbose) }), failed)
 		}),
 	})
 	selectionFlags(cmd, &o.Selection)
 	cmd.Flags().BoolVar(&refresh, "refresh", true, "look at every object that a stage owns")
 	cmd.Flags().BoolVar(&o.Quick, "no-refresh", false,
 		"run no Terraform for stages whose inputs, gates and revisions are unchanged")
+	cmd.Flags().BoolVar(&byCode, exitCodeFlag, false,
+		"exit with 2 if a create would change something, or a stage cannot be planned yet")
 	cmd.Flags().StringVar(&o.Out, "plan-out", "",
 		"save the plan in `FILE"+plan.Extension+"`, for create --plan; it holds secrets")
 	a.lockFlag(cmd)
 	return cmd
+}
+
+// exitCodeFlag has the exit code tell whether a plan has changes.
+const exitCodeFlag = "exit-code"
+
+// showsChanges reports whether the arguments ask for a plan whose exit code 2 means changes. It reads them
+// itself, because cobra stops at the first error.
+func showsChanges(root *cobra.Command, args []string) bool {
+	cmd, rest, err := root.Find(args)
+	return err == nil && cmd.Name() == "plan" &&
+		(slices.Contains(rest, "--"+exitCodeFlag) || slices.Contains(rest, "--"+exitCodeFlag+"=true"))
 }
 
 // planReporter returns the reporter of a plan. Its result is no event, but problems of the configuration are.
@@ -82,8 +114,9 @@ func planReporter(a *app) func() cluster.Reporter {
 	}
 }
 
-// printPlan prints changed code first, then each stage.
-func printPlan(w io.Writer, p *plan.Plan) {
+// printPlan prints changed code first, then each stage that was planned, and the total. all adds the drift
+// that a create leaves.
+func printPlan(w io.Writer, p *plan.Plan, all bool) {
 	code := map[string]bool{}
 	for _, c := range p.Code {
 		code[c.Stage] = true
@@ -93,15 +126,25 @@ func printPlan(w io.Writer, p *plan.Plan) {
 	fmt.Fprint(w, textIf(len(p.Code) > 0, "\n"))
 	width := 0
 	for _, s := range p.Stages {
-		width = max(width, len(s.Layer)+1+len(s.Name))
+		if s.State != review.Waits {
+			width = max(width, len(s.Layer)+1+len(s.Name))
+		}
 	}
 	for _, s := range p.Stages {
+		if s.State == review.Waits { // one line below has them all
+			continue
+		}
 		fmt.Fprintf(w, "%-*s  %s\n", width, s.Layer+"/"+s.Name, planSummary(s))
 		isShown := func(part string) bool { return code[s.Name] && strings.HasPrefix(part, "module/") }
 		differs := slices.DeleteFunc(slices.Clone(s.Differs), isShown)
 		writeRemarks(w, listIf("note: changed since it was ready: ", differs))
-		for _, c := range s.Changes {
-			fmt.Fprintf(w, "  %s\n", c)
+		for _, line := range review.Lines(s.Changes) {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
+		for _, d := range s.DriftLeft {
+			outputs := review.HasWork(s.State) && len(s.Changes) == 0 // only they change: this is why
+			writeRemarks(w, textIf(all || outputs, "note: drift that a create leaves: "+d.Address+
+				textIf(d.Absent, " is absent")+listIf(": ", d.Paths)))
 		}
 		for _, refused := range s.Refused {
 			writeRemarks(w, "note: create would be refused: "+refused)
@@ -116,12 +159,52 @@ func printPlan(w io.Writer, p *plan.Plan) {
 		fmt.Fprintln(w, u)
 	}
 	writeUnknown(w, p.Unknown)
+	fmt.Fprint(w, waiting(p)+planTotal(p))
 	printSaved(w, p.Saved)
+}
+
+// waiting names in one line all stages whose inputs are known after apply.
+func waiting(p *plan.Plan) string {
+	var stages, outputs []string
+	for _, s := range p.Stages {
+		if s.State != review.Waits {
+			continue
+		}
+		stages = append(stages, s.Layer+"/"+s.Name)
+		for _, name := range s.Missing {
+			if !slices.Contains(outputs, name) {
+				outputs = append(outputs, name)
+			}
+		}
+	}
+	need := "they need"
+	if len(stages) == 1 {
+		need = "it needs"
+	}
+	return textIf(len(stages) > 0, fmt.Sprintf("Not planned: %s; %s outputs that are known after apply: %s\n",
+		strings.Join(stages, ", "), need, strings.Join(outputs, ", ")))
+}
+
+// planTotal is the last line of a plan.
+func planTotal(p *plan.Plan) string {
+	waits := len(slices.DeleteFunc(slices.Clone(p.Stages), func(s *plan.Stage) bool {
+		return s.State != review.Waits
+	}))
+	others := len(p.Total.NotPlanned) - waits
+	text := "Total: " + actions(p.Total.Counts, "create", "update", "delete") +
+		fmt.Sprintf(", in %d of %s", p.Total.Changing, count(p.Total.Stages, "stage"))
+	if p.Total.Changing == 0 {
+		text = "Total: no changes in " + count(p.Total.Stages-len(p.Total.NotPlanned), "stage")
+	}
+	are := func(n int) string { return map[bool]string{true: "is", false: "are"}[n == 1] }
+	return text + textIf(!p.Total.Refreshed, " (--no-refresh: only revisions are compared)") +
+		textIf(waits > 0, fmt.Sprintf("; %s %s not planned yet", count(waits, "stage"), are(waits))) +
+		textIf(others > 0, "; "+count(others, "stage")+" could not be planned") + ".\n"
 }
 
 // printPlanMarkdown prints a title, the losses, a table of the stages, and the plan as text.
 func printPlanMarkdown(w io.Writer, p *plan.Plan) {
-	fmt.Fprintf(w, "### castle plan %s/%s\n\n", p.Cluster, p.Platform)
+	fmt.Fprintf(w, "### castle plan %s/%s\n\n%s\n", p.Cluster, p.Platform, planTotal(p))
 	var losses []string
 	for _, s := range p.Stages {
 		for _, c := range s.Changes {
@@ -140,7 +223,7 @@ func printPlanMarkdown(w io.Writer, p *plan.Plan) {
 	}
 	fmt.Fprint(w, "\n<details><summary>All changes</summary>\n\n")
 	var text strings.Builder
-	printPlan(&text, p)
+	printPlan(&text, p, false)
 	writeFenced(w, text.String())
 	fmt.Fprint(w, "</details>\n")
 }
@@ -223,13 +306,18 @@ func planSummary(s *plan.Stage) string {
 }
 
 func changeCounts(s *plan.Stage) string {
-	verbs := map[string]string{"update": "change", "delete": "destroy"} // others are called by their action
+	return cmp.Or(actions(s.Counts), "only outputs change")
+}
+
+// actions lists how often each action is planned; those of always also if it never is.
+func actions(counts map[string]int, always ...string) string {
+	verbs := map[string]string{"create": "add", "update": "change", "delete": "destroy"} // Terraform's
 	var parts []string
-	const actions = "create adopt import update replace restore delete move forget read"
-	for _, action := range strings.Fields(actions) {
-		if n := s.Counts[action]; n > 0 {
+	const all = "create adopt import update replace restore delete move forget read"
+	for _, action := range strings.Fields(all) {
+		if n := counts[action]; n > 0 || slices.Contains(always, action) {
 			parts = append(parts, fmt.Sprintf("%d to %s", n, cmp.Or(verbs[action], action)))
 		}
 	}
-	return cmp.Or(strings.Join(parts, ", "), "only outputs change")
+	return strings.Join(parts, ", ")
 }

@@ -29,7 +29,9 @@ func newProvidersUpgrade(a *app) *cobra.Command {
 		Long: `Choose the newest version of each provider that the version constraints of all stages
 allow, and rewrite providers.lock.hcl with its checksums. castle changes nothing else:
 castle plan shows what the new versions would change.`,
-		Args: a.oneCluster(),
+		Example:    "  castle providers upgrade blue",
+		SuggestFor: []string{"update"},
+		Args:       a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.open(cmd.Context(), cluster.Options{Cluster: args[0], AnyPlace: true})
 			if err != nil {
@@ -47,7 +49,8 @@ func newProvidersLock(a *app) *cobra.Command {
 		Short: "Record the providers of all stages, and their checksums for other platforms",
 		Long: `Add to providers.lock.hcl what it lacks: the providers of stages that were never created,
 and checksums for linux_amd64, linux_arm64 and darwin_arm64. No recorded version changes.`,
-		Args: a.oneCluster(),
+		Example: "  castle providers lock blue",
+		Args:    a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.open(cmd.Context(), cluster.Options{Cluster: args[0], AnyPlace: true})
 			if err != nil {
@@ -101,6 +104,8 @@ providers.lock.hcl, and Terraform's signature.
 On the machine without internet, Terraform installs providers from DIR/providers with
 the configuration that castle writes to DIR/terraformrc (TF_CLI_CONFIG_FILE), and castle
 finds Terraform on PATH, in DIR/terraform/<platform>.`,
+		Example: `  castle providers mirror /media/usb/castle
+  castle providers mirror ./mirror blue --platform linux_amd64`,
 		Args: usage(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names := args[1:]

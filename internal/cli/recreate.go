@@ -21,6 +21,8 @@ cluster needs cannot be read, nothing is destroyed. The same command resumes an
 interrupted run. The secrets layer (keys, passwords, Talos' secrets) stays, so that
 clients that trust it keep working; --rotate replaces it. Persistent stages stay.
 Asks for the cluster's name; without a terminal it requires --yes.`,
+		Example: `  castle recreate blue
+  castle recreate blue --rotate --yes`,
 		Args: a.oneCluster(),
 		// Unlike destroy, it requires a valid configuration: it ends with a create.
 		RunE: a.onCluster(a.runReporter, func(ctx context.Context, c *cluster.Cluster, _ []string) error {

@@ -7,9 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/fault"
 )
 
@@ -38,11 +41,16 @@ Faults for --fault:
 ` + fault.Usage() + `
 A DURATION counts from the moment at which the resource would be ready without the
 fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
+		Example: `  castle rehearse blue
+  castle rehearse blue --fault webhook-late=60s
+  castle rehearse blue --edit change.patch --create-flag --force-node-removal
+  castle rehearse blue -- sh -c 'castle create blue && kubectl get nodes'`,
+		SuggestFor: []string{"test", "simulate"},
 		Args: usage(func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) == 0 || at == 0 || (at < 0 && len(args) > 1) || at > 1 {
 				return errors.New("requires one cluster; a command follows after --")
 			}
-			return nil
+			return checkFaults(faults)
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			argv := []string{"-C", a.directory, "--speed", speed, "--providers", providers}
@@ -82,13 +90,29 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 	return cmd
 }
 
+// checkFaults refuses a fault that castle does not know. castle-lab checks the values.
+func checkFaults(faults []string) error {
+	var known []string
+	for _, f := range fault.All() {
+		known = append(known, f.Name)
+	}
+	for _, text := range faults {
+		if name, _, _ := strings.Cut(text, "="); !slices.Contains(known, name) {
+			return fmt.Errorf("--fault %s: unknown fault%s\n  `castle help rehearse` lists the faults", name,
+				config.DidYouMean(name, known))
+		}
+	}
+	return nil
+}
+
 func runLab(ctx context.Context, a *app, argv []string) error {
 	lab, err := findLab()
 	if err != nil {
 		return err
 	}
 	run := exec.CommandContext(ctx, lab, argv...)
-	run.Stdin, run.Stdout, run.Stderr = a.stdin, a.stdout, a.stderr
+	run.Stdin, run.Stdout, run.Stderr = a.stdin, a.stdout, a.commands
+	run.Env = untraced(a.environ) // no collector can be reached from inside
 	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
 	if err := run.Start(); err != nil {
 		return fmt.Errorf("%s: %w", labName, err)

@@ -47,6 +47,9 @@ changes nothing, and contacts nothing but the store of the states, if there is o
 			if format = cmp.Or(format, "text"); !slices.Contains(report.Formats(), format) {
 				return refuse("--format %q: choose one of %s", format, strings.Join(report.Formats(), ", "))
 			}
+			if format == "text" {
+				guardText(a)
+			}
 			reported, err := reportedRun(c, id)
 			if err != nil {
 				return err

@@ -34,6 +34,8 @@ Infisical or in its Vault. castle never changes an existing secret.
 castle asks for the values without showing the input, or reads them from a file with
 mode 0600: NAME = "value" lines, <<EOT for values of several lines, or the
 secrets.tfvars of a cluster that had no store. It never shows a value.`,
+		Example: `  castle secrets seed blue
+  castle secrets seed blue --from secrets.hcl`,
 		Args: a.oneCluster(),
 		RunE: a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 			secrets := map[string]string{}

@@ -66,7 +66,9 @@ func newStageList(a *app) *cobra.Command {
 		Long: `List the built-in stages and those of the repository by layer, with their purpose.
 Stages of the repository are marked, with those that override a built-in stage. Outside
 a repository: the built-in stages.`,
-		Args: usage(cobra.NoArgs),
+		Example:    "  castle stage list",
+		SuggestFor: []string{"ls"},
+		Args:       usage(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			all, err := a.library()
 			if err != nil {

@@ -65,7 +65,10 @@ func newStateList(a *app) *cobra.Command {
 		Long: `List the stages that have a state, with serial, lineage and number of resources, the
 time of the last apply, the number of snapshots, and its problem, if it has one.
 STAGE may be a layer.`,
-		Args: a.cluster(cobra.MaximumNArgs(2)),
+		Example: `  castle state list blue
+  castle state list blue metallb -o json`,
+		SuggestFor: []string{"ls"},
+		Args:       a.cluster(cobra.MaximumNArgs(2)),
 		RunE: a.onStates(func(c *cluster.Cluster, states []repair.StageState) error {
 			lines := []stateLine{}
 			for _, s := range states {
@@ -105,7 +108,8 @@ func newStateShow(a *app) *cobra.Command {
 		Short: "Show the resources in a state, and its snapshots",
 		Long: `Show the addresses of the resources in a stage's state, and its snapshots with serial
 and time, the newest first. No values. STAGE may be a layer.`,
-		Args: a.cluster(cobra.MaximumNArgs(2)),
+		Example: "  castle state show blue proxmox-talos",
+		Args:    a.cluster(cobra.MaximumNArgs(2)),
 		RunE: a.onStates(func(c *cluster.Cluster, states []repair.StageState) error {
 			return a.print(statesJSON(c, states), func(w io.Writer) {
 				for _, s := range states {

@@ -23,7 +23,9 @@ func newStateLog(a *app) *cobra.Command {
 		Long: `Show the commits that the store still has, the newest first: number, time, who made it,
 in which run and for what, how many files changed, and their size. castle removes the
 commits of older runs. Requires a store; see docs/state.md.`,
-		Args: a.oneCluster(),
+		Example:    "  castle state log blue --limit 20",
+		SuggestFor: []string{"history"},
+		Args:       a.oneCluster(),
 		RunE: onPlace(a, func(ctx context.Context, c *cluster.Cluster) error {
 			if limit < 0 {
 				return refuse("--limit %d is negative", limit)

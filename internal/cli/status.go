@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newStatus(a *app) *cobra.Command {
@@ -44,7 +47,11 @@ failed, is drifted or unknown, or is not ready for another reason.
 
 --watch looks again every two seconds until it is interrupted: on a terminal it redraws the
 screen, elsewhere it prints a block for each change, with -o json one line.`,
-		Args: a.oneCluster(),
+		Example: `  castle status blue
+  castle status blue --watch
+  castle status blue --refresh --exit-code`,
+		SuggestFor: []string{"show"},
+		Args:       a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if watch {
 				if exitCode || refresh {
@@ -80,7 +87,7 @@ func showStatus(ctx context.Context, a *app, c *cluster.Cluster, refresh, exitCo
 	for _, text := range s.Damaged {
 		fmt.Fprintln(a.stderr, "castle:", text)
 	}
-	err = a.print(s, func(w io.Writer) { printStatus(w, s) })
+	err = a.print(s, func(w io.Writer) { printStatus(statusPage(a, w), s) })
 	switch {
 	case err != nil || !exitCode || s.AllReady():
 		return err
@@ -155,7 +162,7 @@ func showLook(a *app, s status.Status, before *string) error {
 	default:
 		fmt.Fprintf(a.stdout, "--- %s\n", localTime(time.Now()))
 	}
-	return a.print(s, func(w io.Writer) { printStatus(w, s) })
+	return a.print(s, func(w io.Writer) { printStatus(statusPage(a, w), s) })
 }
 
 // steady returns a status without what differs at each look.
@@ -168,8 +175,17 @@ func steady(s status.Status) status.Status {
 	return s
 }
 
+// statusPage returns a page as wide as the terminal. Elsewhere a line has no end: programs read it.
+func statusPage(a *app, w io.Writer) page { return page{w, ui.Columns(a.stdout, math.MaxInt32)} }
+
 // printHead prints what concerns the whole cluster.
-func printHead(w io.Writer, s status.Status) {
+func printHead(p page, s status.Status) {
+	row := func(name, text string) { // the lines of a text stand below each other
+		const label = 17
+		for i, part := range wrap(text, p.columns-label) {
+			fmt.Fprintf(p.w, "%-*s%s\n", label, textIf(i == 0, name), strings.TrimLeft(part, " "))
+		}
+	}
 	about := []string{s.Cluster + "/" + s.Platform}
 	for _, version := range [][2]string{
 		{"Kubernetes ", s.Head.Kubernetes}, {"Talos ", s.Head.Talos}, {"", s.Head.Endpoint},
@@ -185,46 +201,84 @@ func printHead(w io.Writer, s status.Status) {
 		last += textIf(r.Reason != "", ": "+shortened(oneLine(r.Reason)))
 	}
 	words := map[string]string{status.True: "yes", status.False: "no", status.Undetermined: "unknown"}
-	fmt.Fprintln(w, strings.Join(about, "   "))
-	fmt.Fprintf(w, "last run\t%s\n", last)
+	fmt.Fprintln(p.w, strings.Join(about, "   "))
+	row("last run", last)
 	for _, c := range []struct {
 		name string
 		is   status.Condition
 	}{{"ready", s.Head.Ready}, {"changes pending", s.Head.Pending}, {"running", s.Head.Running}} {
-		fmt.Fprintf(w, "%s\t%s: %s\n", c.name, words[c.is.Status], oneLine(c.is.Reason))
+		answer := words[c.is.Status] + ": "
+		if c.name == "ready" && c.is.Status == status.True && s.AnyAbsent() {
+			answer = "" // the reason counts those that are ready
+		}
+		row(c.name, answer+oneLine(c.is.Reason))
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintln(p.w)
 }
 
-func printStatus(w io.Writer, s status.Status) {
-	printHead(w, s)
-	fmt.Fprintf(w, "layer\tstage\tstate\tgates\t\n")
-	for _, st := range s.Stages {
-		open, below, since := 0, "", ""
+// printStatus prints the head, and the stages as a tree: layers, their stages, and below a stage its closed
+// gates and whatever else needs a line. A reason that the row has no room for follows it.
+func printStatus(p page, s status.Status) {
+	printHead(p, s)
+	gates := func(st status.StageStatus) string {
+		open := 0
 		for _, g := range st.Gates {
-			switch {
-			case g.Open:
+			if g.Open {
 				open++
-			case g.Recorded: // the stage's reason already shows why
-				since = closedFor(g)
-			default:
-				below += fmt.Sprintf("\t\t\t\t%s\n", oneLine(g.Name+": "+g.Reason+closedFor(g)))
 			}
 		}
-		gates := textIf(len(st.Gates) > 0, fmt.Sprintf("%d of %d open", open, len(st.Gates)))
-		reason := cmp.Or(oneLine(st.Reason)+since, listIf("changed: ", st.Changed), st.Skipped)
-		if st.Refused != "" && !strings.Contains(st.Reason, st.Refused) {
-			below += fmt.Sprintf("\t\t\t\tthe last run refused: %s\n", oneLine(st.Refused))
+		return textIf(len(st.Gates) > 0, fmt.Sprintf("%d of %d open", open, len(st.Gates)))
+	}
+	var widths [3]int
+	for _, st := range s.Stages {
+		for i, cell := range []string{st.Name, st.State, gates(st)} {
+			widths[i] = max(widths[i], len(cell))
 		}
-		for _, d := range st.Drifted {
-			below += fmt.Sprintf("\t\t\t\t%s\n", oneLine(d.String()))
+	}
+	layer := ""
+	for _, st := range s.Stages {
+		if st.Layer != layer {
+			layer = st.Layer
+			fmt.Fprintln(p.w, layer)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n%s", st.Layer, st.Name, st.State, gates, reason, below)
+		reason, below := stageRemarks(st)
+		row := fmt.Sprintf("  %-*s  %-*s  %-*s", widths[0], st.Name, widths[1], st.State,
+			widths[2], gates(st))
+		if len([]rune(row+"  "+reason)) <= p.columns {
+			fmt.Fprintln(p.w, strings.TrimRight(row+"  "+reason, " "))
+		} else {
+			fmt.Fprintln(p.w, strings.TrimRight(row, " "))
+			below = slices.Insert(below, 0, reason)
+		}
+		for _, text := range below {
+			p.line(4, text)
+		}
 	}
 	for _, u := range s.Unlisted {
-		fmt.Fprintln(w, u)
+		p.line(0, u.String())
 	}
-	writeUnknown(w, s.Unknown)
+	writeUnknown(p.w, s.Unknown)
+}
+
+// stageRemarks returns why a stage is in its state, and what needs lines of its own.
+func stageRemarks(st status.StageStatus) (reason string, below []string) {
+	since := ""
+	for _, g := range st.Gates {
+		switch {
+		case g.Open:
+		case g.Recorded: // the stage's reason already shows why
+			since = closedFor(g)
+		default:
+			below = append(below, oneLine(g.Name+": "+g.Reason+closedFor(g)))
+		}
+	}
+	if st.Refused != "" && !strings.Contains(st.Reason, st.Refused) {
+		below = append(below, "the last run refused: "+oneLine(st.Refused))
+	}
+	for _, d := range st.Drifted {
+		below = append(below, oneLine(d.String()))
+	}
+	return cmp.Or(oneLine(st.Reason)+since, listIf("changed: ", st.Changed), st.Skipped), below
 }
 
 // closedFor says how long a gate is closed, as far as castle knows.

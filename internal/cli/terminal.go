@@ -122,6 +122,7 @@ type interrupts struct {
 	cluster   *cluster.Cluster // whose run an interrupt stops
 	lines     *ui.Lines        // shows the run, unless it is shown as JSON
 	prompting bool             // castle waits for the user's input
+	resume    string           // continues what an interrupt of the prompt ends; empty if nothing was entered
 	show      func()           // makes the terminal show input again; nil unless hidden
 	relay     func(times int)  // forwards every interrupt; the first one also cancels the context
 
@@ -159,7 +160,7 @@ func (i *interrupts) hideInput(terminal *os.File) (show func(), err error) {
 
 func (i *interrupts) handle(ctx context.Context, times int, cancel context.CancelCauseFunc) {
 	i.mu.Lock()
-	c, prompting, show, relay := i.cluster, i.prompting, i.show, i.relay
+	c, prompting, show, relay, resume := i.cluster, i.prompting, i.show, i.relay, i.resume
 	i.mu.Unlock()
 	var run cluster.Interruptible
 	if c != nil {
@@ -170,7 +171,7 @@ func (i *interrupts) handle(ctx context.Context, times int, cancel context.Cance
 		if show != nil {
 			show()
 		}
-		fmt.Fprintln(i.stderr, "\ncastle: interrupted")
+		fmt.Fprintf(i.stderr, "\ncastle: %v\n", interruptedError{resume})
 		i.exit()
 	case relay != nil:
 		cancel(interruptedError{})
@@ -331,6 +332,9 @@ func confirm(a *app, word, want, action, otherwise string) error {
 	return err
 }
 
+// errNoAnswer reports that the terminal has no further input: the user has typed Ctrl-D.
+var errNoAnswer = errors.New("no answer")
+
 // prompt asks the user for one line.
 func (a *app) prompt(question string) (string, error) {
 	defer a.interrupts.prompt()()
@@ -338,7 +342,7 @@ func (a *app) prompt(question string) (string, error) {
 	typed, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if errors.Is(err, io.EOF) {
 		fmt.Fprintln(a.stderr)
-		err = errors.New("no answer")
+		err = errNoAnswer
 	}
 	return strings.TrimSpace(typed), err
 }
@@ -362,8 +366,8 @@ func confirmLoss(a *app) func(context.Context, review.Loss) (bool, error) {
 		var text strings.Builder
 		fmt.Fprintf(&text, "%s/%s: the plan replaces or destroys existing resources:\n", loss.Layer,
 			loss.Stage)
-		for _, c := range loss.Changes {
-			fmt.Fprintf(&text, "  %s\n", c)
+		for _, line := range review.Lines(loss.Changes) {
+			text.WriteString("  " + line + "\n")
 		}
 		defer a.interrupts.ask(text.String() + "Type yes to replace and destroy them: ")()
 		read()

@@ -23,6 +23,8 @@ life, asks for the cluster's name, and watches the log for as long as the lock l
 holder that gives a sign of life meanwhile keeps its lock: exit code 7.
 
 Without a store, the lock belongs to a process on this machine and ends with it.`,
+		Example: `  castle unlock blue
+  castle unlock blue --yes`,
 		Args: a.oneCluster(),
 		RunE: onPlace(a, func(ctx context.Context, c *cluster.Cluster) error {
 			if c.Store == nil {

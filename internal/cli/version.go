@@ -10,12 +10,16 @@ import (
 
 func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print castle's version",
-		Args:  usage(cobra.NoArgs),
+		Use:     "version",
+		Short:   "Print castle's version",
+		Long:    "Print the versions of castle and of its Go. `castle --version` does the same.",
+		Example: "  castle version\n  castle version -o json",
+		Args:    usage(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			v := map[string]string{"version": a.version, "go": runtime.Version()}
-			return a.print(v, func(w io.Writer) { fmt.Fprintf(w, "castle %s (%s)\n", v["version"], v["go"]) })
+			return a.print(v, func(w io.Writer) { fmt.Fprint(w, versionLine(a)) })
 		},
 	}
 }
+
+func versionLine(a *app) string { return fmt.Sprintf("castle %s (%s)\n", a.version, runtime.Version()) }

@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case len(args) == 3 && args[1] == rehearsal.Arg:
 		code, err = rehearsal.Main(ctx, args[2], stdin, stdout, stderr)
 	default:
-		root := command(stderr, &code)
+		root := command(stdout, stderr, &code)
 		root.SetArgs(args[1:])
 		root.SetOut(stdout)
 		root.SetErr(stderr)
@@ -62,7 +62,7 @@ func say(stderr io.Writer, err error) int {
 	return 1
 }
 
-func command(stderr io.Writer, code *int) *cobra.Command {
+func command(stdout, stderr io.Writer, code *int) *cobra.Command {
 	o := rehearsal.Options{Environ: os.Environ()}
 	speed := ""
 	cmd := &cobra.Command{
@@ -96,7 +96,7 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 			case o.Edit == "" && len(o.Flags) != 0:
 				return &rehearsal.UsageError{Err: errors.New("--create-flag requires --edit")}
 			}
-			*code, err = rehearsal.Run(cmd.Context(), o, stderr)
+			*code, err = rehearsal.Run(cmd.Context(), o, stdout, stderr)
 			return err
 		},
 	}

@@ -10,10 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/providers"
+	runreport "github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
@@ -40,8 +42,9 @@ type plan struct {
 	Faults     datacenter.Faults
 }
 
-// Run rehearses and returns the exit code: that of the first step that failed.
-func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error) {
+// Run rehearses and returns the exit code: that of the first step that failed. It ends with a line on stdout
+// that says whether the rehearsal passed.
+func Run(ctx context.Context, o Options, stdout, stderr io.Writer) (code int, err error) {
 	faults, err := datacenter.ParseFaults(o.Faults)
 	if err != nil {
 		return 0, &UsageError{err}
@@ -70,18 +73,30 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 		defer held.Close() //nolint:errcheck // nothing was written
 	}
 	sweep(work, notice)
-	defer func() {
-		if o.Keep {
-			fmt.Fprintf(stderr, "castle: kept the work directory %s\n", work)
-			return
-		}
-		if code != 0 {
-			fmt.Fprintln(stderr, "castle: hint: castle deletes the logs with the work directory. "+
-				"To keep them, run the rehearsal again with --keep.")
-		}
-		err = errors.Join(err, os.RemoveAll(work))
-	}()
 	p := plan{Work: work, Repository: repository, Options: o, Survey: *s, Faults: faults}
+	began, started := time.Now(), false
+	defer func() {
+		switch {
+		case o.Keep:
+			fmt.Fprintf(stderr, "castle: kept the work directory %s\n", work)
+		case !started:
+			err = errors.Join(err, os.RemoveAll(work))
+		default:
+			if kept := p.keepLogs(); kept != nil {
+				err = errors.Join(err, kept)
+			} else if code != 0 || err != nil {
+				fmt.Fprintf(stderr, "castle: the logs of this rehearsal are in %s, until there are %d newer "+
+					"ones\n", work, mostLogs)
+			}
+		}
+		if started {
+			if err != nil {
+				notice(err.Error())
+				code, err = max(code, 1), nil
+			}
+			p.verdict(stdout, code, time.Since(began))
+		}
+	}()
 	if o.Edit != "" {
 		if err := p.tryEdit(ctx, notice); err != nil {
 			return 0, err
@@ -105,6 +120,7 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		return 0, err
 	}
+	started = true
 	code, err = namespace.Run(ctx, namespace.Spec{
 		Addresses: p.Survey.Network.Addresses, Hosts: p.Survey.Network.Hosts,
 		Ranges: append(network.Private(), p.Survey.Network.Ranges...),
@@ -114,6 +130,16 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 		return 0, err
 	}
 	return code, p.publish()
+}
+
+// verdict prints the last line of a rehearsal.
+func (p *plan) verdict(w io.Writer, code int, took time.Duration) {
+	result := "passed"
+	if code != 0 {
+		result = fmt.Sprintf("failed with exit code %d", code)
+	}
+	fmt.Fprintf(w, "Rehearsal of %s/%s %s after %s\n", p.Survey.Name, p.Survey.Platform, result,
+		runreport.Took(took.Seconds()))
 }
 
 // prepare puts everything into the work directory that the inside needs.

@@ -3,8 +3,10 @@ package rehearsal
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +17,16 @@ import (
 // lockName is a file in the work directory of a rehearsal that removes the directory at its end.
 // The rehearsal holds the lock while it runs.
 const lockName = "rehearsal.lock"
+
+// logsName is a file in the folder that a rehearsal leaves at its end: only the files that castle has named
+// are in it. The folders of the newest rehearsals stay, mostLogs of them.
+const (
+	logsName = "rehearsal.logs"
+	mostLogs = 5
+)
+
+// logs are the names that stay in the state directory of a cluster.
+var logs = []string{"runs", "kubeconfig", "talosconfig"}
 
 // cacheHome is castle's folder among the user's caches.
 func cacheHome(environ []string) string {
@@ -69,6 +81,62 @@ func sweep(work string, notice func(string)) {
 		}
 		notice("deleted the work directory of a killed rehearsal: " + left)
 	}
+	for _, left := range outdated(filepath.Dir(work)) {
+		if err := os.RemoveAll(left); err != nil {
+			notice(fmt.Sprintf("cannot delete the logs of an old rehearsal: %v", err))
+		}
+	}
+}
+
+// keepLogs reduces a work directory to the log of the lab, and to the files of castle's runs, which castle
+// has named on the terminal. Their secrets are masked.
+func (p *plan) keepLogs() error {
+	state := p.path("state", p.Survey.Name, p.Survey.Platform)
+	keep := map[string]bool{p.path("datacenter.log"): true, p.path(lockName): true}
+	for dir := state; dir != p.Work; dir = filepath.Dir(dir) {
+		keep[dir] = true
+	}
+	for _, name := range logs {
+		keep[filepath.Join(state, name)] = true
+	}
+	var errs []error
+	for dir := state; ; dir = filepath.Dir(dir) {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, e := range entries {
+			if path := filepath.Join(dir, e.Name()); !keep[path] {
+				errs = append(errs, os.RemoveAll(path))
+			}
+		}
+		if dir == p.Work {
+			break
+		}
+	}
+	// Without a lock, the next rehearsal does not delete the folder as that of a killed one.
+	errs = append(errs, os.Rename(p.path(lockName), p.path(logsName)))
+	return errors.Join(errs...)
+}
+
+// outdated returns the folders of the rehearsals beyond the newest.
+func outdated(parent string) []string {
+	ended, err := filepath.Glob(filepath.Join(parent, "*", logsName))
+	if err != nil {
+		return nil
+	}
+	at := map[string]time.Time{}
+	for _, file := range ended {
+		if info, err := os.Stat(file); err == nil {
+			at[file] = info.ModTime()
+		}
+	}
+	slices.SortFunc(ended, func(a, b string) int { return at[b].Compare(at[a]) })
+	var all []string
+	for _, file := range ended[min(mostLogs-1, len(ended)):] { // this rehearsal leaves a folder, too
+		all = append(all, filepath.Dir(file))
+	}
+	return all
 }
 
 // abandoned reports whether no process holds a work directory's lock any more.
