@@ -26,7 +26,7 @@ type Proxy struct {
 	stalled  chan struct{} // closed once connections go on
 	status   int           // answer every HTTP request with this
 	code     string
-	cut      int // cut each connection after so many bytes of its client; 0: never
+	cut      int // cut each new connection after so many bytes of its client; 0: never
 }
 
 // NewProxy starts a proxy before a server that has an address.
@@ -106,7 +106,8 @@ func (p *Proxy) Answer(status int, code string) {
 	p.Cut()
 }
 
-// CutAfter cuts each connection after its client has sent so many bytes.
+// CutAfter cuts all connections, and each new one after its client has sent so many bytes. That holds for a
+// connection even if the proxy passes everything later: it may still hold bytes that its client sent.
 func (p *Proxy) CutAfter(bytes int) {
 	p.set(func() { p.cut = bytes })
 	p.Cut()
@@ -140,14 +141,14 @@ func (p *Proxy) accept(l net.Listener) {
 		}
 		p.mu.Lock()
 		p.conns[c] = true
-		status, code, delay := p.status, p.code, p.delay
+		status, code, delay, cut := p.status, p.code, p.delay, p.cut
 		p.mu.Unlock()
 		go func() {
 			defer p.forgo(c)
 			if status != 0 {
 				answer(c, status, code)
 			} else if p.wait(delay) {
-				p.relay(c)
+				p.relay(c, cut)
 			}
 		}()
 	}
@@ -175,7 +176,7 @@ func answer(c net.Conn, status int, code string) {
 	}
 }
 
-func (p *Proxy) relay(client net.Conn) {
+func (p *Proxy) relay(client net.Conn, cut int) {
 	server, err := net.Dial("tcp", p.server)
 	if err != nil {
 		return
@@ -184,8 +185,8 @@ func (p *Proxy) relay(client net.Conn) {
 	p.conns[server] = true
 	p.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { p.copy(server, client, true) })
-	both.Go(func() { p.copy(client, server, false) })
+	both.Go(func() { p.copy(server, client, cut) })
+	both.Go(func() { p.copy(client, server, 0) })
 	both.Wait()
 	p.forgo(server)
 }
@@ -195,8 +196,9 @@ type chunk struct {
 	due   time.Time
 }
 
-// copy sends on what it reads, each byte later by half of the delay. Bytes that wait do not hold up others.
-func (p *Proxy) copy(to, from net.Conn, client bool) {
+// copy sends on what it reads, each byte later by half of the delay, and cuts both connections after so many
+// bytes; 0: never. Bytes that wait do not hold up others.
+func (p *Proxy) copy(to, from net.Conn, cut int) {
 	queue := make(chan chunk, 1024)
 	go func() {
 		defer close(queue)
@@ -220,7 +222,7 @@ func (p *Proxy) copy(to, from net.Conn, client bool) {
 			continue
 		}
 		p.mu.Lock()
-		stalled, cut := p.stalled, p.cut
+		stalled := p.stalled
 		p.mu.Unlock()
 		if stalled != nil {
 			select {
@@ -228,7 +230,7 @@ func (p *Proxy) copy(to, from net.Conn, client bool) {
 			case <-p.done:
 			}
 		}
-		if over := sent + len(c.bytes) - cut; client && cut > 0 && over > 0 {
+		if over := sent + len(c.bytes) - cut; cut > 0 && over > 0 {
 			c.bytes = c.bytes[:max(0, len(c.bytes)-over)]
 			to.Write(c.bytes) //nolint:errcheck // it is cut anyway
 			broken = true

@@ -63,4 +63,11 @@ func TestProxyMakesTheTroubleItIsAskedFor(t *testing.T) {
 	if got, err := post(strings.Repeat("x", 100_000)); err == nil {
 		t.Errorf("the connection was not cut: %s", got[:20])
 	}
+	client.CloseIdleConnections()
+	expect("200 OK hello", "")
+	p.Pass(t)
+	if got, err := post(strings.Repeat("x", 100_000)); err == nil {
+		t.Errorf("a connection that was to be cut was not: %s", got[:20])
+	}
+	expect("200 OK hello", "")
 }
