@@ -29,6 +29,7 @@ type cluster struct {
 	label    string // blue/proxmox
 	masker   *secret.Masker
 	stateDir string
+	declares map[string]*config.Stage // for each variable the stage whose value counts
 
 	endpoint string // of Proxmox, as two clusters on one host write it alike; "" where it has none
 	network  netip.Prefix
@@ -54,7 +55,14 @@ type machine struct {
 
 func newCluster(c *config.Cluster, o config.Options) *cluster {
 	x := &cluster{config: c, options: o, label: c.Name + "/" + c.Platform, masker: &secret.Masker{},
-		invalid: map[string]bool{}}
+		declares: map[string]*config.Stage{}, invalid: map[string]bool{}}
+	for _, s := range c.Stages {
+		for name := range s.Variables {
+			if x.declares[name] == nil || s.Layer == "platform" {
+				x.declares[name] = s
+			}
+		}
+	}
 	x.masker.Add(c.Secrets()...)
 	x.endpoint = strings.TrimRight(strings.ToLower(x.text("proxmox_endpoint")), "/")
 	if u, err := url.Parse(x.endpoint); err == nil {
@@ -93,12 +101,7 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 // variable is the value of a variable, of the platform's stage where several have it.
 // Rules know variables by the names that the library's stages give them.
 func (c *cluster) variable(name string) config.Written {
-	var found *config.Stage
-	for _, s := range c.config.Stages {
-		if _, ok := s.Variables[name]; ok && (found == nil || s.Layer == "platform") {
-			found = s
-		}
-	}
+	found := c.declares[name]
 	if found == nil {
 		return config.Written{Name: name, Value: cty.DynamicVal}
 	}

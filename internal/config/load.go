@@ -83,7 +83,7 @@ func (l *loader) addStages(entries []*entry, timeout *hcl.Attribute) {
 	c := l.cluster
 	var sources []string
 	for _, e := range entries {
-		if slices.Contains(l.library.sources(), e.Source) {
+		if l.library.has(e.Source) {
 			sources = append(sources, e.Source)
 		}
 	}
@@ -115,10 +115,10 @@ func (l *loader) addStages(entries []*entry, timeout *hcl.Attribute) {
 }
 
 func (l *loader) checkSource(e *entry) bool {
-	sources := l.library.sources()
-	if slices.Contains(sources, e.Source) {
+	if l.library.has(e.Source) {
 		return true
 	}
+	sources := l.library.sources()
 	layer, _, ok := strings.Cut(e.Source, "/")
 	switch {
 	case !ok:

@@ -141,6 +141,11 @@ func newLibrary(o Options, files map[string]*hcl.File) *library {
 // sources returns every stage there is as "layer/stage", sorted.
 func (l *library) sources() []string { return slices.Clone(l.definitions.sources()) }
 
+func (l *library) has(source string) bool {
+	_, found := slices.BinarySearch(l.definitions.sources(), source)
+	return found
+}
+
 // find lists the stages' folders.
 func (l *library) find() []string {
 	trees := []fs.FS{l.embedded}

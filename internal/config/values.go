@@ -342,11 +342,11 @@ func (r *inputValues) checkWired(s *Stage, name string) {
 	wired, ok := s.definition.settings.inputs[name]
 	_, overridden := s.entry.settings.inputs[name]
 	takes := func(other *Stage) bool { return other.takes(name) }
-	if !ok || overridden || slices.ContainsFunc(r.load.cluster.Stages, takes) {
+	if !ok || overridden {
 		return
 	}
 	for _, values := range r.below {
-		if x, ok := values[name]; ok {
+		if x, set := values[name]; set && !slices.ContainsFunc(r.load.cluster.Stages, takes) {
 			r.load.diags.add(x.at, fmt.Sprintf("variable %s: set here, but stage %s wires it", name, s.Name),
 				"%s sets it for the stage, and this value would be ignored. To override the wiring, write "+
 					"inputs = { %s = … } in stage %q of %s; else remove this line.",

@@ -62,11 +62,16 @@ func Sort[N comparable](nodes []N, needs func(N) []N) ([]N, error) {
 // Reverse returns the needs of the opposite direction: the first nodes come last. Needs outside nodes are
 // dropped.
 func Reverse[N comparable](nodes []N, needs func(N) []N) func(N) []N {
-	reversed := map[N][]N{}
+	member := make(map[N]bool, len(nodes))
+	for _, n := range nodes {
+		member[n] = true
+	}
+	reversed := make(map[N][]N, len(nodes))
 	for _, n := range nodes {
 		for _, need := range needs(n) {
-			if slices.Contains(nodes, need) && !slices.Contains(reversed[need], n) {
-				reversed[need] = append(reversed[need], n)
+			// A need that is named twice comes twice in a row.
+			if all := reversed[need]; member[need] && (len(all) == 0 || all[len(all)-1] != n) {
+				reversed[need] = append(all, n)
 			}
 		}
 	}

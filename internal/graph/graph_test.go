@@ -145,6 +145,33 @@ func TestWalkStartsANodeWhenAllThatItNeedsHasEnded(t *testing.T) {
 	})
 }
 
+// A walk that looked at all nodes each time one ends would cost a large cluster more per stage than a small one.
+func TestWalkAsksWhatANodeNeedsNoMoreOftenForMoreNodes(t *testing.T) {
+	asked := func(chains int) int {
+		const length = 4
+		var nodes []int
+		for n := range chains * length {
+			nodes = append(nodes, n)
+		}
+		count := 0
+		needs := func(n int) []int {
+			count++
+			if n < chains {
+				return nil
+			}
+			return []int{n - chains}
+		}
+		err := graph.Walk(t.Context(), nodes, needs, func(context.Context, int) error { return nil }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return count
+	}
+	if few, many := asked(10), asked(1000); many != 100*few {
+		t.Errorf("%d questions for 40 nodes, %d for 4000", few, many)
+	}
+}
+
 func TestWalkSkipsWhatNeedsAFailureAndNothingElse(t *testing.T) {
 	nodes, needs := castle()
 	broken := errors.New("release metallb: timed out")

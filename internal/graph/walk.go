@@ -20,20 +20,29 @@ type Skipped[N comparable] struct {
 func Walk[N comparable](ctx context.Context, nodes []N, needs func(N) []N,
 	do func(context.Context, N) error, skipped func(Skipped[N]),
 ) error {
-	order, err := Sort(nodes, needs)
-	if err != nil {
+	if _, err := Sort(nodes, needs); err != nil {
 		return err
 	}
 	w := &walk[N]{
-		nodes: nodes, needs: needs, do: do, skipped: skipped,
-		state: map[N]state{}, errs: map[N]error{}, cause: map[N]N{},
-		ended: make(chan ending[N]),
+		nodes: nodes, do: do, skipped: skipped, state: make(map[N]state, len(nodes)), errs: map[N]error{},
+		missing: make(map[N]int, len(nodes)), neededBy: make(map[N][]N, len(nodes)), ended: make(chan ending[N]),
 	}
-	for _, n := range order {
+	for _, n := range nodes {
 		w.state[n] = waiting
 	}
-	for w.advance(ctx); w.running > 0; w.advance(ctx) {
-		w.end(<-w.ended)
+	for _, n := range nodes {
+		for _, need := range needs(n) {
+			if _, member := w.state[need]; member {
+				w.missing[n]++
+				w.neededBy[need] = append(w.neededBy[need], n)
+			}
+		}
+	}
+	for _, n := range nodes {
+		w.startReady(ctx, n)
+	}
+	for w.running > 0 {
+		w.end(ctx, <-w.ended)
 	}
 	return w.result(ctx)
 }
@@ -54,73 +63,57 @@ type ending[N comparable] struct {
 }
 
 type walk[N comparable] struct {
-	nodes   []N
-	needs   func(N) []N
-	do      func(context.Context, N) error
-	skipped func(Skipped[N])
-	state   map[N]state
-	errs    map[N]error
-	cause   map[N]N
-	running int
-	ended   chan ending[N]
+	nodes    []N
+	do       func(context.Context, N) error
+	skipped  func(Skipped[N])
+	state    map[N]state
+	errs     map[N]error
+	missing  map[N]int // needs that have not succeeded
+	neededBy map[N][]N
+	running  int
+	ended    chan ending[N]
 }
 
-// advance skips and starts every node that is decided now. Skipping one node can decide another, so it
-// repeats until nothing changes.
-func (w *walk[N]) advance(ctx context.Context) {
-	for changed := true; changed; {
-		changed = false
-		for _, n := range w.nodes {
-			if w.state[n] != waiting {
-				continue
-			}
-			ready, cause, blocked := w.ask(n)
-			switch {
-			case blocked:
-				w.skip(n, cause)
-				changed = true
-			case ready && ctx.Err() == nil:
-				w.start(ctx, n)
-			}
-		}
+// startReady starts a node if it lacks nothing.
+func (w *walk[N]) startReady(ctx context.Context, n N) {
+	if w.state[n] != waiting || w.missing[n] > 0 || ctx.Err() != nil {
+		return
 	}
-}
-
-func (w *walk[N]) ask(n N) (ready bool, cause N, blocked bool) {
-	ready = true
-	for _, need := range w.needs(n) {
-		st, member := w.state[need]
-		switch {
-		case !member || st == succeeded:
-		case st == failed:
-			return false, need, true
-		case st == passed:
-			return false, w.cause[need], true
-		default:
-			ready = false
-		}
-	}
-	return ready, cause, false
-}
-
-func (w *walk[N]) start(ctx context.Context, n N) {
 	w.state[n] = running
 	w.running++
 	go func() { w.ended <- ending[N]{n, w.do(ctx, n)} }()
 }
 
-func (w *walk[N]) end(e ending[N]) {
+// end looks at nothing but what needs the node: a walk over all nodes here would make Walk quadratic.
+func (w *walk[N]) end(ctx context.Context, e ending[N]) {
 	w.running--
-	w.state[e.node] = succeeded
 	if e.err != nil {
 		w.state[e.node], w.errs[e.node] = failed, e.err
+		w.skip(e.node)
+		return
+	}
+	w.state[e.node] = succeeded
+	for _, n := range w.neededBy[e.node] {
+		w.missing[n]--
+		w.startReady(ctx, n)
 	}
 }
 
-func (w *walk[N]) skip(n, cause N) {
-	w.state[n], w.cause[n] = passed, cause
-	if w.skipped != nil {
-		w.skipped(Skipped[N]{Node: n, Cause: cause})
+// skip passes over every node that needs cause, also through others, in the order of nodes.
+func (w *walk[N]) skip(cause N) {
+	blocked := map[N]bool{}
+	for next := []N{cause}; len(next) > 0; next = next[1:] {
+		for _, n := range w.neededBy[next[0]] {
+			if w.state[n] == waiting {
+				w.state[n], blocked[n] = passed, true
+				next = append(next, n)
+			}
+		}
+	}
+	for _, n := range w.nodes {
+		if blocked[n] && w.skipped != nil {
+			w.skipped(Skipped[N]{Node: n, Cause: cause})
+		}
 	}
 }
 

@@ -78,8 +78,9 @@ func (o Options) checkDependents(selected, staying []*Stage) error {
 		}
 	}
 	isSelected := func(s *Stage) bool { return slices.Contains(selected, s) }
+	needs := needsAmong(nodes)
 	for _, s := range staying {
-		if slices.ContainsFunc(graph.Closure(nodes, needsAmong(nodes), s), isSelected) {
+		if slices.ContainsFunc(graph.Closure(nodes, needs, s), isSelected) {
 			standing = append(standing, s.Record.Name)
 		}
 	}
@@ -170,10 +171,17 @@ func (s *Stage) lost() []state.Intended {
 
 // needsAmong returns a function that returns the stages among these that a stage needs.
 func needsAmong(stages []*Stage) func(*Stage) []*Stage {
-	return func(s *Stage) []*Stage {
-		return slices.DeleteFunc(slices.Clone(stages), func(other *Stage) bool {
-			return !slices.Contains(s.Record.Needs, other.Record.Name)
-		})
+	at := make(map[string]int, len(stages))
+	for i, s := range stages {
+		at[s.Record.Name] = i
+	}
+	return func(s *Stage) (needs []*Stage) {
+		for _, name := range s.Record.Needs {
+			if i, among := at[name]; among {
+				needs = append(needs, stages[i])
+			}
+		}
+		return needs
 	}
 }
 
@@ -183,9 +191,9 @@ func survivingSecrets(all []*Stage) map[string]bool {
 	goes := func(s *Stage) bool {
 		return s.Record.Layer != cluster.SecretsLayer || len(s.Record.InCluster) > 0 || s.Record.EndsCluster
 	}
-	stays := map[string]bool{}
+	stays, needs := map[string]bool{}, needsAmong(all)
 	for _, s := range all {
-		stays[s.Record.Name] = !slices.ContainsFunc(graph.Closure(all, needsAmong(all), s), goes)
+		stays[s.Record.Name] = !slices.ContainsFunc(graph.Closure(all, needs, s), goes)
 	}
 	return stays
 }
