@@ -16,8 +16,10 @@ unexport TF_CLI_CONFIG_FILE
 export GOTOOLCHAIN ?= local
 export CGO_ENABLED ?= 0
 # The same for every command, or each would compile Kubernetes for itself. Without DWARF, which -s removes
-# anyway, the compiler needs 8 % less time.
-export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false
+# anyway, the compiler needs 8 % less time. With grpc's pages for debugging, which are templates, the linker would
+# keep every method of every type.
+tags := grpcnotrace
+export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=$(tags)
 
 # The tests that need real Terraform, and their packages: the others beside them have run before.
 integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)
@@ -103,13 +105,13 @@ fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for 
 .PHONY: integration
 integration: build vault s3 browser ## Run the tests that need real Terraform
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
-	@go test -timeout 60m -tags integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
-	cd lab && go test -tags integration ./cmd/lab-providers ./internal/rehearsal
+	@go test -timeout 60m -tags $(tags),integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
+	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: soak
 soak: build s3 ## Kill castle 200 times while it creates and destroys a cluster in the lab (an hour; CASTLE_SOAK_KILLS, CASTLE_SOAK_SEED; CASTLE_SOAK_LOSE=1: 40 times with its machine)
 	$(call say,killing castle: every time the same command completes what it was at)
-	CASTLE_SOAK_KILLS=$${CASTLE_SOAK_KILLS:-$(if $(CASTLE_SOAK_LOSE),40,200)} go test -timeout 0 -count 1 -tags integration -run '^TestSoak$(if $(CASTLE_SOAK_LOSE),Lost)$$' -v ./cmd/castle
+	CASTLE_SOAK_KILLS=$${CASTLE_SOAK_KILLS:-$(if $(CASTLE_SOAK_LOSE),40,200)} go test -timeout 0 -count 1 -tags $(tags),integration -run '^TestSoak$(if $(CASTLE_SOAK_LOSE),Lost)$$' -v ./cmd/castle
 
 .PHONY: bench
 bench: build terragrunt ## Measure castle beside plain Terraform and Terragrunt, and write bench/RESULTS.md (BENCH='-rounds 5')
@@ -152,9 +154,9 @@ check: tools ## Check format, tidiness, vet, staticcheck, Terraform format, and 
 	cd lab && go mod tidy -diff
 	cd lab/vault && go vet ./...
 	cd lab/s3 && go mod tidy -diff && go vet ./...
-	go vet ./... && go vet -tags integration ./...
-	cd lab && go vet ./... && go vet -tags integration ./...
-	go run $(STATICCHECK) -checks all ./... && go run $(STATICCHECK) -checks all -tags integration ./...
+	go vet ./... && go vet -tags $(tags),integration ./...
+	cd lab && go vet ./... && go vet -tags $(tags),integration ./...
+	go run $(STATICCHECK) -checks all ./... && go run $(STATICCHECK) -checks all -tags $(tags),integration ./...
 	cd lab && go run $(STATICCHECK) -checks all ./...
 	CHECKPOINT_DISABLE=1 terraform fmt -check -recursive stages clusters
 	CGO_ENABLED=1 go test -timeout 30m -race ./...

@@ -62,8 +62,13 @@ func newRoot(a *app) *cobra.Command {
 networking, storage, gitops) with Terraform, waits at each gate until the stage is
 really ready, and destroys the whole cluster again.`)
 	root.SilenceUsage, root.SilenceErrors = true, true
-	root.Version = a.version
-	root.SetVersionTemplate(versionLine(a))
+	version := root.Flags().Bool("version", false, "print castle's version")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *version {
+			return printVersion(a)
+		}
+		return cmd.Help()
+	}
 	f := root.PersistentFlags()
 	f.StringVarP(&a.directory, "directory", "C", ".",
 		"run in `DIR`; castle looks for clusters/ there and above")
@@ -76,7 +81,6 @@ really ready, and destroys the whole cluster again.`)
 	f.BoolVar(&a.timestamps, "timestamps", false, "begin each line of progress with the wall clock")
 	f.StringVar(&a.profile, "profile", "", "write profiles of castle itself to `DIR`")
 	f.Lookup("profile").Hidden = true // for whoever works on castle
-	root.InitDefaultVersionFlag()
 	root.SetFlagErrorFunc(unknownFlag)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {

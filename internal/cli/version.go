@@ -15,11 +15,11 @@ func newVersion(a *app) *cobra.Command {
 		Long:    "Print the versions of castle and of its Go. `castle --version` does the same.",
 		Example: "  castle version\n  castle version -o json",
 		Args:    usage(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
-			v := map[string]string{"version": a.version, "go": runtime.Version()}
-			return a.print(v, func(w io.Writer) { fmt.Fprint(w, versionLine(a)) })
-		},
+		RunE:    func(*cobra.Command, []string) error { return printVersion(a) },
 	}
 }
 
-func versionLine(a *app) string { return fmt.Sprintf("castle %s (%s)\n", a.version, runtime.Version()) }
+func printVersion(a *app) error {
+	v := map[string]string{"version": a.version, "go": runtime.Version()}
+	return a.print(v, func(w io.Writer) { fmt.Fprintf(w, "castle %s (%s)\n", a.version, runtime.Version()) })
+}
