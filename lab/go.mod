@@ -164,6 +164,7 @@ require (
 	google.golang.org/api v0.297.0 // indirect
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 	k8s.io/cli-runtime v0.36.3 // indirect
+	maragu.dev/gomponents v1.2.0 // indirect
 	oras.land/oras-go/v2 v2.6.1 // indirect
 	sigs.k8s.io/controller-runtime v0.24.1 // indirect
 )

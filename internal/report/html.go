@@ -1,145 +1,224 @@
 package report
 
 import (
+	"bufio"
 	_ "embed"
-	"fmt"
-	"html/template"
 	"io"
-	"math"
 	"strings"
 
-	"github.com/ephemeral-castle/castle/internal/event"
+	g "maragu.dev/gomponents"
+	"maragu.dev/gomponents/html"
 )
 
-//go:embed page.html
-var page string
-
-// The geometry of the timeline, in pixels.
-const (
-	rowHeight  = 26
-	chartWidth = 760
-	endWidth   = 70
-	axisHeight = 28
+// The page is built from nodes, because a template calls methods by name: the linker would have to keep
+// every exported method of castle. Nodes escape texts and attributes. Only style and script are not escaped:
+// no text of a run may become a part of them.
+var (
+	//go:embed page.css
+	style string
+	// script shows the hint of a bar at once, and on touch; without it, the bar's <title> does.
+	//go:embed page.js
+	script string
 )
 
-// chart is the timeline as the page draws it.
-type chart struct {
-	Width, Height int
-	Names         int // where the names end
-	Bottom        int // of the rows
-	Rows          []chartRow
-	Ticks         []chartTick
-}
-
-type chartRow struct {
-	Y, Text    int // the top of the row, and the baseline of its texts
-	Name       string
-	Critical   bool
-	Took       string
-	TookX      float64
-	Whole      chartBar
-	Bars       []chartBar
-	Result     string
-	ResultText string
-}
-
-type chartBar struct {
-	X, Width float64
-	Class    string // terraform, gates, other or between
-	Hint     string
-}
-
-type chartTick struct {
-	X    float64
-	Text string
-}
+// policy lets the page load nothing.
+const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 // WriteHTML prints the report as one page that loads nothing from elsewhere.
 func (r *Report) WriteHTML(w io.Writer) error {
-	t, err := template.New("report").Funcs(template.FuncMap{
-		"took": Took, "result": resultText,
-		"ratio": func(x float64) string { return fmt.Sprintf("%.1f", x) },
-		"usual": func(s *float64) string {
-			if s == nil {
-				return ""
-			}
-			return Took(*s)
-		},
-	}).Parse(page)
-	if err != nil {
+	b := bufio.NewWriter(w) // a node writes each of its parts alone
+	page := html.Doctype(g.Group{lines(html.HTML(html.Lang("en"), lines(head(r), body(r)))), g.Text("\n")})
+	if err := page.Render(b); err != nil {
 		return err
 	}
-	return t.Execute(w, map[string]any{
-		"R": r, "Title": r.Title(), "Totals": r.Totals(), "When": r.when(), "Runs": r.runsText(),
-		"Chart": newChart(r), "Slower": texts(r.Slower, Slower.String),
-	})
+	return b.Flush()
 }
 
-// newChart lays the timeline out.
-func newChart(r *Report) chart {
-	c := chart{Bottom: axisHeight + rowHeight*len(r.Stages)}
-	c.Height = c.Bottom + 6
-	whole := 0.0
-	for _, s := range r.Stages {
-		c.Names = max(c.Names, 12+7*len(s.Layer+"/"+s.Name))
-		whole = max(whole, s.Ended.Sub(r.Began).Seconds())
-	}
-	if whole == 0 {
-		whole = 1
-	}
-	left := float64(c.Names + 10)
-	c.Width = c.Names + 10 + chartWidth + endWidth
-	x := func(seconds float64) float64 { return left + math.Round(chartWidth*seconds/whole*10)/10 }
-	for at := 0.0; at <= whole; at += tick(whole) {
-		text := strings.TrimSuffix(Took(at), ".0s")
-		if text == strings.TrimSuffix(text, "s") && at < 60 {
-			text += "s"
-		}
-		c.Ticks = append(c.Ticks, chartTick{x(at), text})
-	}
-	for i, s := range r.Stages {
-		top, start := axisHeight+rowHeight*i, s.Started.Sub(r.Began).Seconds()
-		bar := func(from, seconds float64, class, hint string) chartBar {
-			from = max(0, from)
-			return chartBar{x(from), max(1.5, x(from+seconds)-x(from)), class, hint}
-		}
-		name := s.Layer + "/" + s.Name
-		row := chartRow{
-			Y: top, Text: top + 17, Name: name, Critical: s.Critical, Took: Took(s.Seconds),
-			TookX: x(start+s.Seconds) + 6, Result: s.Result, ResultText: resultText(s.Result),
-			Whole: bar(start, s.Seconds, "between", fmt.Sprintf("%s: %s, %s", name, resultText(s.Result),
-				Took(s.Seconds))),
-		}
-		for _, step := range s.Steps {
-			class := "other"
-			if event.RunsTerraform(step.Step) {
-				class = "terraform"
-			}
-			hint := fmt.Sprintf("%s: %s, %s", name, step.Step, Took(step.Seconds))
-			if step.Step == gateStep {
-				class, hint = "gates", hint+gatesHint(s.Gates)
-			}
-			row.Bars = append(row.Bars, bar(step.Start, step.Seconds, class, hint))
-		}
-		c.Rows = append(c.Rows, row)
-	}
-	return c
+func head(r *Report) g.Node {
+	return html.Head(lines(
+		html.Meta(html.Charset("utf-8")),
+		html.Meta(html.Name("viewport"), html.Content("width=device-width, initial-scale=1")),
+		html.Meta(html.Name("color-scheme"), html.Content("light dark")),
+		html.Meta(g.Attr("http-equiv", "Content-Security-Policy"), html.Content(policy)),
+		html.Link(html.Rel("icon"), html.Href("data:,")),
+		html.TitleEl(g.Text("castle "+r.Title())),
+		html.StyleEl(g.Raw(style)),
+	))
 }
 
-// gatesHint lists gates and their durations, a line each.
-func gatesHint(gates []Gate) (hint string) {
-	for _, g := range gates {
-		hint += fmt.Sprintf("\n%s %s after %s", g.Name, g.Result, Took(g.Seconds))
-	}
-	return hint
+func body(r *Report) g.Node {
+	return html.Body(lines(
+		header(r),
+		g.If(len(r.Causes) > 0 || r.Error != "", causesSection(r)),
+		g.If(len(r.Stages) > 0, timelineSection(r)),
+		g.If(r.Earlier > 0, slowerSection(r)),
+		g.If(len(r.Slowest) > 0, slowestSection(r)),
+		g.If(len(r.Stages) > 0, stagesSection(r)),
+		g.If(len(r.Retries) > 0, section("Retries", g.Map(r.Retries, retryBox))),
+		g.If(len(r.Notices) > 0, section("Notes", g.Map(r.Notices, preBox))),
+		g.If(r.Receipt != "", section("Receipt", preBox(r.Receipt))),
+		html.Div(html.ID("hint"), html.Role("status")),
+		html.Script(g.Raw(script)),
+	))
 }
 
-// tick returns a round distance, in seconds, so that an axis has at most eight.
-func tick(whole float64) float64 {
-	for _, step := range []float64{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800} {
-		if whole/step <= 8 {
-			return step
+func header(r *Report) g.Node {
+	return html.Header(lines(
+		html.H1(g.Textf("castle %s %s: ", r.Kind, r.Cluster), result(r.Result, r.Result),
+			g.Text(" after "+Took(r.Seconds))),
+		faint(g.Textf("Run %s, %s", r.Run, r.when()), usually("; ", r.UsualSeconds)),
+		html.Ul(html.Class("totals"), list(r.Totals())),
+	))
+}
+
+func causesSection(r *Report) g.Node {
+	return section("Causes",
+		g.Map(r.Causes, causeBox),
+		g.If(r.Error != "", html.Details(g.If(len(r.Causes) == 0, open()), html.Summary(g.Text("Error")),
+			preBox(r.Error))),
+		g.Map(r.Diagnoses, diagnosisDetails),
+		g.If(r.Resume != "", html.P(g.Text("Resume with "), html.Code(g.Text(r.Resume)))),
+	)
+}
+
+func causeBox(c Cause) g.Node {
+	gates := c.GatesText()
+	return html.Div(html.Class("box alarm"), html.Strong(g.Text(c.Text)), lines(
+		g.If(len(c.Stages) > 0, faint(g.Text("Stages: "+strings.Join(c.Stages, ", ")))),
+		g.If(gates != "", faint(g.Text("Gates: "+gates))),
+		pre(c.Next),
+	))
+}
+
+func diagnosisDetails(d Diagnosis) g.Node {
+	title := "Diagnosis of " + d.Stage
+	if d.Gate != "" {
+		title += ", gate " + d.Gate
+	}
+	return html.Details(html.Summary(g.Text(title)), html.Div(html.Class("box"), lines(
+		html.P(g.Text("Waited for: "+d.Waited)),
+		html.P(g.Text("Seen: "+d.Seen)),
+		g.If(d.Cause != "", html.P(g.Text("Likely: "+d.Cause))),
+		pre(d.Next),
+		g.If(d.Folder != "", faint(g.Text("Files: "), html.Code(g.Text(d.Folder)))),
+	)))
+}
+
+func timelineSection(r *Report) g.Node {
+	return section("Timeline",
+		html.Div(html.Class("scroll"), html.TabIndex("0"), html.Role("region"),
+			html.Aria("label", "Timeline"), newChart(r).svg()),
+		legend(),
+		g.If(len(r.CriticalPath) > 0,
+			html.P(g.Textf("Critical path, %s: %s", Took(r.CriticalSeconds), r.Path()))),
+	)
+}
+
+func slowerSection(r *Report) g.Node {
+	slower := html.P(g.Text("Nothing."))
+	if len(r.Slower) > 0 {
+		slower = html.Ul(list(texts(r.Slower, Slower.String)))
+	}
+	return section("Longer than usual",
+		faint(g.Text("Compared with the medians of "+r.runsText()+".")), slower)
+}
+
+func slowestSection(r *Report) g.Node {
+	column := func(name string) g.Node { return html.Th(g.Text(name)) }
+	return section("Slowest resources", html.Div(html.Class("scroll"), html.Table(lines(
+		html.Tr(html.Th(html.Class("number"), g.Text("time")), column("action"), column("stage"),
+			column("resource")),
+		g.Map(r.Slowest, resourceRow),
+	))))
+}
+
+func resourceRow(x Resource) g.Node {
+	return html.Tr(
+		html.Td(html.Class("number"), g.Text(Took(x.Seconds))),
+		html.Td(g.If(x.Failed, html.Class(failed)), g.Text(x.outcome())),
+		html.Td(g.Text(x.Stage)),
+		html.Td(html.Code(g.Text(x.Address))),
+	)
+}
+
+func stagesSection(r *Report) g.Node {
+	return section("Stages and gates", g.Map(r.Stages, stageDetails))
+}
+
+func stageDetails(s Stage) g.Node {
+	gates := g.Node(g.Map(s.Gates, gateLine))
+	if len(s.Gates) == 0 {
+		gates = faint(g.Text("No gate was waited for."))
+	}
+	return html.Details(
+		g.If(s.Result == failed || s.Result == interrupted, open()),
+		html.Summary(
+			g.Textf("%s/%s: ", s.Layer, s.Name), result(s.Result, resultText(s.Result)),
+			g.Textf(", %s (Terraform %s, gates %s)", Took(s.Seconds), Took(s.TerraformSeconds),
+				Took(s.GateSeconds)),
+			usually(", ", s.UsualSeconds),
+		),
+		html.Div(html.Class("box"), lines(pre(s.Reason), gates)),
+	)
+}
+
+func gateLine(gate Gate) g.Node {
+	return html.P(
+		html.Code(g.Text(gate.Name)), g.Text(" "), result(gate.Result, gate.Result),
+		g.Text(" after "+Took(gate.Seconds)), usually(", ", gate.UsualSeconds),
+		g.If(gate.Reason != "", g.Group{html.Br(), html.Span(html.Class("faint"), g.Text(gate.Reason))}),
+	)
+}
+
+func retryBox(x Retry) g.Node {
+	place := x.Stage
+	if x.Step != "" {
+		place += ", " + x.Step
+	}
+	return html.Div(html.Class("box"), g.Text(place), html.Pre(g.Text(x.Text)))
+}
+
+// section is a part of the page with a title.
+func section(title string, content ...g.Node) g.Node {
+	return html.Section(lines(html.H2(g.Text(title)), g.Group(content)))
+}
+
+// lines begins a line of the page before each node, and each node of a group, so that the page can be read
+// and compared. White space between these nodes has no meaning.
+func lines(nodes ...g.Node) (all g.Group) {
+	for _, n := range nodes {
+		switch n := n.(type) {
+		case nil:
+		case g.Group:
+			all = append(all, lines(n...)...)
+		default:
+			all = append(all, g.Text("\n"), n)
 		}
 	}
-	return math.Ceil(whole/8/3600) * 3600
+	return all
 }
+
+func list(items []string) g.Group {
+	return g.Map(items, func(item string) g.Node { return html.Li(g.Text(item)) })
+}
+
+func faint(content ...g.Node) g.Node { return html.P(html.Class("faint"), g.Group(content)) }
+
+// pre is a text with its lines; nothing if it is empty.
+func pre(text string) g.Node { return g.If(text != "", html.Pre(g.Text(text))) }
+
+func preBox(text string) g.Node { return html.Div(html.Class("box"), html.Pre(g.Text(text))) }
+
+// result is a text in the color of a result.
+func result(name, text string) g.Node { return html.Span(html.Class(name), g.Text(text)) }
+
+// usually is a median after a separator; nothing if there is none.
+func usually(separator string, seconds *float64) g.Node {
+	if seconds == nil {
+		return nil
+	}
+	return g.Text(separator + "usually " + Took(*seconds))
+}
+
+// open unfolds a <details>.
+func open() g.Node { return g.Attr("open") }
