@@ -11,7 +11,8 @@ import (
 type measure struct {
 	Wall     time.Duration `json:"wall"`
 	Own      time.Duration `json:"own_cpu"`      // the CPU time of the command's first process
-	Children time.Duration `json:"children_cpu"` // and of all that it started and waited for
+	Kernel   time.Duration `json:"kernel_cpu"`   // the part of Own that the kernel spent for it
+	Children time.Duration `json:"children_cpu"` // of all that it started and waited for
 	Memory   int64         `json:"memory"`       // the peak of the first process, in bytes
 }
 
@@ -38,13 +39,14 @@ func median[N time.Duration | int64 | float64](values []N) N {
 
 // of returns the median of each figure by itself.
 func (s samples) of(k key) measure {
-	var wall, own, children []time.Duration
+	var wall, own, kernel, children []time.Duration
 	var memory []int64
 	for _, m := range s[k] {
 		wall, own = append(wall, m.Wall), append(own, m.Own)
-		children, memory = append(children, m.Children), append(memory, m.Memory)
+		kernel, children = append(kernel, m.Kernel), append(children, m.Children)
+		memory = append(memory, m.Memory)
 	}
-	return measure{median(wall), median(own), median(children), median(memory)}
+	return measure{median(wall), median(own), median(kernel), median(children), median(memory)}
 }
 
 // A ratio compares the wall clock of castle with that of a peer in the same run. Less is better.

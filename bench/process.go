@@ -57,7 +57,7 @@ func run(ctx context.Context, dir string, env []string, args ...string) (measure
 	close(ended)
 	m.Memory = <-peak
 	if err == nil {
-		m.Own, m.Children, err = times(cmd.Process.Pid)
+		err = m.readTimes(cmd.Process.Pid)
 	}
 	err = errors.Join(cmd.Wait(), err)
 	text, readErr := os.ReadFile(out.Name())
@@ -67,27 +67,28 @@ func run(ctx context.Context, dir string, env []string, args ...string) (measure
 	return m, text, nil
 }
 
-// times returns the CPU time of a process and of its children that it has waited for.
-func times(pid int) (own, children time.Duration, err error) {
+// readTimes reads the CPU times of a process and of its children that it has waited for.
+func (m *measure) readTimes(pid int) error {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
-	return parseTimes(stat)
+	return m.parseTimes(stat)
 }
 
 // parseTimes reads utime, stime, cutime and cstime: the fields 14 to 17. The name in field 2 may have spaces.
-func parseTimes(stat []byte) (own, children time.Duration, err error) {
+func (m *measure) parseTimes(stat []byte) (err error) {
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 15 {
-		return 0, 0, fmt.Errorf("/proc/PID/stat has %d fields after the name", len(fields))
+		return fmt.Errorf("/proc/PID/stat has %d fields after the name", len(fields))
 	}
-	var ticks [4]int64
-	for i := range ticks {
+	var times [4]time.Duration
+	for i := range times {
 		n, failed := strconv.ParseInt(fields[11+i], 10, 64)
-		ticks[i], err = n, errors.Join(err, failed)
+		times[i], err = time.Duration(n)*tick, errors.Join(err, failed)
 	}
-	return time.Duration(ticks[0]+ticks[1]) * tick, time.Duration(ticks[2]+ticks[3]) * tick, err
+	m.Own, m.Kernel, m.Children = times[0]+times[1], times[1], times[2]+times[3]
+	return err
 }
 
 // fewReadings of a peak may all be from before the command was loaded. A process that has ended has none.
