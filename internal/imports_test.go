@@ -87,7 +87,7 @@ func table() map[string][]string {
 		"internal/check": {"internal/config", "internal/gitops", "internal/providers", "internal/syntax",
 			"internal/talos", "internal/tfeval"},
 		"internal/tfeval":   {"internal/config"},
-		"internal/scaffold": {"internal/check", "internal/config", "internal/gitops"},
+		"internal/scaffold": {"internal/check", "internal/config", "internal/gitops", "internal/syntax"},
 		"internal/doctor": {"internal/tfeval", "internal/config", "internal/gate",
 			"internal/terraform", "internal/state", "internal/state/commits", "internal/store",
 			"internal/proxmox", "internal/talos", "internal/infisical", "internal/vault"},

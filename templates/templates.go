@@ -5,8 +5,8 @@
 // embedded, so that it is at hand wherever the binary is; a castle repository's own
 // templates/ shadows it.
 //
-// The files are HCL with {{ .answer }} where the user decides; which answers there
-// are, `castle new --help` says. next.txt is not copied but shown: what to do next.
+// The files have ${answer} where the user decides, in the language of Terraform's templatefile;
+// `castle new --help` lists the answers. next.txt is not copied but shown: what to do next.
 package templates
 
 import "embed"

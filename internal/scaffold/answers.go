@@ -101,18 +101,9 @@ func nodeAddressesForm(a *answers, s string) (any, error) {
 	return all, err
 }
 
-// Pools are ranges of addresses: "192.168.1.240-192.168.1.249".
-type Pools []string
-
-// First returns the first address of all.
-func (p Pools) First() string {
-	first, _, _ := strings.Cut(p[0], "-")
-	return first
-}
-
 func poolsForm(a *answers, s string) (any, error) {
 	_, err := a.freeAddresses(s, math.MaxInt)
-	return Pools(entries(s)), err
+	return entries(s), err
 }
 
 // freeAddresses returns the addresses in a list of ranges, at most a number of them; all must be free.

@@ -212,12 +212,17 @@ func (a *answers) nodes(addresses []netip.Addr) (nodes []Node) {
 	return nodes
 }
 
+// reference returns the shortest name that commands find the cluster by.
+func (c *NewCluster) reference() string {
+	if c.only {
+		return c.Name
+	}
+	return c.Label()
+}
+
 // data returns the values that the template's files are rendered with.
 func (c *NewCluster) data() map[string]any {
-	data := map[string]any{"cluster": c.Name, "platform": c.Platform, "reference": c.Name}
-	if !c.only {
-		data["reference"] = c.Label()
-	}
+	data := map[string]any{"cluster": c.Name, "platform": c.Platform, "reference": c.reference()}
 	a := &c.answers
 	maps.Copy(data, a.values)
 	data["replicas"] = min(a.count("workers"), 3)
@@ -225,9 +230,23 @@ func (c *NewCluster) data() map[string]any {
 		data["nodes"] = a.nodes(addresses)
 	}
 	if a.count("vmid_start") > 0 {
-		data["vm_ids"] = a.ids()
+		ids := a.ids()
+		data["vm_ids"] = map[string]int{"first": ids.First, "last": ids.Last}
 	}
 	return data
+}
+
+// known returns the keys that the files of Flux's repository may mention: castle asks for no others.
+func (c *NewCluster) known() (names []string) {
+	for _, k := range allKeys() {
+		if k.form == nil {
+			names = append(names, k.name)
+		}
+	}
+	for _, k := range c.keys {
+		names = append(names, k.name)
+	}
+	return names
 }
 
 // key is a value that a template asks for, or that castle computes.
@@ -362,7 +381,7 @@ func keysOf(parts []part) []*key {
 		i := slices.IndexFunc(all, func(k *key) bool { return k.name == name })
 		if i < 0 {
 			all = append(all, &key{name: name, question: "The template's own " + name, form: anyForm,
-				why: "Files of the template mention {{ ." + name + " }}."})
+				why: "Files of the template mention ${" + name + "}."})
 			return
 		}
 		for _, need := range all[i].needs {
@@ -370,8 +389,8 @@ func keysOf(parts []part) []*key {
 		}
 	}
 	for _, p := range parts {
-		for _, name := range p.mentions() {
-			want(name)
+		for _, mention := range p.text.Variables() {
+			want(mention.RootName())
 		}
 	}
 	return slices.DeleteFunc(all, func(k *key) bool { return !wanted[k.name] || k.form == nil })

@@ -8,25 +8,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"text/template"
 
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/hashicorp/hcl/v2/hclwrite"
-
-	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/zclconf/go-cty/cty"
 )
 
 // nextFile holds the next steps; it is printed and not copied.
 const nextFile = "next.txt"
-
-// part is one file of a template.
-type part struct {
-	name string
-	text *template.Template
-}
 
 // readTemplate reads the template of a cluster.
 func readTemplate(all fs.FS, name string) ([]part, error) {
@@ -34,7 +22,11 @@ func readTemplate(all fs.FS, name string) ([]part, error) {
 		return nil, fmt.Errorf("template %q is for the repository that Flux reads: use castle new --gitops; "+
 			"templates of clusters: %s", name, strings.Join(templateNames(all), ", "))
 	}
-	return readParts(all, name)
+	parts, err := readParts(all, name)
+	if err != nil {
+		return nil, err
+	}
+	return parts, checkParts(parts, nil)
 }
 
 // Templates returns the names of the templates of clusters: the embedded ones and those of a repository.
@@ -53,71 +45,12 @@ func templateNames(all fs.FS) (names []string) {
 	return names
 }
 
-// readParts reads a template's files.
-func readParts(all fs.FS, name string) ([]part, error) {
-	var parts []part
-	err := fs.WalkDir(all, name, func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := fs.ReadFile(all, file)
-		if err != nil {
-			return err
-		}
-		text := template.New(filepath.Join("templates", file)).Option("missingkey=error")
-		if _, err := text.Parse(string(data)); err != nil {
-			return err
-		}
-		parts = append(parts, part{strings.TrimPrefix(file, name+"/"), text})
-		return nil
-	})
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || err == nil && len(parts) == 0 {
-		names := templateNames(all)
-		return nil, fmt.Errorf("no template %q; choose one of %s%s", name, strings.Join(names, ", "),
-			config.DidYouMean(name, names))
-	}
-	return parts, err
-}
-
-// quoted and mention match inside an action of a template: a text, and a key such as .vip or $.vip. A field
-// of a key's value begins with a capital: .Address.
-var (
-	action  = regexp.MustCompile(`\{\{.*?\}\}`)
-	quoted  = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
-	mention = regexp.MustCompile(`[ ({$]\.([a-z][a-z0-9_]*)`)
-)
-
-// mentions returns the keys that the file uses, in order.
-func (p part) mentions() (names []string) {
-	for _, a := range action.FindAllString(p.text.Root.String(), -1) { // without comments
-		for _, m := range mention.FindAllStringSubmatch(quoted.ReplaceAllString(a, ""), -1) {
-			names = append(names, m[1])
-		}
-	}
-	return names
-}
-
-// render writes the file with the answers, HCL as `terraform fmt` would.
-func (p part) render(answers map[string]any) ([]byte, error) {
-	var b bytes.Buffer
-	if err := p.text.Execute(&b, answers); err != nil {
-		return nil, err
-	}
-	if ext := filepath.Ext(p.name); ext != ".hcl" && ext != ".tfvars" && ext != ".tf" {
-		return b.Bytes(), nil
-	}
-	if _, diags := hclsyntax.ParseConfig(b.Bytes(), p.text.Name(), hcl.InitialPos); diags.HasErrors() {
-		return nil, fmt.Errorf("%w (with the answers filled in)", diags)
-	}
-	return hclwrite.Format(b.Bytes()), nil
-}
-
 // Node is a machine of the cluster, for templates.
 type Node struct {
-	Name         string
-	ControlPlane bool
-	ID           int
-	Address      netip.Addr
+	Name         string     `json:"name"`
+	ControlPlane bool       `json:"control_plane"`
+	ID           int        `json:"id"`
+	Address      netip.Addr `json:"address"`
 }
 
 // Draft is a generated cluster that is not in its place yet. Repository is a view of the
@@ -141,21 +74,25 @@ func (c *NewCluster) Write() (*Draft, error) {
 		return nil, err
 	}
 	d := &Draft{Repository: temp, cluster: c}
-	if err := d.write(c.data()); err != nil {
+	values, err := valuesOf(c.data())
+	if err == nil {
+		err = d.write(values)
+	}
+	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-func (d *Draft) write(data map[string]any) error {
+func (d *Draft) write(values map[string]cty.Value) error {
 	c := d.cluster
 	if err := d.linkRepository(); err != nil {
 		return err
 	}
 	d.Next = fmt.Sprintf("Next:\n  castle rehearse %[1]s\n  castle doctor %[1]s\n  castle create %[1]s\n",
-		data["reference"])
+		c.reference())
 	for _, p := range c.parts {
-		text, err := p.render(data)
+		text, err := p.render(values)
 		if err != nil {
 			return err
 		}
@@ -188,7 +125,7 @@ func (d *Draft) write(data map[string]any) error {
 			c.Template)
 	}
 	d.GitOps = filepath.Join(d.Repository, "gitops")
-	err := c.skeleton.write(d.GitOps, gitPath, data)
+	err := c.skeleton.write(d.GitOps, gitPath, values)
 	d.GitOpsFiles = c.skeleton.files
 	return err
 }

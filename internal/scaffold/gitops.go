@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/ephemeral-castle/castle/internal/gitops"
 )
 
@@ -41,6 +43,9 @@ func (c *NewCluster) GitOps(folder string) error {
 			folder)
 	}
 	if s.parts, err = readParts(c.templates, gitopsTemplate); err != nil {
+		return err
+	}
+	if err := checkParts(s.parts, c.known()); err != nil {
 		return err
 	}
 	if err := s.inspect(); err != nil {
@@ -133,7 +138,7 @@ func (s *skeleton) clusterPath(gitPath string) (string, error) {
 }
 
 // write writes a view of Flux's repository, with the cluster in it, to a folder of the draft.
-func (s *skeleton) write(view, gitPath string, answers map[string]any) (err error) {
+func (s *skeleton) write(view, gitPath string, answers map[string]cty.Value) (err error) {
 	if s.cluster, err = s.clusterPath(gitPath); err != nil {
 		return err
 	}

@@ -1,11 +1,11 @@
 // Package scaffold writes a user's starting point: a castle repository, clusters from templates, and copies
 // of built-in stages.
 //
-// A template is a folder of ordinary files with {{ .answer }} where the user decides. castle reads its keys
-// from the files, so a repository's own template can have its own questions. An answer has a form, and most
-// have a proposal, which never collides with addresses and ids of the repository's other clusters. The
-// package asks neither the user nor the network. It never overwrites a file; its output appears whole or not
-// at all.
+// A template is a folder of ordinary files with ${answer} where the user decides, in the language of
+// Terraform's templatefile. castle reads its keys from the files, so a repository's own template can have its
+// own questions. An answer has a form, and most have a proposal, which never collides with addresses and ids
+// of the repository's other clusters. The package asks neither the user nor the network. It never
+// overwrites a file; its output appears whole or not at all.
 package scaffold
 
 import (

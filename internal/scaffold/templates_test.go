@@ -4,8 +4,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/ephemeral-castle/castle/internal/config"
 )
 
 func TestTheRepositoryShadowsTemplatesByFile(t *testing.T) {
@@ -26,5 +29,92 @@ func TestTheRepositoryShadowsTemplatesByFile(t *testing.T) {
 	}
 	if entries, err := fs.ReadDir(all, "."); err != nil || len(entries) != 2 {
 		t.Errorf("templates: %v %v", entries, err)
+	}
+}
+
+func TestErrorsOfATemplateNameFileAndLine(t *testing.T) {
+	const language = "templatefile: ${key} is an answer, $${ and %%{ are ${ and %{ in the file"
+	for _, c := range []struct{ text, want, hint string }{
+		{"# {{ .team }}", "{{ .team }}: castle no longer reads Go's templates; write ${team}",
+			`${"{{"} is {{`},
+		{"{{- if eq .secrets \"local\" -}}", "write ${…}, %{ if … } or %{ for … }", `${"{{"} is {{`},
+		{"${HOME}", "HOME: the template has no such key", language},
+		{"${team:-ops}", "extra characters after interpolation expression: ", language},
+		{"a ${team} ${team\n\n", "unclosed template interpolation sequence: ", language},
+		{"%{ for x in team ~}", "unexpected end of template: The for directive at ", language},
+		{"${uper(team)}", "call to unknown function: There is no function named \"uper\". Did you", language},
+		{"%{ for n in nodes }${n.Name}%{ endfor }", "unsupported attribute: This object does not have an " +
+			"attribute named \"Name\".", language},
+	} {
+		all := fstest.MapFS{"own/next.txt": {Data: []byte("Next:\n" + c.text)}}
+		parts, err := readTemplate(all, "own")
+		if err == nil {
+			values, _ := valuesOf(map[string]any{"team": "ops", "nodes": []Node{{}, {}}})
+			_, err = parts[0].render(values)
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), "templates/own/next.txt:2: ") ||
+			!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.hint) ||
+			strings.Count(err.Error(), "\n") != 1 {
+			t.Errorf("%s: %v", c.text, err)
+		}
+	}
+}
+
+func TestTemplatesMayContainWhatLooksLikeTheirLanguage(t *testing.T) {
+	const text = "$${{ inputs.plan }} 100% $HOME %%{ if ${\"{{\"} .team }} of ${team}\n"
+	parts, err := readTemplate(fstest.MapFS{"own/next.txt": {Data: []byte(text)}}, "own")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := valuesOf(map[string]any{"team": "ops"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parts[0].render(values)
+	want := "${{ inputs.plan }} 100% $HOME %{ if {{ .team }} of ops\n"
+	if err != nil || string(got) != want {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestATemplateAsksForTheKeysOfItsExpressions(t *testing.T) {
+	const text = "$${fake} %{ for i, n in nodes }${i} ${n.id} %{ endfor }${upper(team)} " +
+		"%{ if vm_ids.first > 1 }${branch}%{ endif }"
+	parts, err := readTemplate(fstest.MapFS{"own/next.txt": {Data: []byte(text)}}, "own")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, k := range keysOf(parts) {
+		names = append(names, k.name)
+	}
+	const want = "network gateway dns control_planes workers vip node_addresses vmid_start team branch"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Files for Flux contain the variables of Flux and the actions of operators.
+func TestFilesForFluxMentionOnlyKeys(t *testing.T) {
+	for text, want := range map[string]string{
+		"${cluster} $${host} {{ .password }} {{ .Labels.cluster }}": "",
+		"${host}":        "templates/gitops/apps/a.yaml:1: host: the template has no such key\n",
+		"${cluster_}":    `: cluster_: the template has no such key; did you mean "cluster"?`,
+		"{{ .cluster }}": "templates/gitops/apps/a.yaml:1: {{ .cluster }}: castle no longer reads Go's",
+	} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "clusters"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Begin(config.Options{Repository: dir, Templates: fstest.MapFS{
+			"own/next.txt": {Data: []byte("${git_path}")}, "gitops/apps/a.yaml": {Data: []byte(text)},
+		}}, "green", "own")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.GitOps(filepath.Join(t.TempDir(), "fleet"))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

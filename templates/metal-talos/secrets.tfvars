@@ -1,5 +1,5 @@
-{{ if eq .secrets "local" -}}
-# The secrets of {{ .cluster }}: for your eyes only (mode 0600), and never in Git. castle refuses the file if others can read it.
+%{ if secrets == "local" ~}
+# The secrets of ${cluster}: for your eyes only (mode 0600), and never in Git. castle refuses the file if others can read it.
 # What may stay empty is listed in terraform.tfvars (local_optional_secrets).
 
 local_secrets = {
@@ -8,4 +8,4 @@ local_secrets = {
   AWS_ACCESS_KEY_ID     = "" # Longhorn's backups
   AWS_SECRET_ACCESS_KEY = ""
 }
-{{ end -}}
+%{ endif ~}

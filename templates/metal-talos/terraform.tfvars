@@ -1,19 +1,27 @@
-# The values of {{ .cluster }}. No secret belongs here: they are in
-{{- if eq .secrets "local" }} secrets.tfvars, which stays out of Git.{{ else if eq .secrets "vault" }} Vault, in
-# ephemeral-castle/{{ .cluster }}/{{ .platform }} below the KV engine "secret" (vault_kv_mount names another).{{ else }} Infisical, in the folder
-# /ephemeral-castle/{{ .cluster }}/{{ .platform }}.{{ end }}
+%{ if secrets == "local" ~}
+# The values of ${cluster}. No secret belongs here: they are in secrets.tfvars, which stays out of Git.
+%{ endif ~}
+%{ if secrets == "vault" ~}
+# The values of ${cluster}. No secret belongs here: they are in Vault, in
+# ephemeral-castle/${cluster}/${platform} below the KV engine "secret" (vault_kv_mount names another).
+%{ endif ~}
+%{ if secrets == "infisical" ~}
+# The values of ${cluster}. No secret belongs here: they are in Infisical, in the folder
+# /ephemeral-castle/${cluster}/${platform}.
+%{ endif ~}
 # Every variable is explained in the variables.tf of its stage; `castle stage show platform/talos-existing`
 # lists those of the machines.
 
-{{ if eq .secrets "local" -}}
+%{ if secrets == "local" ~}
 # Without backups (longhorn_backup_target below), there need not be S3 credentials. The ESO_ ones are for
 # clusters with External Secrets, the PROXMOX_ ones for those on Proxmox.
 local_optional_secrets = [
   "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",
   "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
 ]
-{{ else if eq .secrets "vault" -}}
-vault_address = "{{ .vault_address }}"
+%{ endif ~}
+%{ if secrets == "vault" ~}
+vault_address = "${vault_address}"
 # vault_ca_cert_file = "/etc/ssl/certs/vault.pem" # the authority that signed its certificate, if that is your own
 
 # Without backups (longhorn_backup_target below), there need not be S3 credentials in it, and without Proxmox no token for it.
@@ -23,53 +31,55 @@ vault_optional_secrets = [
   "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
   "TAILSCALE_OAUTH_CLIENT_ID", "TAILSCALE_OAUTH_CLIENT_SECRET", "TALOS_SECRETBOX_KEY", "VAULT_CA_CERT", "VAULT_READER_TOKEN",
 ]
-{{ else -}}
-infisical_host         = "{{ .infisical_host }}" # the EU and US clouds are two installations
-infisical_project_id   = "{{ .infisical_project_id }}"
-infisical_project_slug = "{{ .infisical_project_slug }}"
-infisical_environment  = "{{ .infisical_environment }}"
+%{ endif ~}
+%{ if secrets == "infisical" ~}
+infisical_host         = "${infisical_host}" # the EU and US clouds are two installations
+infisical_project_id   = "${infisical_project_id}"
+infisical_project_slug = "${infisical_project_slug}"
+infisical_environment  = "${infisical_environment}"
 
 # Without backups (longhorn_backup_target below), the folder need not hold S3 credentials, and without Proxmox no token for it.
 infisical_optional_secrets = [
   "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME", "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
 ]
-{{ end }}
+%{ endif ~}
+
 # The network that the machines are in. Their router gives them their addresses.
 network = {
-  gateway = "{{ .gateway }}"
-  prefix  = {{ .network.Bits }}
+  gateway = "${gateway}"
+  prefix  = ${split("/", network)[1]}
 }
 
 # VIP, addresses and pool are this cluster's alone: not those of another cluster, and the VIP and the pool
 # outside of the router's DHCP range.
-vip = "{{ .vip }}"
+vip = "${vip}"
 
 # A machine has its address already, and must have it again after a reset: give it a DHCP reservation.
 # What stands on install_disk is lost; longhorn_disk is another one.
 nodes = {
-{{- range .nodes }}
-{{- if .ControlPlane }}
-  {{ .Name }} = { role = "controlplane", address = "{{ .Address }}", install_disk = "{{ $.install_disk }}" }
-{{- else }}
-  {{ .Name }} = { role = "worker", address = "{{ .Address }}", install_disk = "{{ $.install_disk }}", longhorn_disk = "{{ $.longhorn_disk }}" }
-{{- end }}
-{{- end }}
+%{ for node in nodes ~}
+%{ if node.control_plane ~}
+  ${node.name} = { role = "controlplane", address = "${node.address}", install_disk = "${install_disk}" }
+%{ else ~}
+  ${node.name} = { role = "worker", address = "${node.address}", install_disk = "${install_disk}", longhorn_disk = "${longhorn_disk}" }
+%{ endif ~}
+%{ endfor ~}
 }
 
 # The card that gets the VIP is the one with a cable. With several, choose one:
 # talos_uplink = "link.driver == \"igb\""
 
 # What Services of type LoadBalancer get.
-metallb_addresses = [{{ range $i, $pool := .metallb_addresses }}{{ if $i }}, {{ end }}"{{ $pool }}"{{ end }}]
+metallb_addresses = ${jsonencode(metallb_addresses)}
 
-longhorn_replica_count = {{ .replicas }} # one for each worker, at most three
+longhorn_replica_count = ${replicas} # one for each worker, at most three
 # longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets
 
-git_url    = "{{ .git_url }}"
-git_branch = "{{ .git_branch }}"
-git_path   = "{{ .git_path }}"
+git_url    = "${git_url}"
+git_branch = "${git_branch}"
+git_path   = "${git_path}"
 
 # What the Git repository's manifests substitute.
 cluster_vars = {
-  traefik_lb_ip = "{{ .metallb_addresses.First }}"
+  traefik_lb_ip = "${split("-", metallb_addresses[0])[0]}"
 }

@@ -1,18 +1,26 @@
-# The values of {{ .cluster }}. No secret belongs here: they are in
-{{- if eq .secrets "local" }} secrets.tfvars, which stays out of Git.{{ else if eq .secrets "vault" }} Vault, in
-# ephemeral-castle/{{ .cluster }}/{{ .platform }} below the KV engine "secret" (vault_kv_mount names another).{{ else }} Infisical, in the folder
-# /ephemeral-castle/{{ .cluster }}/{{ .platform }}.{{ end }}
+%{ if secrets == "local" ~}
+# The values of ${cluster}. No secret belongs here: they are in secrets.tfvars, which stays out of Git.
+%{ endif ~}
+%{ if secrets == "vault" ~}
+# The values of ${cluster}. No secret belongs here: they are in Vault, in
+# ephemeral-castle/${cluster}/${platform} below the KV engine "secret" (vault_kv_mount names another).
+%{ endif ~}
+%{ if secrets == "infisical" ~}
+# The values of ${cluster}. No secret belongs here: they are in Infisical, in the folder
+# /ephemeral-castle/${cluster}/${platform}.
+%{ endif ~}
 # Every variable is explained in the variables.tf of its stage; `castle stage show platform/proxmox-talos`
 # lists those of the machines.
 
-{{ if eq .secrets "local" -}}
+%{ if secrets == "local" ~}
 # Without backups (longhorn_backup_target below), there need not be S3 credentials. The ESO_ ones are for
 # clusters with External Secrets.
 local_optional_secrets = [
   "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
 ]
-{{ else if eq .secrets "vault" -}}
-vault_address = "{{ .vault_address }}"
+%{ endif ~}
+%{ if secrets == "vault" ~}
+vault_address = "${vault_address}"
 # vault_ca_cert_file = "/etc/ssl/certs/vault.pem" # the authority that signed its certificate, if that is your own
 
 # Without backups (longhorn_backup_target below), there need not be S3 credentials in it. The others are for
@@ -21,60 +29,62 @@ vault_optional_secrets = [
   "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
   "TAILSCALE_OAUTH_CLIENT_ID", "TAILSCALE_OAUTH_CLIENT_SECRET", "TALOS_SECRETBOX_KEY", "VAULT_CA_CERT", "VAULT_READER_TOKEN",
 ]
-{{ else -}}
-infisical_host         = "{{ .infisical_host }}" # the EU and US clouds are two installations
-infisical_project_id   = "{{ .infisical_project_id }}"
-infisical_project_slug = "{{ .infisical_project_slug }}"
-infisical_environment  = "{{ .infisical_environment }}"
+%{ endif ~}
+%{ if secrets == "infisical" ~}
+infisical_host         = "${infisical_host}" # the EU and US clouds are two installations
+infisical_project_id   = "${infisical_project_id}"
+infisical_project_slug = "${infisical_project_slug}"
+infisical_environment  = "${infisical_environment}"
 
 # Without backups (longhorn_backup_target below), the folder need not hold S3 credentials.
 infisical_optional_secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY"]
-{{ end }}
-proxmox_endpoint  = "{{ .proxmox_endpoint }}"
-proxmox_node_name = "{{ .proxmox_node }}" # as the tree in Proxmox' web interface shows it
+%{ endif ~}
+
+proxmox_endpoint  = "${proxmox_endpoint}"
+proxmox_node_name = "${proxmox_node}" # as the tree in Proxmox' web interface shows it
 # The machines' pool, which exists before the create; a token limited to it cannot change other machines: docs/proxmox.md of castle.
-proxmox_pool = "{{ .cluster }}"
+proxmox_pool = "${cluster}"
 # A new host signs its own certificate: copy /etc/pve/pve-root-ca.pem from it, name the file here and let
 # SSL_CERT_FILE name it (with the system's CAs) for the Terraform provider. proxmox_insecure = true verifies nothing.
 # proxmox_ca_file = "/etc/ssl/certs/proxmox.pem"
 
-proxmox_image_datastore = "{{ .image_datastore }}" # its content types must include import
-proxmox_disk_datastore  = "{{ .disk_datastore }}" # the machines' disks
+proxmox_image_datastore = "${image_datastore}" # its content types must include import
+proxmox_disk_datastore  = "${disk_datastore}" # the machines' disks
 
 network = {
-  gateway = "{{ .gateway }}"
-  prefix  = {{ .network.Bits }}
-  bridge  = "{{ .bridge }}"
-  dns     = ["{{ .dns }}"]
+  gateway = "${gateway}"
+  prefix  = ${split("/", network)[1]}
+  bridge  = "${bridge}"
+  dns     = ["${dns}"]
 }
 
 # Ids, VIP, addresses and pool are this cluster's alone: outside of the router's
 # DHCP range, and not those of another cluster.
-vip         = "{{ .vip }}"
-vm_id_range = { first = {{ .vm_ids.First }}, last = {{ .vm_ids.Last }} }
+vip         = "${vip}"
+vm_id_range = { first = ${vm_ids.first}, last = ${vm_ids.last} }
 
 # Memory in MiB, disks in GiB.
 nodes = {
-{{- range .nodes }}
-{{- if .ControlPlane }}
-  {{ .Name }} = { role = "controlplane", vm_id = {{ .ID }}, address = "{{ .Address }}", cores = 2, memory = 4096 }
-{{- else }}
-  {{ .Name }} = { role = "worker", vm_id = {{ .ID }}, address = "{{ .Address }}", cores = 4, memory = 8192, longhorn_disk = 40 }
-{{- end }}
-{{- end }}
+%{ for node in nodes ~}
+%{ if node.control_plane ~}
+  ${node.name} = { role = "controlplane", vm_id = ${node.id}, address = "${node.address}", cores = 2, memory = 4096 }
+%{ else ~}
+  ${node.name} = { role = "worker", vm_id = ${node.id}, address = "${node.address}", cores = 4, memory = 8192, longhorn_disk = 40 }
+%{ endif ~}
+%{ endfor ~}
 }
 
 # What Services of type LoadBalancer get.
-metallb_addresses = [{{ range $i, $pool := .metallb_addresses }}{{ if $i }}, {{ end }}"{{ $pool }}"{{ end }}]
+metallb_addresses = ${jsonencode(metallb_addresses)}
 
-longhorn_replica_count = {{ .replicas }} # one for each worker, at most three
+longhorn_replica_count = ${replicas} # one for each worker, at most three
 # longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets
 
-git_url    = "{{ .git_url }}"
-git_branch = "{{ .git_branch }}"
-git_path   = "{{ .git_path }}"
+git_url    = "${git_url}"
+git_branch = "${git_branch}"
+git_path   = "${git_path}"
 
 # What the Git repository's manifests substitute.
 cluster_vars = {
-  traefik_lb_ip = "{{ .metallb_addresses.First }}"
+  traefik_lb_ip = "${split("-", metallb_addresses[0])[0]}"
 }
