@@ -13,13 +13,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
 )
 
 // The files begin with the command that wrote them and a checksum of the rest, so that castle replaces its
 // own files and none that somebody else has written or changed.
 //
-//go:embed github.yml gitlab.yml
+//go:embed github*.yml gitlab*.yml
 var pipelineFiles embed.FS
 
 // PipelineSystem is where a pipeline runs.
@@ -182,25 +181,47 @@ const (
 // pipelineSum matches the second line of a file.
 var pipelineSum = regexp.MustCompile(`^# sha256 of the rest: ([0-9a-f]{64})\n`)
 
+// renderPipeline renders github.yml, with the parts of a cluster's jobs that are in github-*.yml.
 func renderPipeline(s PipelineSystem, v *pipelineValues) ([]byte, error) {
-	functions := template.FuncMap{
-		"quote": strconv.Quote, "list": yamlList,
-		"args": func(v *pipelineValues, c PipelineCluster) pipelineArguments {
-			return pipelineArguments{v, c}
-		},
-	}
-	name := s.Name + ".yml"
-	t, err := template.New(name).Delims("[[", "]]").Funcs(functions).ParseFS(pipelineFiles, name)
+	parts, err := fs.Glob(pipelineFiles, s.Name+"-*.yml")
 	if err != nil {
 		return nil, err
 	}
-	body := bytes.NewBufferString(pipelineHint)
-	if err := t.Execute(body, v); err != nil {
+	clusters := v.clusters()
+	for _, c := range clusters {
+		for _, file := range parts {
+			text, err := fillPipeline(file, v.data("cluster", c))
+			if err != nil {
+				return nil, err
+			}
+			name := strings.TrimPrefix(strings.TrimSuffix(file, ".yml"), s.Name+"-")
+			c[name] = string(text)
+		}
+	}
+	jobs, err := fillPipeline(s.Name+".yml", v.data("clusters", clusters))
+	if err != nil {
 		return nil, err
 	}
+	body := append([]byte(pipelineHint), jobs...)
 	head := fmt.Sprintf("%s%s: %s\n# sha256 of the rest: %x\n", pipelineFirst, v.Pipeline.Version,
-		v.Pipeline.Command, sha256.Sum256(body.Bytes()))
-	return append([]byte(head), body.Bytes()...), nil
+		v.Pipeline.Command, sha256.Sum256(body))
+	return append([]byte(head), body...), nil
+}
+
+func fillPipeline(file string, data map[string]any) ([]byte, error) {
+	src, err := pipelineFiles.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	text, err := parseTemplate(src, file)
+	if err != nil {
+		return nil, err
+	}
+	values, err := valuesOf(data)
+	if err != nil {
+		return nil, err
+	}
+	return fill(text, values)
 }
 
 // inspectPipeline reports whether castle wrote a file, and whether nobody has changed it since.
@@ -222,13 +243,7 @@ func yamlList(names []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// pipelineArguments are those of a template within another one.
-type pipelineArguments struct {
-	Pipeline *pipelineValues
-	Cluster  PipelineCluster
-}
-
-// pipelineValues are what a template reads.
+// pipelineValues are what the files depend on.
 type pipelineValues struct {
 	Pipeline   Pipeline
 	Clusters   []PipelineCluster
@@ -274,43 +289,46 @@ func newPipelineValues(s PipelineSystem, p Pipeline, root string) (*pipelineValu
 // Several reports whether secrets may have a cluster's prefix.
 func (v *pipelineValues) Several() bool { return len(v.Clusters) > 1 }
 
-// Google reports whether the store reads its credentials from a file.
-func (v *pipelineValues) Google() bool { return strings.HasPrefix(v.Pipeline.Store, "gs:") }
-
-// ByHand are the commands that destroy a cluster.
-func (v *pipelineValues) ByHand() []string { return []string{"destroy", "recreate"} }
-
-// Place names the store for a comment.
-func (v *pipelineValues) Place() string {
-	if v.Pipeline.StoreVariable {
-		return "the store that CASTLE_STATE_STORE names"
+// data returns what the files read, and a value more.
+func (v *pipelineValues) data(name string, value any) map[string]any {
+	p := v.Pipeline
+	place := p.Store
+	if p.StoreVariable {
+		place = "the store that CASTLE_STATE_STORE names"
 	}
-	return v.Pipeline.Store
-}
-
-// References are the clusters, as a user names them.
-func (v *pipelineValues) References() (names []string) {
-	for _, c := range v.Clusters {
-		names = append(names, c.Reference)
-	}
-	return names
-}
-
-// Needs are the programs of a runner.
-func (v *pipelineValues) Needs() []string {
 	castle := "castle " + v.Install + ", or Go 1.26 or later: then a job builds it"
 	if v.Install == "" {
-		castle = "this castle (" + v.Pipeline.Version + "): a development build, which no job can install"
+		castle = "this castle (" + p.Version + "): a development build, which no job can install"
 	}
-	return []string{castle, "Git", "Terraform 1.9 or later; without it castle downloads one"}
+	var references []string
+	for _, c := range v.Clusters {
+		references = append(references, c.Reference)
+	}
+	labels := "self-hosted" // of a runner of GitHub
+	if p.Runner != "" {
+		labels = yamlList([]string{"self-hosted", p.Runner})
+	}
+	return map[string]any{
+		"branch": p.Branch, "runner": p.Runner, "folder": v.Folder, "install": v.Install,
+		"pattern": v.Pattern, "place": place, "references": yamlList(references), "labels": labels,
+		"programs":       []string{castle, "Git", "Terraform 1.9 or later; without it castle downloads one"},
+		"secrets":        v.AllSecrets,
+		"several":        v.Several(),
+		"google":         strings.HasPrefix(p.Store, "gs:"), // it reads its credentials from a file
+		"store_variable": p.StoreVariable,
+		"quoted": map[string]string{"branch": strconv.Quote(p.Branch), "runner": strconv.Quote(p.Runner),
+			"folder": strconv.Quote(v.Folder)},
+		name: value,
+	}
 }
 
-// Labels are those of a runner of GitHub.
-func (v *pipelineValues) Labels() string {
-	if v.Pipeline.Runner == "" {
-		return "self-hosted"
+// clusters returns what the files read of each cluster.
+func (v *pipelineValues) clusters() (all []map[string]any) {
+	for _, c := range v.Clusters {
+		all = append(all, map[string]any{"name": c.Name, "id": c.ID(), "reference": c.Reference,
+			"prefix": c.Prefix(), "secrets_file": c.SecretsFile, "secrets": c.Secrets})
 	}
-	return yamlList([]string{"self-hosted", v.Pipeline.Runner})
+	return all
 }
 
 var (
