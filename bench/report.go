@@ -106,7 +106,8 @@ func markdown(m machine, s samples, o options) string {
 			t.verdict())
 	}
 	b.WriteString("\n## Measures\n\nWall clock: median (least to most). CPU: the tool's own process, " +
-		"in brackets the kernel's\npart of it, and its children. Memory: the peak of the tool's own process.\n\n" +
+		"in brackets the kernel's\npart of it, and its children. Memory: the peak of the tool's own " +
+		"process.\n\n" +
 		"| roots | phase | tool | rounds | wall | castle / it | own CPU | children's CPU | castle / it | " +
 		"memory |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	byName := map[string]float64{}
@@ -126,7 +127,8 @@ func markdown(m machine, s samples, o options) string {
 		least, most := extremes(e.Measures)
 		fmt.Fprintf(&b, "| %s | %s | %s | %d | %s (%s to %s) | %s | %s | %s | %s | %s |\n", e.Roots,
 			e.Phase, e.Tool, len(e.Measures), seconds(middle.Wall), seconds(least), seconds(most), beside,
-			seconds(middle.Own)+" ("+seconds(middle.Kernel)+")", seconds(middle.Children), work, megabytes(middle.Memory))
+			fmt.Sprintf("%s (%s)", seconds(middle.Own), seconds(middle.Kernel)), seconds(middle.Children),
+			work, megabytes(middle.Memory))
 	}
 	return b.String()
 }

@@ -20,7 +20,7 @@ func TestNoMethodIsCalledByName(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out[max(0, len(out)-2000):])
 	}
-	// Each line names a symbol and the first one that it is reached from, with flags: "a -> b <ReflectMethod>".
+	// Each line names a symbol and the first one that it is reached from: "a -> b <ReflectMethod>".
 	const flag = "<ReflectMethod>"
 	reachedFrom := map[string]string{}
 	for line := range strings.Lines(string(out)) {

@@ -145,7 +145,8 @@ func TestWalkStartsANodeWhenAllThatItNeedsHasEnded(t *testing.T) {
 	})
 }
 
-// A walk that looked at all nodes each time one ends would cost a large cluster more per stage than a small one.
+// A walk that looked at all nodes each time one ends would cost a large cluster more per stage than a small
+// one.
 func TestWalkAsksWhatANodeNeedsNoMoreOftenForMoreNodes(t *testing.T) {
 	asked := func(chains int) int {
 		const length = 4

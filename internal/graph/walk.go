@@ -24,8 +24,10 @@ func Walk[N comparable](ctx context.Context, nodes []N, needs func(N) []N,
 		return err
 	}
 	w := &walk[N]{
-		nodes: nodes, do: do, skipped: skipped, state: make(map[N]state, len(nodes)), errs: map[N]error{},
-		missing: make(map[N]int, len(nodes)), neededBy: make(map[N][]N, len(nodes)), ended: make(chan ending[N]),
+		nodes: nodes, do: do, skipped: skipped,
+		state: make(map[N]state, len(nodes)), errs: map[N]error{},
+		missing: make(map[N]int, len(nodes)), neededBy: make(map[N][]N, len(nodes)),
+		ended: make(chan ending[N]),
 	}
 	for _, n := range nodes {
 		w.state[n] = waiting
