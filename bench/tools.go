@@ -96,36 +96,46 @@ func newTools(dir string, all []unit, p programs, parallel int, extra []string) 
 func (t tool) castleState() string { return filepath.Join(t.home, ".local", "state", "castle") }
 
 // reset makes everything as after a fresh clone on a machine with warm plugin caches: no states, no
-// .terraform, but the lock files of the providers, which belong to the repository.
+// .terraform, but the lock files of the providers, which belong to the repository. It moves the last round
+// aside instead of deleting it: a file system without a journal searches for an inode that was not deleted
+// lately, and the tool that is measured next would pay for that.
 func (t tool) reset() error {
 	if err := t.setValues(sizeBefore); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(t.castleState())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".plugins") {
-			if err := os.RemoveAll(filepath.Join(t.castleState(), e.Name())); err != nil {
-				return err
-			}
-		}
-	}
+	var last []string
 	if t.name == castleTool {
-		return nil
-	}
-	for _, name := range []string{".terraform", ".terragrunt-cache", "value", stateFile,
-		stateFile + ".backup"} {
-		found, err := filepath.Glob(filepath.Join(t.dir, "*", "*", name))
-		for _, f := range found {
-			err = errors.Join(err, os.RemoveAll(f))
-		}
-		if err != nil {
+		entries, err := os.ReadDir(t.castleState())
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), ".plugins") {
+				last = append(last, filepath.Join(t.castleState(), e.Name()))
+			}
+		}
+	} else {
+		for _, name := range []string{".terraform", ".terragrunt-cache", "value", stateFile,
+			stateFile + ".backup"} {
+			found, err := filepath.Glob(filepath.Join(t.dir, "*", "*", name))
+			if err != nil {
+				return err
+			}
+			last = append(last, found...)
+		}
 	}
-	return nil
+	return setAside(filepath.Dir(t.home), last)
+}
+
+// setAside moves files and folders to a new folder in dir, which the end of the bench deletes.
+func setAside(dir string, paths []string) error {
+	aside, err := os.MkdirTemp(dir, "aside")
+	for n, path := range paths {
+		if err == nil {
+			err = os.Rename(path, filepath.Join(aside, fmt.Sprint(n)))
+		}
+	}
+	return err
 }
 
 func (t tool) setValues(content string) error {
