@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -33,8 +34,9 @@ func (p painter) bold(s string) string   { return p.colour("1", s) }
 type screen struct {
 	w     io.Writer
 	size  func() (width, height int)
-	drawn []string // the rows on the terminal
-	width int      // of the terminal, when they were drawn
+	drawn []string      // the rows on the terminal
+	width int           // of the terminal, when they were drawn
+	echo  *unix.Termios // the terminal's settings before a view turned off the echo; nil without one
 }
 
 // canvas returns the room for a view. The last column stays free: some terminals wrap after it.
@@ -54,36 +56,47 @@ func (s *screen) draw(view []string) {
 		return
 	}
 	var out strings.Builder
+	left := 0             // rows below the new view that the old one has left
 	if s.width != width { // rows of the view may have been wrapped
 		out.WriteString(s.erasure())
-	} else {
-		out.WriteString(up(len(s.drawn)))
+	} else if len(s.drawn) > 0 {
+		fmt.Fprintf(&out, "\r\x1b[%dA", len(s.drawn))
+		left = len(s.drawn) - len(view)
 	}
 	for _, row := range view {
 		out.WriteString(row + "\x1b[K\n")
 	}
-	out.WriteString("\x1b[J")
-	io.WriteString(s.w, out.String()) //nolint:errcheck // a closed terminal must not end a run
-	s.drawn, s.width = view, width
+	if left > 0 {
+		out.WriteString(strings.Repeat("\x1b[K\n", left) + erase(left))
+	}
+	s.write(out.String(), view)
 }
 
 // print prints text above the view.
 func (s *screen) print(text string, view []string) {
-	width, _ := s.size()
 	out := s.erasure() + text + "\n"
 	for _, row := range view {
 		out += row + "\n"
 	}
-	io.WriteString(s.w, out) //nolint:errcheck // a closed terminal must not end a run
-	s.drawn, s.width = view, width
+	s.write(out, view)
 }
 
-// erasure moves the cursor to the view's first row, and clears everything from there. Terminals wrap the
-// rows anew when they become narrower.
-func (s *screen) erasure() string {
-	if len(s.drawn) == 0 {
-		return ""
+// write brings a view to the terminal, which echoes nothing as long as there is one.
+func (s *screen) write(out string, view []string) {
+	if len(view) > 0 {
+		s.silence()
 	}
+	io.WriteString(s.w, out) //nolint:errcheck // a closed terminal must not end a run
+	if len(view) == 0 {
+		s.restore()
+	}
+	s.drawn = view
+	s.width, _ = s.size()
+}
+
+// erasure clears the view and moves the cursor to its first row. Terminals wrap the rows anew when they
+// become narrower.
+func (s *screen) erasure() string {
 	width, height := s.size()
 	rows := len(s.drawn)
 	if width < s.width {
@@ -92,14 +105,48 @@ func (s *screen) erasure() string {
 			rows += max(1, (cells(uncoloured(row))+width-1)/width)
 		}
 	}
-	return up(min(rows, height-1)) + "\x1b[J"
+	return erase(min(rows, height-1))
 }
 
-func up(rows int) string {
+// erase clears the rows above the cursor, from the last to the first. To clear everything below a row would
+// be shorter, but tmux then moves a whole screen into its history.
+func erase(rows int) string {
 	if rows == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\r\x1b[%dA", rows)
+	return "\r" + strings.Repeat("\x1b[A\x1b[K", rows)
+}
+
+// silence turns off the terminal's echo: a typed Enter would move the cursor, and leave a row of the view
+// behind. Only a process in the foreground may do so; the kernel would stop another one.
+func (s *screen) silence() {
+	terminal, is := s.w.(*os.File)
+	if !is || s.echo != nil || !inForeground(terminal) {
+		return
+	}
+	before, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+	if err != nil || before.Lflag&unix.ECHO == 0 {
+		return
+	}
+	silent := *before
+	silent.Lflag &^= unix.ECHO
+	if unix.IoctlSetTermios(int(terminal.Fd()), unix.TCSETS, &silent) == nil {
+		s.echo = before
+	}
+}
+
+// restore turns the echo on again. The shell has done so already if castle is in the background by now.
+func (s *screen) restore() {
+	if terminal, is := s.w.(*os.File); is && s.echo != nil && inForeground(terminal) {
+		_ = unix.IoctlSetTermios(int(terminal.Fd()), unix.TCSETS, s.echo) // the terminal may be gone
+	}
+	s.echo = nil
+}
+
+// inForeground reports whether a terminal's keys are for castle.
+func inForeground(terminal *os.File) bool {
+	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
 }
 
 // uncoloured removes the colours that painter adds.

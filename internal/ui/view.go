@@ -225,27 +225,37 @@ type detail struct {
 	address   bool // of a resource: its end, the key, matters as much as its start
 }
 
-// wrap breaks a detail between words into so many lines at most, and cuts the last one.
-func (d detail) wrap(width, most int, g glyphs) (lines []string) {
+// wrap breaks a detail between words into so many lines at most. If they do not hold it, words in its middle
+// are left out: the end of an error is its cause.
+func (d detail) wrap(width, most int, g glyphs) []string {
 	if d.address {
 		return []string{cutMiddle(d.text, width-cells(d.end), g) + d.end}
 	}
 	words := strings.Fields(d.text)
+	if len(words) > 0 {
+		words[len(words)-1] += d.end
+	}
+	lines := fill(words, width)
+	if len(lines) <= most && cells(lines[len(lines)-1]) <= width {
+		return lines
+	}
+	lines, last := lines[:min(most, len(lines))-1], len(words)-1
+	for last > 0 && cells(g.cut+" "+strings.Join(words[last-1:], " ")) <= width {
+		last--
+	}
+	cause := strings.TrimSuffix(strings.Join(words[last:], " "), d.end)
+	return append(lines, g.cut+" "+cut(cause, width-cells(g.cut+" "+d.end), g)+d.end)
+}
+
+// fill joins words to lines of at most so many columns. A longer word has a line of its own.
+func fill(words []string, width int) (lines []string) {
 	line := ""
-	for i, word := range words {
-		if i == len(words)-1 {
-			word += d.end
-		}
+	for _, word := range words {
 		longer := strings.TrimPrefix(line+" "+word, " ")
-		switch {
-		case cells(longer) <= width || line == "" && len(lines) < most-1:
-			line = longer
-		case len(lines) < most-1:
-			lines, line = append(lines, line), word
-		default:
-			rest := strings.TrimPrefix(line+" "+strings.Join(words[i:], " "), " ")
-			return append(lines, cut(rest, width-cells(d.end), g)+d.end)
+		if line != "" && cells(longer) > width {
+			lines, longer = append(lines, line), word
 		}
+		line = longer
 	}
 	return append(lines, line)
 }

@@ -245,7 +245,7 @@ func terminal(written string, width int) string {
 			}
 		case strings.HasPrefix(written[i:], "\x1b["):
 			if _, err := fmt.Sscanf(written[i:], "\x1b[%d%c", &n, &final); err != nil {
-				final = written[i+2]
+				n, final = 1, written[i+2]
 			}
 			i += strings.IndexByte(written[i:], final)
 			switch final {
@@ -253,8 +253,6 @@ func terminal(written string, width int) string {
 				row = max(0, row-n)
 			case 'K':
 				rows[row] = rows[row][:min(column, len(rows[row]))]
-			case 'J':
-				rows[row], rows = rows[row][:min(column, len(rows[row]))], rows[:row+1]
 			}
 		default:
 			r := []rune(written[i:])[0]
@@ -275,7 +273,7 @@ func terminal(written string, width int) string {
 	for _, r := range rows {
 		out = append(out, strings.TrimRight(string(r), " "))
 	}
-	return strings.Join(out, "\n")
+	return strings.TrimRight(strings.Join(out, "\n"), "\n") + "\n"
 }
 
 func TestLinesArePrintedAboveTheView(t *testing.T) {
@@ -328,7 +326,7 @@ func TestANarrowerTerminalLeavesNoRowBehind(t *testing.T) {
 	width = 40
 	w.Reset()
 	s.draw([]string{"new"})
-	if got := w.String(); !strings.HasPrefix(got, "\r\x1b[3A\x1b[J") {
+	if got := w.String(); !strings.HasPrefix(got, "\r"+strings.Repeat("\x1b[A\x1b[K", 3)+"new") {
 		t.Errorf("got %q, want the three rows that the two have become cleared", got)
 	}
 }
@@ -363,7 +361,7 @@ func TestAViewWithoutColoursHasNone(t *testing.T) {
 	}
 }
 
-func TestAReasonIsCutBeforeItsDuration(t *testing.T) {
+func TestAReasonKeepsItsEndAndItsDuration(t *testing.T) {
 	d := detail{text: "nodes.ready: kubernetes API at 192.168.1.210:6443: connection refused", end: " (35s)"}
 	for _, c := range []struct {
 		width, most int
@@ -371,7 +369,7 @@ func TestAReasonIsCutBeforeItsDuration(t *testing.T) {
 	}{
 		{90, 2, d.text + d.end},
 		{50, 2, "nodes.ready: kubernetes API at 192.168.1.210:6443:|connection refused (35s)"},
-		{30, 2, "nodes.ready: kubernetes API at|192.168.1.210:6443: con… (35s)"},
+		{30, 2, "nodes.ready: kubernetes API at|… connection refused (35s)"},
 		{30, 3, "nodes.ready: kubernetes API at|192.168.1.210:6443: connection|refused (35s)"},
 	} {
 		if got := strings.Join(d.wrap(c.width, c.most, unicodeGlyphs), "|"); got != c.want {
