@@ -34,8 +34,9 @@ type Gate struct {
 	// blocks them, and describes its action; empty if none. Only Wait calls it, at most every few seconds:
 	// Check itself never changes anything.
 	TriggerReconcile func(ctx context.Context) (did string, err error)
-	// Diagnose, when set, collects evidence that may explain a closed gate.
-	Diagnose func(ctx context.Context) Diagnosis
+	// Diagnose, when set, collects evidence that may explain a closed gate. last is the last answer of its
+	// Check, which counts where the system does not answer the diagnosis.
+	Diagnose func(ctx context.Context, last error) Diagnosis
 }
 
 // Attribute is one argument that a gate's or preflight's HCL block takes.

@@ -44,7 +44,7 @@ data: {password: `+base64.StdEncoding.EncodeToString([]byte("hunter2-hunter2"))+
 func TestNoSecretIsInADiagnosis(t *testing.T) {
 	f := leaky(t)
 	d := newGate(t, "workload", f.kubeconfig(), map[string]cty.Value{"kind": str("Deployment"),
-		"namespace": str("shop"), "name": str("web")}).Diagnose(t.Context())
+		"namespace": str("shop"), "name": str("web")}).Diagnose(t.Context(), nil)
 	all := d.Cause
 	for name, data := range d.Files {
 		all += "\n== " + name + "\n" + string(data)
@@ -70,7 +70,7 @@ func TestLogsAreLeftOutWhenSecretsCannotBeRead(t *testing.T) {
 	f := leaky(t)
 	f.answer("/api/v1/secrets", 403, failure(403, "Forbidden", "no").body)
 	d := newGate(t, "workload", f.kubeconfig(), map[string]cty.Value{"kind": str("Deployment"),
-		"namespace": str("shop"), "name": str("web")}).Diagnose(t.Context())
+		"namespace": str("shop"), "name": str("web")}).Diagnose(t.Context(), nil)
 	if d.Files["pods/shop/web-1.log"] != nil {
 		t.Error("a log is kept that nobody has read for secrets")
 	}
@@ -89,7 +89,7 @@ func TestOnlyTheKeysOfAConfigMapAreShown(t *testing.T) {
 	f.add(t, "/api/v1/namespaces/shop/configmaps/settings", "{kind: ConfigMap, data: {dsn: what-it-holds}}")
 	d := newGate(t, "condition", f.kubeconfig(), map[string]cty.Value{
 		"kind": str("ConfigMap"), "api_version": str("v1"), "namespace": str("shop"), "name": str("settings"),
-	}).Diagnose(t.Context())
+	}).Diagnose(t.Context(), nil)
 	got := string(d.Files["objects/configmap/shop/settings.yaml"])
 	if !strings.Contains(got, "dsn: (sensitive)") || strings.Contains(got, "what-it-holds") {
 		t.Errorf("got\n%s", got)

@@ -49,7 +49,7 @@ func runDiagnoses(t *testing.T, kindOfGate string, arguments map[string]cty.Valu
 			if tt.arguments == nil {
 				tt.arguments = arguments
 			}
-			d := newGate(t, kindOfGate, f.kubeconfig(), tt.arguments).Diagnose(t.Context())
+			d := newGate(t, kindOfGate, f.kubeconfig(), tt.arguments).Diagnose(t.Context(), nil)
 			tt.verify(t, f, d)
 		})
 	}

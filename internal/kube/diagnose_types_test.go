@@ -383,7 +383,7 @@ func TestAControlPlaneThatAloneIsDownIsNamed(t *testing.T) {
 	f.answer("/readyz", 200, "ok")
 	host := refusing(t)
 	d := newGate(t, "kubernetes_api", f.kubeconfig(),
-		map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str(host)})}).Diagnose(t.Context())
+		map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str(host)})}).Diagnose(t.Context(), nil)
 	want := "a machine has the address " + host +
 		", but no kube-apiserver listens there: it is not up yet, or it does not stay up"
 	if d.Cause != want || d.Look != "talosctl -n 127.0.0.1 containers -k" {

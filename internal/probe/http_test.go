@@ -177,7 +177,7 @@ func TestDiagnoseNamesTheCauseOfAURL(t *testing.T) {
 			look += " --insecure"
 		}
 		look += " '" + server.URL + strings.Replace(path, "'", `'\''`, 1) + "'"
-		if d := gateOf(t, "http", v).Diagnose(t.Context()); !strings.HasPrefix(d.Cause, c.cause) ||
+		if d := gateOf(t, "http", v).Diagnose(t.Context(), nil); !strings.HasPrefix(d.Cause, c.cause) ||
 			d.Look != look {
 			t.Errorf("%s: got %q and %s, want %q and %s", path, d.Cause, d.Look, c.cause, look)
 		}

@@ -45,7 +45,7 @@ func bind(name string, check func(context.Context) error, command string) gate.G
 		}
 		return err
 	}
-	diagnose := func(ctx context.Context) gate.Diagnosis {
+	diagnose := func(ctx context.Context, _ error) gate.Diagnosis {
 		d, err := gate.Diagnosis{Look: command}, bounded(ctx)
 		if err == nil {
 			d.Cause = "it was late: it answers now"

@@ -40,7 +40,7 @@ func TestDiagnoseNamesTheCauseOfAPort(t *testing.T) {
 			"a proxy or load balancer stands there with nothing behind it"},
 		"open now": {listen(t, silent(t)), "it was late: it answers now"},
 	} {
-		d := gateOf(t, "tcp", texts("address", c.address)).Diagnose(t.Context())
+		d := gateOf(t, "tcp", texts("address", c.address)).Diagnose(t.Context(), nil)
 		if look := "nc -vz " + strings.Replace(c.address, ":", " ", 1); d.Cause != c.cause || d.Look != look {
 			t.Errorf("%s: got %q and %q", name, d.Cause, d.Look)
 		}

@@ -29,6 +29,14 @@ func (e *GateError) Error() string { return e.Err.Error() }
 
 func (e *GateError) Unwrap() error { return e.Err }
 
+// lastAnswer is the last answer of the gate's check; nil if none finished.
+func (e *GateError) lastAnswer() error {
+	if out, is := errors.AsType[*gate.TimeoutError](e.Err); is {
+		return out.Last
+	}
+	return e.Err
+}
+
 // reason is the error without the gate's name.
 func (e *GateError) reason() string { return strings.TrimPrefix(e.Error(), "gate "+e.Gate+": ") }
 
@@ -285,7 +293,9 @@ func diagnoseNow(ctx context.Context, g *config.Gate, bound gate.Gate, closed *G
 	if bound.Diagnose != nil {
 		ctx, stop := context.WithTimeout(ctx, DiagnosisTime)
 		defer stop()
-		f.Found = Bounded(ctx, bound.Diagnose)
+		f.Found = Bounded(ctx, func(ctx context.Context) gate.Diagnosis {
+			return bound.Diagnose(ctx, closed.lastAnswer())
+		})
 	}
 	return f
 }

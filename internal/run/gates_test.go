@@ -36,10 +36,13 @@ func TestAFailedGateIsReportedBeforeItIsExplained(t *testing.T) {
 		err := waitBound(t.Context(), r, s, g, gate.Gate{
 			Name:  g.Name(),
 			Check: func(context.Context) error { return errors.New("0 of 1 ready") },
-			Diagnose: func(context.Context) gate.Diagnosis {
-				if last := seen[len(seen)-1]; !failed || last.Kind != event.GateFailed ||
-					last.Text != "timed out after 1s; last 1s: 0 of 1 ready" {
-					t.Errorf("before the diagnosis: failed %v, %+v", failed, last)
+			Diagnose: func(_ context.Context, last error) gate.Diagnosis {
+				if e := seen[len(seen)-1]; !failed || e.Kind != event.GateFailed ||
+					e.Text != "timed out after 1s; last 1s: 0 of 1 ready" {
+					t.Errorf("before the diagnosis: failed %v, %+v", failed, e)
+				}
+				if last == nil || last.Error() != "0 of 1 ready" {
+					t.Errorf("the last answer: %v", last)
 				}
 				return gate.Diagnosis{Cause: "no image"}
 			},

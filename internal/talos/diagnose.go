@@ -19,8 +19,8 @@ import (
 )
 
 // diagnosis is a gate's Diagnose: it queries every control plane and lets causeOf find the likely cause.
-func (m *machines) diagnosis(causeOf rule) func(context.Context) gate.Diagnosis {
-	return func(ctx context.Context) gate.Diagnosis {
+func (m *machines) diagnosis(causeOf rule) func(context.Context, error) gate.Diagnosis {
+	return func(ctx context.Context, _ error) gate.Diagnosis {
 		nodes, _ := m.queryNodes(ctx, "services", m.readAll) //nolint:errcheck // what came in time counts
 		d := causeOf(nodes)
 		d.Files = map[string][]byte{}

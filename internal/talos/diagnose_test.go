@@ -20,7 +20,7 @@ import (
 func explains(t *testing.T, g gate.Gate, cause, look string) (d gate.Diagnosis) {
 	t.Helper()
 	await(t, gate.Gate{Name: "diagnosis", Check: func(ctx context.Context) error {
-		if d = g.Diagnose(ctx); !strings.Contains(d.Cause, cause) || d.Look != look {
+		if d = g.Diagnose(ctx, nil); !strings.Contains(d.Cause, cause) || d.Look != look {
 			return fmt.Errorf("got cause %q and look %q, want %q and %q", d.Cause, d.Look, cause, look)
 		}
 		return nil

@@ -39,11 +39,15 @@ type diagnosis struct {
 }
 
 // Gate makes the Diagnose of a gate of the type with these arguments.
-func Gate(typeName string, target gate.Target, v gate.Values) func(context.Context) gate.Diagnosis {
+func Gate(typeName string, target gate.Target, v gate.Values) func(context.Context, error) gate.Diagnosis {
 	e := explanations[typeName]
-	return func(ctx context.Context) gate.Diagnosis {
-		return run(ctx, target, v.String("address"), e.look(v), func(ctx context.Context, d *diagnosis) {
+	return func(ctx context.Context, last error) gate.Diagnosis {
+		address, look := v.String("address"), e.look(v)
+		return run(ctx, target, address, look, last, func(ctx context.Context, d *diagnosis) {
 			found := d.check(ctx, typeName, v)
+			if found != nil && !isAnswer(found) && isAnswer(last) {
+				found = last // an API under load may not answer within the time of a diagnosis
+			}
 			e.collect(ctx, d, v, found)
 			d.conclude(ctx, found)
 		})
@@ -66,7 +70,15 @@ func (d *diagnosis) check(ctx context.Context, typeName string, v gate.Values) e
 	return check(ctx, &recording)
 }
 
-func run(ctx context.Context, target gate.Target, address, look string,
+// isAnswer reports whether an error of a check is a finding about what the API has answered.
+func isAnswer(err error) bool {
+	_, is := errors.AsType[*gate.Finding](err)
+	return is
+}
+
+// run explains with the API's help. An API that does not answer is the cause itself, unless it has answered
+// the gate: one under load answers checks, which repeat, before it answers a diagnosis, which has little time.
+func run(ctx context.Context, target gate.Target, address, look string, last error,
 	explain func(context.Context, *diagnosis)) gate.Diagnosis {
 	a, err := client.Open(target.Kubeconfig, address)
 	if err != nil {
@@ -76,6 +88,10 @@ func run(ctx context.Context, target gate.Target, address, look string,
 	defer stop()
 	d := &diagnosis{api: a, target: target, evidence: newEvidence(a), look: look}
 	if err := d.evidence.readSecrets(ctx, firstAnswer); err != nil {
+		if isAnswer(last) && errors.Is(err, context.DeadlineExceeded) {
+			d.advise(last)
+			return gate.Diagnosis{Kind: d.kind, Cause: d.cause, About: d.about, Look: d.look}
+		}
 		return gate.Diagnosis{Cause: a.Unreachable(err), About: "kubernetes API", Look: lookAtAPI}
 	}
 	d.evidence.nodes(ctx)

@@ -56,7 +56,7 @@ const recent = 30 * time.Minute
 // warnings, namespaces that do not end, Pods with problems, and nodes.
 func Cluster(ctx context.Context, target gate.Target) gate.Diagnosis {
 	const look = "kubectl get events -A --field-selector type=Warning --sort-by .lastTimestamp"
-	return run(ctx, target, "", look, func(ctx context.Context, d *diagnosis) {
+	return run(ctx, target, "", look, nil, func(ctx context.Context, d *diagnosis) {
 		warnings := slices.DeleteFunc(slices.Clone(d.evidence.eventsIn(ctx, "")), func(e corev1.Event) bool {
 			return !isWarning(e) || time.Since(lastTime(e)) > recent
 		})

@@ -36,7 +36,7 @@ func findings(ctx context.Context, r *run.Run, s Subject, err error) []*run.Find
 				all = append(all, closed.Finding)
 			default:
 				f := run.NewFinding(g, closed)
-				f.Inspect = inspectGate(r, s.Stage, g)
+				f.Inspect = inspectGate(r, s.Stage, g, closed.Err)
 				all = append(all, f)
 			}
 		}
@@ -188,14 +188,14 @@ func inspectStep(r *run.Run, s Subject, step *run.StepError) func(context.Contex
 	}
 }
 
-// inspectGate runs a gate's own diagnosis.
-func inspectGate(r *run.Run, s *config.Stage, g *config.Gate) inspection {
+// inspectGate runs a gate's own diagnosis. last is its last answer.
+func inspectGate(r *run.Run, s *config.Stage, g *config.Gate, last error) inspection {
 	return func(ctx context.Context) gate.Diagnosis {
 		bound, err := run.BindGate(r, s, g)
 		if err != nil || bound.Diagnose == nil {
 			return gate.Diagnosis{}
 		}
-		return bound.Diagnose(ctx)
+		return bound.Diagnose(ctx, last)
 	}
 }
 
@@ -204,10 +204,11 @@ func inspectClosedGates(r *run.Run, s Subject) []inspection {
 	var all []inspection
 	for _, g := range s.gates() {
 		all = append(all, func(ctx context.Context) gate.Diagnosis {
-			if run.CheckGate(ctx, r, s.Stage, g) == nil {
+			last := run.CheckGate(ctx, r, s.Stage, g)
+			if last == nil {
 				return gate.Diagnosis{}
 			}
-			return inspectGate(r, s.Stage, g)(ctx)
+			return inspectGate(r, s.Stage, g, last)(ctx)
 		})
 	}
 	return all
