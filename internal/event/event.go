@@ -279,6 +279,21 @@ func (s *Span) Terraform() (sum time.Duration) {
 	return sum
 }
 
+// Worked returns the time from the start of the stage to the end of its last step. A stage that is skipped or
+// interrupted may have waited for other stages after that.
+func (s *Span) Worked() time.Duration {
+	last := s.Started
+	for _, i := range s.Intervals {
+		switch {
+		case i.Ended.IsZero():
+			return s.Ended.Sub(s.Started)
+		case i.Ended.After(last):
+			last = i.Ended
+		}
+	}
+	return last.Sub(s.Started)
+}
+
 // Timeline sums events up by stage, in the order in which the stages first appear.
 func Timeline(events []Event) []*Span {
 	var spans []*Span

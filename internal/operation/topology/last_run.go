@@ -168,10 +168,14 @@ func weigh(events []event.Event, nodes []measured) (map[string]*event.Span, func
 		spans[s.Stage] = s
 	}
 	return spans, func(n measured) time.Duration {
-		if s := spans[n.key()]; s != nil {
-			return s.Ended.Sub(s.Started)
+		s := spans[n.key()]
+		if s == nil {
+			return 0
 		}
-		return 0
+		if s.Result == event.ResultSkipped || s.Result == event.ResultInterrupted {
+			return s.Worked() // what it waited for afterwards has its own duration
+		}
+		return s.Ended.Sub(s.Started)
 	}
 }
 

@@ -1,11 +1,13 @@
 package topology
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/graph"
 )
@@ -121,5 +123,26 @@ func TestLayerByLayerTakesAsLongAsTheScript(t *testing.T) {
 				t.Errorf("critical path: %s, %v; want %ds", path, err, c.path)
 			}
 		})
+	}
+}
+
+func TestAStageThatWaitsInVainIsNotOnTheCriticalPath(t *testing.T) {
+	stages, _ := stagesOf(`platform/machines 0
+		storage/longhorn 0 machines
+		gitops/sync 0 machines | 0 longhorn`)
+	at := func(second int, kind event.Kind, stage, step string) event.Event {
+		return event.Event{Time: time.Unix(int64(second), 0), Kind: kind, Stage: stage, Step: step}
+	}
+	for _, end := range []event.Kind{event.StageSkipped, event.StageStopped} {
+		path, err := CriticalPath("create", []event.Event{
+			at(0, event.StageStarted, "machines", ""), at(30, event.StageReady, "machines", ""),
+			at(30, event.StageStarted, "longhorn", ""), at(31, event.StageStarted, "sync", ""),
+			at(31, event.StepStarted, "sync", "apply"), at(33, event.StepEnded, "sync", "apply"),
+			at(55, event.StageFailed, "longhorn", ""), at(56, end, "sync", ""),
+		}, &config.Cluster{Stages: stages})
+		if want := []Step{{"machines", false, 30}, {"longhorn", false, 25}}; err != nil ||
+			!slices.Equal(path[:min(2, len(path))], want) {
+			t.Errorf("%s: %v, %v", end, path, err)
+		}
 	}
 }
