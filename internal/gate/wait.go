@@ -59,17 +59,15 @@ type TimeoutError struct {
 func (e *TimeoutError) Error() string {
 	text := fmt.Sprintf("gate %s: timed out after %s; ", e.Gate, e.Timeout)
 	if e.GaveUp {
-		text = fmt.Sprintf("gate %s: not waited for any longer after %s, as another gate failed; ", e.Gate,
-			e.Timeout)
+		text = fmt.Sprintf("gate %s: closed after %s, when another gate failed; ", e.Gate, e.Timeout)
 	}
 	if e.Last == nil {
 		return text + "no attempt finished"
 	}
-	text += "last"
 	if e.Since >= time.Second {
-		text += " " + e.Since.Round(time.Second).String()
+		return fmt.Sprintf("%sfor the last %s: %s", text, e.Since.Round(time.Second), e.Last)
 	}
-	return fmt.Sprintf("%s: %s", text, e.Last)
+	return text + "last answer: " + e.Last.Error()
 }
 
 func (e *TimeoutError) Unwrap() error { return e.Last }

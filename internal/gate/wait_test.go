@@ -89,7 +89,7 @@ func TestATimeoutKeepsTheLastReasonAndItsAge(t *testing.T) {
 		if timeout.Since < 14*time.Minute || timeout.Since > 15*time.Minute {
 			t.Errorf("the reason is %s old, want about 15m", timeout.Since)
 		}
-		for _, part := range []string{"gate workload.web: timed out after 20m0s; last 1", "0 of 1 ready"} {
+		for _, part := range []string{"gate workload.web: timed out after 20m0s; for the last 1", "0 of 1 ready"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%q does not say %q", err, part)
 			}
@@ -141,7 +141,7 @@ func TestATimeoutReportsANewReasonWithoutItsAge(t *testing.T) {
 				time.Since(start))
 		}}
 		err := Wait(t.Context(), g, Policy{Timeout: time.Minute, Most: 250 * time.Millisecond}, Listener{})
-		if err == nil || !strings.Contains(err.Error(), "timed out after 1m0s; last: ") {
+		if err == nil || !strings.Contains(err.Error(), "timed out after 1m0s; last answer: ") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -309,11 +309,11 @@ func TestAWaitThatIsGivenUpChecksOnceMore(t *testing.T) {
 		want string
 	}{
 		"closed": {errors.New("1 of 2 ready"),
-			"gate workload.web: not waited for any longer after 10s, as another gate failed; " +
-				"last: 1 of 2 ready"},
+			"gate workload.web: closed after 10s, when another gate failed; " +
+				"last answer: 1 of 2 ready"},
 		"as before": {errClosed,
-			"gate workload.web: not waited for any longer after 10s, as another gate failed; " +
-				"last 10s: 0 of 1 ready"},
+			"gate workload.web: closed after 10s, when another gate failed; " +
+				"for the last 10s: 0 of 1 ready"},
 		"open": {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -118,9 +118,9 @@ func (e *GatesError) Error() string {
 	}
 	switch n := len(names); {
 	case n > mostNamed:
-		lines = append(lines, fmt.Sprintf("%d further gates are not waited for any longer", n))
+		lines = append(lines, fmt.Sprintf("castle no longer waits for %d further gates", n))
 	case n > 0:
-		lines = append(lines, "not waited for any longer: "+strings.Join(names, ", "))
+		lines = append(lines, "castle no longer waits for "+strings.Join(names, ", "))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -38,7 +38,7 @@ func TestAFailedGateIsReportedBeforeItIsExplained(t *testing.T) {
 			Check: func(context.Context) error { return errors.New("0 of 1 ready") },
 			Diagnose: func(_ context.Context, last error) gate.Diagnosis {
 				if e := seen[len(seen)-1]; !failed || e.Kind != event.GateFailed ||
-					e.Text != "timed out after 1s; last 1s: 0 of 1 ready" {
+					e.Text != "timed out after 1s; for the last 1s: 0 of 1 ready" {
 					t.Errorf("before the diagnosis: failed %v, %+v", failed, e)
 				}
 				if last == nil || last.Error() != "0 of 1 ready" {
@@ -175,7 +175,7 @@ func TestAStageFailsWithItsFirstGate(t *testing.T) {
 		if !is || len(closed.Failed) != 1 || len(closed.Others) != 3 || time.Since(began) != 25*time.Second {
 			t.Fatalf("after %s: %v", time.Since(began), err)
 		}
-		if !strings.HasSuffix(err.Error(), "\nnot waited for any longer: "+closed.Others[0].Gate+", "+
+		if !strings.HasSuffix(err.Error(), "\ncastle no longer waits for "+closed.Others[0].Gate+", "+
 			closed.Others[1].Gate+", "+closed.Others[2].Gate) {
 			t.Errorf("got %v", err)
 		}

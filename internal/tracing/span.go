@@ -213,7 +213,7 @@ func (t *Tracer) endStage(name string, at time.Time, failure string) {
 		open.end(at, "not completed")
 	}
 	for _, open := range s.gates {
-		open.end(at, "closed, and not waited for any longer")
+		open.end(at, "closed, and castle no longer waits for it")
 	}
 	for _, open := range s.steps {
 		open.end(at, failure)
@@ -255,7 +255,7 @@ func (s *stage) endStep(e event.Event) {
 	}
 	for name, open := range s.gates {
 		if e.Step == "gates" {
-			open.end(e.Time, "closed, and not waited for any longer")
+			open.end(e.Time, "closed, and castle no longer waits for it")
 			delete(s.gates, name)
 		}
 	}

@@ -142,7 +142,7 @@ func TestAFailedGateIsTheErrorOfItsStage(t *testing.T) {
 		{"stage disks", 4, 11, []string{"diagnosed"}, "gate workload.a: timed out"},
 		{"gates", 5, 10, nil, "gate workload.a: timed out"},
 		{"gate workload.a", 5, 9, []string{"gate_closed", "gate_closed"}, "timed out"},
-		{"gate workload.b", 5, 10, []string{"gate_closed"}, "closed, and not waited for any longer"},
+		{"gate workload.b", 5, 10, []string{"gate_closed"}, "closed, and castle no longer waits for it"},
 		{"create", 0, 13, nil, "stage disks: timed out"},
 	} {
 		s := spans[want.span]
