@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -186,5 +187,26 @@ func TestFindLabTakesAnExecutableFileOnPath(t *testing.T) {
 	t.Setenv("PATH", strings.Join([]string{folder, plain}, ":"))
 	if _, err := findLab(); !is[*cluster.UsageError](err) {
 		t.Errorf("without one: %v", err)
+	}
+}
+
+func TestClosedGatesWithOneReasonHaveOneLine(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	gates := []status.GateStatus{
+		{Name: "crd.kinds", Open: true},
+		{Name: "webhook.mutator", Reason: "its CA has expired", Recorded: true, Since: ago(time.Minute)},
+		{Name: "condition.nodes", Reason: "no Node exists yet", Recorded: true, Since: ago(20 * time.Second)},
+		{Name: "condition.disks", Reason: "no Node exists yet", Recorded: true, Since: ago(30 * time.Second)},
+		{Name: "workload.csi", Reason: "0 of 1 available"},
+	}
+	failed := status.StageStatus{State: status.Failed, Reason: "gate condition.nodes: timed out", Gates: gates}
+	reason, below := stageRemarks(failed)
+	want := []string{
+		"webhook.mutator: its CA has expired (closed for 60s)",
+		"condition.nodes, condition.disks: no Node exists yet (closed for 30s)",
+		"workload.csi: 0 of 1 available",
+	}
+	if reason != "" || !slices.Equal(below, want) {
+		t.Errorf("got %q, %q", reason, below)
 	}
 }

@@ -198,7 +198,7 @@ func printHead(p page, s status.Status) {
 	if r := s.Head.LastRun; r != nil {
 		last = lastRun(r)
 		last += textIf(r.By != "", ", by "+r.By)
-		last += textIf(r.Reason != "", ": "+shortened(oneLine(r.Reason)))
+		last += textIf(r.Reason != "", ": "+oneLine(r.Reason))
 	}
 	words := map[string]string{status.True: "yes", status.False: "no", status.Undetermined: "unknown"}
 	fmt.Fprintln(p.w, strings.Join(about, "   "))
@@ -262,15 +262,16 @@ func printStatus(p page, s status.Status) {
 
 // stageRemarks returns why a stage is in its state, and what needs lines of its own.
 func stageRemarks(st status.StageStatus) (reason string, below []string) {
-	since := ""
-	for _, g := range st.Gates {
-		switch {
-		case g.Open:
-		case g.Recorded: // the stage's reason already shows why
-			since = closedFor(g)
-		default:
-			below = append(below, oneLine(g.Name+": "+g.Reason+closedFor(g)))
-		}
+	closed := slices.DeleteFunc(slices.Clone(st.Gates), func(g status.GateStatus) bool { return g.Open })
+	reason = oneLine(st.Reason)
+	switch recorded := slices.ContainsFunc(closed, func(g status.GateStatus) bool { return g.Recorded }); {
+	case recorded && len(closed) == 1: // the reason already shows why
+		reason += closedFor(closed[0])
+	case recorded: // the stage failed for these gates, the first of which the reason names
+		reason = ""
+		fallthrough
+	default:
+		below = closedGates(closed)
 	}
 	if st.Refused != "" && !strings.Contains(st.Reason, st.Refused) {
 		below = append(below, "the last run refused: "+oneLine(st.Refused))
@@ -278,7 +279,28 @@ func stageRemarks(st status.StageStatus) (reason string, below []string) {
 	for _, d := range st.Drifted {
 		below = append(below, oneLine(d.String()))
 	}
-	return cmp.Or(oneLine(st.Reason)+since, listIf("changed: ", st.Changed), st.Skipped), below
+	return cmp.Or(reason, listIf("changed: ", st.Changed), st.Skipped), below
+}
+
+// closedGates returns a line for each reason why gates are closed. It shows the longest time.
+func closedGates(closed []status.GateStatus) (lines []string) {
+	names, first := map[string][]string{}, map[string]status.GateStatus{}
+	var reasons []string
+	for _, g := range closed {
+		before, known := first[g.Reason]
+		if !known {
+			reasons = append(reasons, g.Reason)
+		}
+		if !known || g.Since.Before(before.Since) && !g.Since.IsZero() {
+			first[g.Reason] = g
+		}
+		names[g.Reason] = append(names[g.Reason], g.Name)
+	}
+	for _, reason := range reasons {
+		gates := strings.Join(names[reason], ", ")
+		lines = append(lines, oneLine(gates+": "+reason+closedFor(first[reason])))
+	}
+	return lines
 }
 
 // closedFor says how long a gate is closed, as far as castle knows.
