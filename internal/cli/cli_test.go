@@ -199,7 +199,7 @@ func TestClosedGatesWithOneReasonHaveOneLine(t *testing.T) {
 		{Name: "condition.disks", Reason: "no Node exists yet", Recorded: true, Since: ago(30 * time.Second)},
 		{Name: "workload.csi", Reason: "0 of 1 available"},
 	}
-	failed := status.StageStatus{State: status.Failed, Reason: "gate condition.nodes: timed out", Gates: gates}
+	failed := status.StageStatus{State: status.Failed, Reason: "gate condition.nodes: late", Gates: gates}
 	reason, below := stageRemarks(failed)
 	want := []string{
 		"webhook.mutator: its CA has expired (closed for 60s)",

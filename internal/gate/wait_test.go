@@ -89,7 +89,8 @@ func TestATimeoutKeepsTheLastReasonAndItsAge(t *testing.T) {
 		if timeout.Since < 14*time.Minute || timeout.Since > 15*time.Minute {
 			t.Errorf("the reason is %s old, want about 15m", timeout.Since)
 		}
-		for _, part := range []string{"gate workload.web: timed out after 20m0s; for the last 1", "0 of 1 ready"} {
+		for _, part := range []string{"gate workload.web: timed out after 20m0s; for the last 1",
+			"0 of 1 ready"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%q does not say %q", err, part)
 			}

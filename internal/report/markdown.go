@@ -29,7 +29,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 			name = "**" + name + "**"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, markdown(resultText(s.Result)),
-			Took(s.TerraformSeconds), Took(s.GateSeconds), Took(s.Seconds))
+			orNone(s.TerraformSeconds), orNone(s.GateSeconds), orNone(s.Seconds))
 	}
 	if len(r.CriticalPath) > 0 {
 		fmt.Fprintf(&b, "\nCritical path (bold), %s: %s\n", Took(r.CriticalSeconds), markdown(r.Path()))

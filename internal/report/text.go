@@ -105,11 +105,14 @@ func bar(first, last time.Time, s *event.Span, length int) string {
 	return strings.TrimRight(string(drawn), " ")
 }
 
-func short(d time.Duration) string {
-	if d == 0 {
+func short(d time.Duration) string { return orNone(d.Seconds()) }
+
+// orNone formats a duration in seconds; a stage without such a step has none.
+func orNone(seconds float64) string {
+	if seconds == 0 {
 		return "-"
 	}
-	return Took(d.Seconds())
+	return Took(seconds)
 }
 
 // Took formats a duration in seconds.
@@ -225,8 +228,8 @@ func (r *Report) WriteText(w io.Writer) {
 	}
 	writeList(w, "Longer than usual (medians of "+r.runsText()+"):", texts(r.Slower, Slower.String))
 	writeList(w, "Causes:", texts(r.Causes, Cause.String))
-	writeList(w, "Diagnoses:", texts(r.Diagnoses, Diagnosis.String))
-	if r.Error != "" {
+	writeList(w, "Diagnoses:", texts(r.Diagnoses, r.diagnosisText))
+	if r.Error != "" && len(r.Causes) == 0 { // the causes are its summary
 		writeList(w, "Error:", []string{r.Error})
 	}
 	writeList(w, "Notes:", r.Notices)
@@ -280,10 +283,22 @@ func (c Cause) GatesText() string {
 	return text
 }
 
+// diagnosisText leaves out what the causes tell already.
+func (r *Report) diagnosisText(d Diagnosis) string {
+	if slices.ContainsFunc(r.Causes, func(c Cause) bool { return c.Text == d.Cause && c.Next == d.Next }) {
+		if strings.HasPrefix(d.Cause, d.Seen) {
+			d.Seen = ""
+		}
+		d.Cause, d.Next = "", ""
+	}
+	return d.String()
+}
+
 // String has a line for each part of the diagnosis that is known.
 func (d Diagnosis) String() string {
-	text := fmt.Sprintf("%s\nwaited for: %s\nseen: %s", d.Stage, d.Waited, d.Seen)
-	for _, line := range [][2]string{{"likely", d.Cause}, {"next", d.Next}, {"files", d.Folder}} {
+	text := d.Stage
+	for _, line := range [][2]string{{"waited for", d.Waited}, {"seen", d.Seen}, {"likely", d.Cause},
+		{"next", d.Next}, {"files", d.Folder}} {
 		if line[1] != "" {
 			text += "\n" + line[0] + ": " + line[1]
 		}

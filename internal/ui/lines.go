@@ -231,8 +231,12 @@ func (l *Lines) diagnosis(e event.Event) string {
 		return ""
 	}
 	text := strings.TrimSuffix(l.paint.yellow("diagnosis")+" in "+d.Folder, " in ")
+	seen := d.Seen
+	if strings.HasPrefix(d.Cause, seen) { // it is told once
+		seen = ""
+	}
 	for _, line := range [][2]string{
-		{"waited for", d.Waited}, {"seen", d.Seen}, {"since", ago(d.Since, e.Time)},
+		{"waited for", d.Waited}, {"seen", seen}, {"since", ago(d.Since, e.Time)},
 		{"likely", cmp.Or(d.Cause, "no known cause")}, {"next", d.Next},
 	} {
 		if line[1] != "" {

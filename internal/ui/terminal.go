@@ -84,11 +84,11 @@ func (s *screen) print(text string, view []string) {
 // write brings a view to the terminal, which echoes nothing as long as there is one.
 func (s *screen) write(out string, view []string) {
 	if len(view) > 0 {
-		s.silence()
+		s.hideKeys()
 	}
 	io.WriteString(s.w, out) //nolint:errcheck // a closed terminal must not end a run
 	if len(view) == 0 {
-		s.restore()
+		s.showKeys()
 	}
 	s.drawn = view
 	s.width, _ = s.size()
@@ -117,9 +117,9 @@ func erase(rows int) string {
 	return "\r" + strings.Repeat("\x1b[A\x1b[K", rows)
 }
 
-// silence turns off the terminal's echo: a typed Enter would move the cursor, and leave a row of the view
+// hideKeys turns off the terminal's echo: a typed Enter would move the cursor, and leave a row of the view
 // behind. Only a process in the foreground may do so; the kernel would stop another one.
-func (s *screen) silence() {
+func (s *screen) hideKeys() {
 	terminal, is := s.w.(*os.File)
 	if !is || s.echo != nil || !inForeground(terminal) {
 		return
@@ -128,15 +128,15 @@ func (s *screen) silence() {
 	if err != nil || before.Lflag&unix.ECHO == 0 {
 		return
 	}
-	silent := *before
-	silent.Lflag &^= unix.ECHO
-	if unix.IoctlSetTermios(int(terminal.Fd()), unix.TCSETS, &silent) == nil {
+	hidden := *before
+	hidden.Lflag &^= unix.ECHO
+	if unix.IoctlSetTermios(int(terminal.Fd()), unix.TCSETS, &hidden) == nil {
 		s.echo = before
 	}
 }
 
-// restore turns the echo on again. The shell has done so already if castle is in the background by now.
-func (s *screen) restore() {
+// showKeys turns the echo on again. The shell has done so already if castle is in the background by now.
+func (s *screen) showKeys() {
 	if terminal, is := s.w.(*os.File); is && s.echo != nil && inForeground(terminal) {
 		_ = unix.IoctlSetTermios(int(terminal.Fd()), unix.TCSETS, s.echo) // the terminal may be gone
 	}

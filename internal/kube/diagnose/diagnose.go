@@ -77,7 +77,7 @@ func isAnswer(err error) bool {
 }
 
 // run explains with the API's help. An API that does not answer is the cause itself, unless it has answered
-// the gate: one under load answers checks, which repeat, before it answers a diagnosis, which has little time.
+// the gate: under load, it answers checks, which repeat, before a diagnosis, which has little time.
 func run(ctx context.Context, target gate.Target, address, look string, last error,
 	explain func(context.Context, *diagnosis)) gate.Diagnosis {
 	a, err := client.Open(target.Kubeconfig, address)

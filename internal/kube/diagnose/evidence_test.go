@@ -58,9 +58,9 @@ func TestTheLastAnswerOfAGateCountsWhereTheAPIAnswersTooLate(t *testing.T) {
 		"a known kind": {expired, "webhook configuration longhorn: its CA has expired; its certificate " +
 			"controller has not renewed it, or a clock is wrong", expired.Object, "kubectl get pods"},
 		"another answer": {&gate.Finding{Text: "0 of 1 available"}, "", "", "kubectl get pods"},
-		"no answer": {errors.New("connection refused"), host +
-			" takes no connection or gives no answer: no machine has the address, something drops the packets, " +
-			"or etcd has no quorum", "kubernetes API", lookAtAPI},
+		"no answer": {errors.New("connection refused"), host + " takes no connection or gives no answer: " +
+			"no machine has the address, something drops the packets, or etcd has no quorum",
+			"kubernetes API", lookAtAPI},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
