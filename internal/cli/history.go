@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/history"
+	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/run/past"
 )
 
@@ -85,19 +85,10 @@ func printHistory(a *app, w io.Writer, c *cluster.Cluster, h history.History) {
 	}
 	fmt.Fprintf(w, "id\tcommand\tstarted\tduration\tresult\tby\t\n")
 	for _, r := range h.Runs {
-		took := textIf(r.Result != past.Unknown, took(r.Seconds))
+		took := textIf(r.Result != past.Unknown, report.Took(r.Seconds))
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.Command, localTime(r.Started),
 			cmp.Or(took, "-"), r.Result, cmp.Or(r.By, "-"), shortened(oneLine(r.Reason)))
 	}
-}
-
-// took formats how long something took: 4.2s, 7m12s, 2h3m0s.
-func took(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	if d < time.Minute {
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
 }
 
 // shortened cuts a text that is too long for a column.

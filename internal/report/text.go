@@ -115,13 +115,16 @@ func orNone(seconds float64) string {
 	return Took(seconds)
 }
 
-// Took formats a duration in seconds.
+// Took formats a duration in seconds: 4.2s, 7m02s, 2h03m.
 func Took(seconds float64) string {
-	if seconds < 60 {
-		return fmt.Sprintf("%.1fs", seconds)
-	}
 	whole := int(seconds + 0.5)
-	return fmt.Sprintf("%dm%02ds", whole/60, whole%60)
+	switch {
+	case seconds < 60:
+		return fmt.Sprintf("%.1fs", seconds)
+	case whole < 3600:
+		return fmt.Sprintf("%dm%02ds", whole/60, whole%60)
+	}
+	return fmt.Sprintf("%dh%02dm", whole/3600, whole/60%60)
 }
 
 // Title is the first line of a report.

@@ -126,3 +126,34 @@ func TestATriggeredReconcileIsPrinted(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestGatesThatAreClosedForOneReasonShareALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &buffer{}
+		l := ui.NewLines(w, ui.Options{})
+		l.Report(gateEvent("condition.nodes", "no Node exists yet"))
+		time.Sleep(time.Second)
+		l.Report(gateEvent("condition.disks", "no Node exists yet"))
+		l.Report(gateEvent("webhook.objects", "connection refused"))
+		other := gateEvent("condition.other", "no Node exists yet")
+		other.Stage = "pool"
+		l.Report(other)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		l.Report(gateEvent("condition.disks", ""))
+		got := w.String()
+		for _, want := range []string{
+			"metallb         gates condition.disks, condition.nodes closed: no Node exists yet\n",
+			"metallb         gate webhook.objects closed: connection refused\n",
+			"pool            gate condition.other closed: no Node exists yet\n",
+			"metallb         gate condition.disks open\n",
+		} {
+			if strings.Count(got, want) != 1 {
+				t.Errorf("got\n%s\nwithout %q", got, want)
+			}
+		}
+		if n := strings.Count(got, "\n"); n != 4 {
+			t.Errorf("%d lines:\n%s", n, got)
+		}
+	})
+}

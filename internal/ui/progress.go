@@ -2,6 +2,7 @@ package ui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -134,16 +135,26 @@ func (g *delayedGate) stop() {
 	}
 }
 
-// printGate prints why a gate is still closed.
+// printGate prints why a gate is still closed, together with the stage's other gates that have the same
+// reason and no line for it yet.
 func (l *Lines) printGate(key string, g *delayedGate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.delayed[key] != g {
-		return // it opened while the timer fired
+	if l.delayed[key] != g || g.timer == nil {
+		return // it opened while the timer fired, or another one's line names it
 	}
-	g.printed, g.timer = true, nil
-	g.last.Time = time.Now()
-	l.line(g.last)
+	var names []string
+	for _, other := range l.delayed {
+		if other.timer == nil || other.last.Stage != g.last.Stage || other.last.Text != g.last.Text {
+			continue
+		}
+		other.stop()
+		other.printed, other.timer = true, nil
+		names = append(names, other.last.Gate)
+	}
+	slices.Sort(names)
+	text := plural(len(names), "gate") + " " + strings.Join(names, ", ") + " closed: "
+	l.write(time.Now(), g.last, l.paint.yellow(text)+g.last.Text)
 }
 
 // delayedGates are the closed gates by stage and gate.

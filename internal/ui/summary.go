@@ -38,11 +38,12 @@ func summary(e event.Ending) string {
 		}
 	}
 	if total > 0 {
-		took := time.Duration(e.Seconds * float64(time.Second)).Round(time.Second)
-		if e.Seconds < 1 {
-			took = time.Duration(e.Seconds * float64(time.Second)).Round(time.Millisecond)
+		took := time.Duration(e.Seconds * float64(time.Second))
+		whole := clock(took.Round(time.Second))
+		if took < time.Second {
+			whole = took.Round(time.Millisecond).String()
 		}
-		fmt.Fprintf(&b, "%d %s: %s in %s\n", total, plural(total, "stage"), strings.Join(counts, ", "), took)
+		fmt.Fprintf(&b, "%d %s: %s in %s\n", total, plural(total, "stage"), strings.Join(counts, ", "), whole)
 	}
 	if e.Result == event.OutcomeInterrupted {
 		b.WriteString("castle: interrupted\n")
