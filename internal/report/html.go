@@ -154,12 +154,27 @@ func stageDetails(s Stage) g.Node {
 		g.If(s.Result == failed || s.Result == interrupted, open()),
 		html.Summary(
 			g.Textf("%s/%s: ", s.Layer, s.Name), result(s.Result, resultText(s.Result)),
-			g.Textf(", %s (Terraform %s, gates %s)", Took(s.Seconds), Took(s.TerraformSeconds),
-				Took(s.GateSeconds)),
+			g.Text(s.durations()),
 			usually(", ", s.UsualSeconds),
 		),
 		html.Div(html.Class("box"), lines(pre(s.Reason), gates)),
 	)
+}
+
+// durations is how long the stage took, and its parts.
+func (s Stage) durations() string {
+	text := ", " + Took(s.Seconds)
+	var parts []string
+	if s.TerraformSeconds > 0 {
+		parts = append(parts, "Terraform "+Took(s.TerraformSeconds))
+	}
+	if s.GateSeconds > 0 {
+		parts = append(parts, "gates "+Took(s.GateSeconds))
+	}
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, ", ") + ")"
+	}
+	return text
 }
 
 func gateLine(gate Gate) g.Node {

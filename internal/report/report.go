@@ -155,6 +155,9 @@ type Diagnosis struct {
 	Folder string `json:"folder,omitempty"`
 }
 
+// leastSlow is how many seconds a resource takes at least to count as slow.
+const leastSlow = 0.1
+
 // mostSlowest is how many of the slowest resources a report lists.
 const mostSlowest = 10
 
@@ -228,7 +231,7 @@ func (r *Report) addResource(e event.Event, started map[string]time.Time) {
 	}
 	one := Resource{Stage: e.Stage, Address: e.Address, Action: e.Action, Seconds: took}
 	one.Failed = !began.IsZero() && e.Text == "failed"
-	if took > 0 {
+	if took >= leastSlow {
 		r.Slowest = append(r.Slowest, one)
 	}
 	if !one.Failed && e.Action != "read" && e.Action != "no-op" {

@@ -30,7 +30,8 @@ const (
 )
 
 // WriteTimeline prints one row for each stage: its result, the durations of Terraform and of the gates, and
-// their time in the run. On a terminal, width is the number of columns, to which the bars are cut; else 0.
+// their time in the run. On a terminal, width is the number of columns, else 0. The bars are cut to it, and
+// the layers, or all but the results and totals, are left out where they have no room.
 func WriteTimeline(w io.Writer, spans []*event.Span, width int) {
 	if len(spans) == 0 {
 		return
@@ -38,16 +39,19 @@ func WriteTimeline(w io.Writer, spans []*event.Span, width int) {
 	byStart := func(a, b *event.Span) int { return a.Started.Compare(b.Started) }
 	byEnd := func(a, b *event.Span) int { return a.Ended.Compare(b.Ended) }
 	first, last := slices.MinFunc(spans, byStart).Started, slices.MaxFunc(spans, byEnd).Ended
-	var table strings.Builder
-	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "layer\tstage\tresult\tterraform\tgates\ttotal\t\n")
+	rows := [][]string{{"layer", "stage", "result", "terraform", "gates", "total"}}
 	for _, s := range spans {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", s.Layer, s.Stage, resultText(string(s.Result)),
-			short(s.Terraform()), short(s.Steps[gateStep]), short(s.Ended.Sub(s.Started)))
+		rows = append(rows, []string{s.Layer, s.Stage, resultText(string(s.Result)), short(s.Terraform()),
+			short(s.Steps[gateStep]), short(s.Ended.Sub(s.Started))})
 	}
-	fmt.Fprintf(t, "\t\t\t\t\t%s\t\n", short(last.Sub(first)))
-	t.Flush() //nolint:errcheck // a builder returns no error
-	lines := strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n")
+	rows = append(rows, []string{"", "", "", "", "", short(last.Sub(first))})
+	var lines []string
+	for _, columns := range [][]int{{0, 1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, {1, 2, 5}} {
+		lines = aligned(rows, columns)
+		if width == 0 || utf8.RuneCountInString(strings.TrimRight(lines[0], " ")) <= width {
+			break
+		}
+	}
 	length, legend := barWidth, barLegend
 	if width > 0 {
 		left := width - utf8.RuneCountInString(lines[0])
@@ -63,8 +67,22 @@ func WriteTimeline(w io.Writer, spans []*event.Span, width int) {
 		}
 	}
 	for _, line := range lines {
-		fmt.Fprintln(w, line)
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
+}
+
+// aligned returns these columns of a table as lines of one length.
+func aligned(rows [][]string, columns []int) []string {
+	var table strings.Builder
+	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for _, i := range columns {
+			fmt.Fprintf(t, "%s\t", row[i])
+		}
+		fmt.Fprintln(t)
+	}
+	t.Flush() //nolint:errcheck // a builder returns no error
+	return strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n")
 }
 
 func resultText(r string) string {

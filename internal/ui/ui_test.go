@@ -134,7 +134,7 @@ func TestTimelineHasTheResultAndTimesOfEachStage(t *testing.T) {
 		"secrets  keys   up to date  -          -      -      ·",
 		"secrets  seed   ready       1m15s      15.0s  1m30s  ··············████████████▒▒▒▒▒▒",
 		"secrets  late   unfinished  -          -      -                                      ·",
-		"                                              1m30s  ",
+		"                                              1m30s",
 		"",
 	}, "\n")
 	if got := w.String(); got != want {
@@ -148,6 +148,17 @@ func TestARunThatTouchedNoStageHasNoTimeline(t *testing.T) {
 		{Time: began, Kind: event.RunEnded}})
 	if w.Len() > 0 {
 		t.Errorf("got %q", w.String())
+	}
+}
+
+func TestACauseThatBeginsWithWhatWasSeenStandsAlone(t *testing.T) {
+	const seen = "webhook: its CA has expired"
+	e := event.Event{Time: time.Now(), Kind: event.Diagnosed, Layer: "storage", Stage: "longhorn",
+		Diagnosis: &event.Diagnosis{Waited: "gate webhook", Seen: seen, Cause: seen + "; a clock is wrong"}}
+	var w bytes.Buffer
+	ui.NewLines(&w, ui.Options{}).Report(e)
+	if n := strings.Count(w.String(), seen); n != 1 {
+		t.Errorf("%d times in\n%s", n, w.String())
 	}
 }
 

@@ -240,7 +240,8 @@ func (d detail) wrap(width, most int, g glyphs) []string {
 		return lines
 	}
 	lines, last := lines[:min(most, len(lines))-1], len(words)-1
-	for last > 0 && cells(g.cut+" "+strings.Join(words[last-1:], " ")) <= width {
+	shown := len(strings.Fields(strings.Join(lines, " ")))
+	for last > shown && cells(g.cut+" "+strings.Join(words[last-1:], " ")) <= width {
 		last--
 	}
 	cause := strings.TrimSuffix(strings.Join(words[last:], " "), d.end)

@@ -371,6 +371,8 @@ func TestAReasonKeepsItsEndAndItsDuration(t *testing.T) {
 		{50, 2, "nodes.ready: kubernetes API at 192.168.1.210:6443:|connection refused (35s)"},
 		{30, 2, "nodes.ready: kubernetes API at|… connection refused (35s)"},
 		{30, 3, "nodes.ready: kubernetes API at|192.168.1.210:6443: connection|refused (35s)"},
+		{24, 3, "nodes.ready: kubernetes|API at|… refused (35s)"},
+		{29, 2, "nodes.ready: kubernetes API|… connection refused (35s)"},
 	} {
 		if got := strings.Join(d.wrap(c.width, c.most, unicodeGlyphs), "|"); got != c.want {
 			t.Errorf("%d columns: got %s, want %s", c.width, got, c.want)
