@@ -28,12 +28,38 @@ func checkDeclarations(c *cluster, report reporter) {
 		declared := declarations{}
 		for _, b := range m.Blocks {
 			declared.add(b, s.Name, report)
+			checkArguments(b, s.Name, report)
 		}
 		for _, b := range m.Blocks {
 			if b.Type != "moved" && b.Type != "removed" { // they name what is gone
 				declared.check(b.Body, s.Name, report)
 			}
 		}
+	}
+}
+
+// checkArguments finds arguments of variables and outputs that Terraform does not know, and outputs without a
+// value.
+func checkArguments(b *hclsyntax.Block, stage string, report reporter) {
+	known := map[string][]string{
+		"variable": {"default", "deprecated", "description", "ephemeral", "nullable", "sensitive", "type"},
+		"output":   {"depends_on", "deprecated", "description", "ephemeral", "sensitive", "type", "value"},
+	}[b.Type]
+	if known == nil {
+		return
+	}
+	of := fmt.Sprintf("stage %s: %s %s: ", stage, b.Type, strings.Join(b.Labels, "."))
+	meant := false
+	for _, name := range names(b.Body.Attributes) {
+		if !slices.Contains(known, name) {
+			near := config.DidYouMean(name, known)
+			meant = meant || strings.Contains(near, `"value"`)
+			report("argument-unknown", b.Body.Attributes[name].NameRange, of+"unknown argument "+name,
+				"Its arguments are %s%s", strings.Join(known, ", "), cmp.Or(near, "."))
+		}
+	}
+	if b.Body.Attributes["value"] == nil && b.Type == "output" && !meant {
+		report("argument-unknown", b.DefRange(), of+"no value", "An output needs one: write value = ….")
 	}
 }
 

@@ -143,8 +143,8 @@ func checkMachineConfigs(c *cluster, report reporter) {
 			problems[r.err.Error()] = append(problems[r.err.Error()], r)
 		case r.config != nil:
 			for _, p := range r.config.Problems() {
-				if len(c.config.Name+"-"+r.machine) <= longestLabel ||
-					!strings.Contains(p, "invalid hostname") {
+				long := len(c.config.Name+"-"+r.machine) > longestLabel
+				if !c.namesInvalid(p) && (!long || !strings.Contains(p, "invalid hostname")) {
 					problems[p] = append(problems[p], r)
 				}
 			}
@@ -166,6 +166,16 @@ func checkMachineConfigs(c *cluster, report reporter) {
 			"machine configuration: refused by Talos", "%s %s: %s. Correct %s or the patches of the stage.",
 			noun, strings.Join(machines, ", "), oneLine(secret.HideLikely(problem)), patchVariable)
 	}
+}
+
+// namesInvalid reports whether a problem names the value of a variable that is not valid.
+func (c *cluster) namesInvalid(problem string) bool {
+	for name := range c.invalid {
+		if text := c.text(name); text != "" && strings.Contains(problem, text) {
+			return true
+		}
+	}
+	return false
 }
 
 // fieldOf is the field that Talos names at the end of a problem, such as (.machine.ca).

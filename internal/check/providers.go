@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/providers"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -62,12 +64,12 @@ func checkProviderVersions(c *cluster, report reporter) {
 	}
 	if err != nil {
 		at, text := hcl.Range{}, strings.TrimPrefix(err.Error(), file+": ")+"."
-		if diags, is := errors.AsType[hcl.Diagnostics](err); is && diags[0].Subject != nil {
-			at, text = *diags[0].Subject, diags[0].Detail
+		if d := syntaxError(file, err); d != nil {
+			at, text = syntax.Subject(d), d.Detail
 		}
 		at.Filename = path
-		report("provider-lock", at, "the recorded providers: not readable", "%s Restore the file from Git.",
-			text)
+		report("provider-lock", at, "the recorded providers: not readable", "%s Correct the "+
+			"file, or restore it from Git.", text)
 	}
 	bySource := map[string][]requirement{}
 	for _, r := range c.requirements() {
@@ -94,13 +96,44 @@ func checkProviderVersions(c *cluster, report reporter) {
 						"Change one of the two.", r.constraints, sound[i].stage, sound[i].constraints,
 					config.Place(sound[i].at))
 			}
-			entry, is := locked[source]
-			if ok, err := providers.Allows(r.constraints, entry.Version); !is || ok || err != nil {
-				continue
-			}
-			report("provider-lock", r.at, fmt.Sprintf("stage %s: %s %s is recorded", r.stage, short,
-				entry.Version), "It requires %s, and %s records %s. Run castle providers upgrade %s.",
-				r.constraints, path, entry.Version, c.config.Name+"/"+c.config.Platform)
+		}
+		entry, is := locked[source]
+		all = slices.DeleteFunc(all, func(r requirement) bool {
+			ok, err := providers.Allows(r.constraints, entry.Version)
+			return !is || ok || err != nil
+		})
+		if len(all) > 0 {
+			c.reportLocked(all, short, entry.Version, path, report)
 		}
 	}
+}
+
+// reportLocked reports that stages exclude the version in the lock file.
+func (c *cluster) reportLocked(all []requirement, provider, version, path string, report reporter) {
+	var stages, constraints []string
+	for _, r := range all {
+		stages, constraints = append(stages, r.stage), append(constraints, r.constraints)
+	}
+	noun, verb := "stage", "It requires"
+	if len(all) > 1 {
+		noun, verb = "stages", "They require"
+	}
+	report("provider-lock", all[0].at,
+		fmt.Sprintf("%s %s: %s %s is recorded", noun, strings.Join(stages, ", "), provider, version),
+		"%s %s, and %s records %s. Run castle providers upgrade %s.", verb, providers.Join(constraints...),
+		path, version, c.label)
+}
+
+// syntaxError is the first error in the text of a lock file; nil if its text is sound.
+func syntaxError(file string, err error) *hcl.Diagnostic {
+	text, unread := os.ReadFile(file)
+	parsed, diags := syntax.Parse(text, file)
+	decoding, is := errors.AsType[hcl.Diagnostics](err)
+	switch {
+	case unread != nil || !is:
+		return nil
+	case diags.HasErrors():
+		return diags[0]
+	}
+	return syntax.Reduce(parsed, decoding)[0]
 }

@@ -71,7 +71,8 @@ func Rules() []Rule {
 		{Kind: "secret-named", Warns: true, unquoted: true},
 	}
 	for kind := range strings.FieldsSeq(`validation address-reserved node-is-dns node-is-proxmox
-		pool-reserved pools-overlap undeclared declared-twice provider-constraint cluster-folder
+		pool-reserved pools-overlap undeclared declared-twice argument-unknown
+		provider-constraint cluster-folder
 		pods-overlap-nodes services-overlap-nodes pods-overlap-services name-too-long key-twice
 		vm-id-shared vm-ids-overlap name-shared vip-shared address-shared pools-shared pool-holds-other
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -30,15 +31,27 @@ func checkValidations(c *cluster, report reporter) {
 		}
 		for _, f := range rootCauses(tfeval.Read(s, values).FailedValidations()) {
 			c.invalid[f.Variable] = true
-			invalid{c, f, validationRule(f.Reads), s.Name, s.Written}.report(report, reported)
+			if !slices.ContainsFunc(f.Reads, c.hasRepetition) {
+				invalid{c, f, validationRule(f.Reads), s.Name, s.Written}.report(report, reported)
+			}
 		}
 	}
 	library := tfeval.ReadContract(c.options.Library, contract, shared)
 	for _, f := range rootCauses(library.FailedValidations()) {
-		if r := validationRule(f.Reads); r.Kind != validation {
+		r := validationRule(f.Reads)
+		if r.Kind != validation && !slices.ContainsFunc(f.Reads, c.hasRepetition) {
 			invalid{c, f, r, contract, c.variable}.report(report, reported)
 		}
 	}
+}
+
+// hasRepetition reports whether a value, such as nodes.role, is of a variable that has a key twice, which
+// checkNodes reports.
+func (c *cluster) hasRepetition(read string) bool {
+	name, _, _ := strings.Cut(read, ".")
+	return slices.ContainsFunc(c.config.Committed(), func(w config.Written) bool {
+		return w.Name == name && len(w.Repetitions()) > 0
+	})
 }
 
 // rootCauses drops a failure where another validation of fewer of its values fails: an address that is none
@@ -100,6 +113,10 @@ func (x invalid) report(report reporter, reported map[string]bool) {
 		key := fmt.Sprint(r.Kind, at)
 		if r.Kind == validation {
 			object, summary = "variable "+f.Variable, strings.TrimPrefix(element+" is not valid", " is ")
+			_, err := strconv.Atoi(element)
+			if err == nil && x.written(f.Variable).Value.Type().IsListType() {
+				object, summary = fmt.Sprintf("variable %s[%s]", f.Variable, element), "not valid"
+			}
 			key = fmt.Sprint(r.Kind, f.Message, object, summary) // stages may wire one value alike
 			if values := x.values(at, element); len(values) == 1 && len(f.Reads) == 1 && len(f.Allowed) > 0 {
 				_, value, _ := strings.Cut(values[0], " is ")

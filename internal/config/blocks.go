@@ -209,7 +209,7 @@ func (b *block) argument(s *Stage, arg *hcl.Attribute, takes gate.Attribute,
 	if diags.HasErrors() {
 		return cty.UnknownVal(takes.Type), diags
 	}
-	v, err := convertTo(v, takes.Type)
+	v, err := syntax.Convert(v, takes.Type)
 	switch {
 	case err != nil:
 	case v.IsNull() && takes.Required:

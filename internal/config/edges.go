@@ -124,6 +124,9 @@ func (c *connector) layerNeeds(s *Stage, of string, names []layerName) []need {
 		named := func(other *Stage) bool { return other.Name == n.name }
 		i := slices.IndexFunc(c.load.cluster.Stages, named)
 		switch index := layerIndex(n.name); {
+		case index < 0 && i >= 0 && c.load.cluster.Stages[i].Layer == s.Layer:
+			c.load.diags.add(n.at, of+": needs unknown layer "+n.name, "It is a stage of the same layer, "+
+				"where order comes from outputs: wire an input to %s.<output>.", s.Layer)
 		case index < 0 && i >= 0:
 			c.load.diags.add(n.at, of+": needs unknown layer "+n.name, "It is a stage: write needs = [%s].",
 				c.load.cluster.Stages[i].Layer)

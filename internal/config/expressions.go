@@ -203,6 +203,9 @@ func (s *Stage) input(name string, sc Scope) (cty.Value, hcl.Diagnostics) {
 	}
 	settled, err := v.settle(x)
 	if err != nil {
+		if misfits := b.misfits(fmt.Sprintf("stage %s: input %s: ", s.Name, name), v); len(misfits) > 0 {
+			return cty.UnknownVal(v.Type), misfits
+		}
 		summary := fmt.Sprintf("stage %s: unsuitable input %s", s.Name, name)
 		return cty.UnknownVal(v.Type), hcl.Diagnostics{problem(b.expr.Range(), summary, "%s.", err)}
 	}

@@ -53,9 +53,9 @@ stage "third" { source = "storage/plain" }
 	}
 }
 
-func TestAnUnsuitableValueIsMarkedToItsEnd(t *testing.T) {
-	for module, end := range map[string]int{
-		`variable "disks" { type = map(object({ size = number })) }`: 4,
+func TestAnUnsuitableValueIsMarkedWhereItStands(t *testing.T) {
+	for module, line := range map[string]int{
+		`variable "disks" { type = map(object({ size = number })) }`: 3,
 		// Lines of a snippet could be a secret.
 		"variable \"disks\" {\n  type = map(object({ size = number }))\n  sensitive = true\n}": 1,
 	} {
@@ -68,11 +68,11 @@ func TestAnUnsuitableValueIsMarkedToItsEnd(t *testing.T) {
 		}
 		o.VarFiles = []string{file}
 		_, diags := Load(o)
-		if len(diags) != 1 || !strings.Contains(diags[0].Summary, "unsuitable value") {
+		if len(diags) != 1 || !strings.Contains(diags[0].Summary, "b.size: a number is required") {
 			t.Fatalf("problems: %v", diags)
 		}
-		if at := diags[0].Subject; at.Start.Line != 1 || at.End.Line != end {
-			t.Errorf("%s: marked lines %d to %d, want 1 to %d", module, at.Start.Line, at.End.Line, end)
+		if at := diags[0].Subject; at.Start.Line != line || at.End.Line != line {
+			t.Errorf("%s: marked lines %d to %d, want %d", module, at.Start.Line, at.End.Line, line)
 		}
 	}
 }

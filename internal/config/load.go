@@ -2,6 +2,8 @@ package config
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -119,11 +121,17 @@ func (l *loader) checkSource(e *entry) bool {
 		return true
 	}
 	sources := l.library.sources()
-	layer, _, ok := strings.Cut(e.Source, "/")
+	layer, _, _ := strings.Cut(e.Source, "/")
 	switch {
-	case !ok:
+	case strings.Count(e.Source, "/") != 1 || strings.Contains(e.Source, ":"):
+		base := strings.TrimSuffix(path.Base(e.Source), ".git")
+		near := hint(e.Source, sources)
+		if i := slices.IndexFunc(sources, func(s string) bool { return path.Base(s) == base }); i >= 0 {
+			near = fmt.Sprintf("; did you mean %q?", sources[i])
+		}
 		l.diags.add(e.SourceAt, "stage "+e.Name+": unsuitable source",
-			"%q is not of the form <layer>/<stage>%s", e.Source, hint(e.Source, sources))
+			"%q is not of the form <layer>/<stage>%s It is a folder of castle's stages, or of the "+
+				"repository's stages/.", e.Source, near)
 	case layerIndex(layer) < 0:
 		l.diags.add(e.SourceAt, "stage "+e.Name+": unknown layer "+layer,
 			"The layers are %s%s", strings.Join(Layers(), ", "), hint(layer, Layers()))
@@ -155,8 +163,17 @@ func (l *loader) addOutputs() {
 	for _, layer := range Layers() {
 		l.cluster.owners[layer] = make(map[string]*Stage)
 	}
-	for _, s := range l.cluster.Stages {
+	for i, s := range l.cluster.Stages {
 		owners := l.cluster.owners[s.Layer]
+		same := func(other *Stage) bool { return other.Source == s.Source }
+		twin := slices.IndexFunc(l.cluster.Stages[:i], same)
+		if twin >= 0 && len(s.Outputs) > 0 {
+			first := l.cluster.Stages[twin].Name
+			l.diags.add(s.entry.At, "stage "+s.Name+": the source of stage "+first, "Both have the outputs "+
+				"of %s, and %s.%s could mean either. Remove one of them, or copy the folder and rename its "+
+				"outputs.", s.Source, s.Layer, slices.Min(slices.Collect(maps.Keys(s.Outputs))))
+			continue
+		}
 		for name, o := range s.Outputs {
 			first := owners[name]
 			if first == nil {
@@ -201,6 +218,11 @@ func (l *loader) checkValues(s *Stage) {
 	sc := unknownScope()
 	_, diags := s.Inputs(sc)
 	l.diags.report(diags...)
+	for _, name := range slices.Sorted(maps.Keys(s.bindings)) {
+		if b := s.bindings[name]; b.Value == cty.NilVal { // also what Terraform would drop
+			l.diags.report(b.misfits(fmt.Sprintf("stage %s: input %s: ", s.Name, name), s.Variables[name])...)
+		}
+	}
 	for _, b := range s.blocks() {
 		_, diags := b.values(s, sc)
 		l.diags.report(diags...)

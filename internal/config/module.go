@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +13,6 @@ import (
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
 	"github.com/hashicorp/terraform-config-inspect/tfconfig"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
@@ -199,65 +197,5 @@ func (v Variable) convert(x cty.Value) (cty.Value, error) {
 	if v.defaults != nil {
 		x = v.defaults.Apply(x)
 	}
-	return convertTo(x, v.constraint)
-}
-
-// convertTo converts v; its error names the part of v that failed.
-func convertTo(v cty.Value, ty cty.Type) (cty.Value, error) {
-	converted, err := convert.Convert(v, ty)
-	var p cty.PathError
-	if errors.As(err, &p) && len(p.Path) > 0 {
-		return cty.NilVal, fmt.Errorf("%s: %w", renderPath(p.Path), err)
-	}
-	if err == nil {
-		return converted, nil
-	}
-	return cty.NilVal, cmp.Or(firstMismatch(v, ty), err)
-}
-
-// firstMismatch is the error of the first part of v that cannot be converted; nil if the error is that of the
-// whole. cty itself names any such part, each time another one.
-func firstMismatch(v cty.Value, ty cty.Type) error {
-	if !v.CanIterateElements() || !v.Type().IsObjectType() || !ty.IsMapType() && !ty.IsObjectType() {
-		return nil
-	}
-	part, of := "element", func(string) cty.Type { return ty.ElementType() }
-	if ty.IsObjectType() {
-		for name := range ty.AttributeTypes() {
-			if !v.Type().HasAttribute(name) && !ty.AttributeOptional(name) {
-				return nil
-			}
-		}
-		part, of = "attribute", func(name string) cty.Type {
-			if !ty.HasAttribute(name) {
-				return cty.DynamicPseudoType
-			}
-			return ty.AttributeType(name)
-		}
-	}
-	for it := v.ElementIterator(); it.Next(); {
-		key, element := it.Element()
-		if _, err := convertTo(element, of(key.AsString())); err != nil {
-			return fmt.Errorf("%s %q: %w", part, key.AsString(), err)
-		}
-	}
-	return nil
-}
-
-func renderPath(p cty.Path) string {
-	var b strings.Builder
-	for _, step := range p {
-		switch s := step.(type) {
-		case cty.GetAttrStep:
-			b.WriteString("." + s.Name)
-		case cty.IndexStep:
-			switch s.Key.Type() {
-			case cty.String:
-				fmt.Fprintf(&b, "[%q]", s.Key.AsString())
-			case cty.Number:
-				b.WriteString("[" + s.Key.AsBigFloat().Text('f', -1) + "]")
-			}
-		}
-	}
-	return strings.TrimPrefix(b.String(), ".")
+	return syntax.Convert(x, v.constraint)
 }

@@ -47,7 +47,7 @@ func TestProblemsInClusterFile(t *testing.T) {
 					`:3 | stage keys: unknown source | "secrets/kes" | Did you mean "secrets/keys"?`,
 			}},
 		{"a source outside the library", some + "stage \"keys\" {\n  source = \"secrets/../../keys\"\n}\n",
-			[]string{clusterFile + `:3 | stage keys: unknown source`}},
+			[]string{clusterFile + `:3 | stage keys: unsuitable source | Did you mean "secrets/keys"?`}},
 		{"an unknown argument",
 			some + "stage \"keys\" {\n  source = \"secrets/keys\"\n  timout = \"1m\"\n}\n",
 			[]string{clusterFile + `:4 | timout | Did you mean "timeout"?`}},

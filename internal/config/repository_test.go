@@ -118,8 +118,7 @@ gate "endpoint_slise" "webhook" {}
 		"castle.hcl:1 | version 1.4.0",
 		"clusters/blue/proxmox/cluster.hcl:6 | timeout: unsuitable value",
 		"clusters/blue/proxmox/terraform.tfvars:2 | set here, but stage proxmox-talos wires it",
-		`clusters/blue/proxmox/terraform.tfvars:6 | variable nodes: unsuitable value | element "cp-01" | ` +
-			`"vm_id" are required`,
+		`clusters/blue/proxmox/terraform.tfvars:6 | variable nodes: cp-01: lacks address, vm_id`,
 		`clusters/blue/proxmox/terraform.tfvars:7 | variable dns_server: not declared | Did you mean ` +
 			`"dns_servers"?`,
 	})

@@ -224,16 +224,22 @@ func (p *problems) constant(attr *hcl.Attribute, want cty.Type, ctx *hcl.EvalCon
 		return cty.UnknownVal(want)
 	}
 	v, diags := attr.Expr.Value(ctx)
-	if diags.HasErrors() {
+	of := strings.TrimPrefix(attr.Name+": unsuitable value", ": ")
+	if diags.HasErrors() && want == cty.Bool {
+		p.add(attr.Expr.Range(), of, "Write true or false.")
+		return cty.UnknownVal(want)
+	} else if diags.HasErrors() {
 		p.report(syntax.Plain(diags)...)
 		return cty.UnknownVal(want)
 	}
-	v, err := convertTo(v, want)
+	v, err := syntax.Convert(v, want)
 	switch {
+	case err != nil && want == cty.Bool:
+		p.add(attr.Expr.Range(), of, "Write true or false.")
 	case err != nil:
-		p.add(attr.Expr.Range(), "unsuitable value", "%s.", err)
+		p.add(attr.Expr.Range(), of, "%s.", err)
 	case v.IsNull():
-		p.add(attr.Expr.Range(), "unsuitable value", "A %s is needed, not null.", want.FriendlyName())
+		p.add(attr.Expr.Range(), of, "A %s is needed, not null.", want.FriendlyName())
 	default:
 		return v
 	}

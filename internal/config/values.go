@@ -225,7 +225,14 @@ func (r *inputValues) assignments(f *hcl.File) map[string]Written {
 		return values
 	}
 	attrs, diags := f.Body.JustAttributes()
-	r.load.diags.report(diags...)
+	for _, d := range diags {
+		r.load.diags.report(syntax.Explain(d))
+	}
+	if body, is := f.Body.(*hclsyntax.Body); is {
+		for _, b := range body.Blocks { // diags has them
+			r.meant[b.Type] = true
+		}
+	}
 	for name, attr := range attrs {
 		values[name] = r.evaluate(Written{Name: name, at: attr.NameRange, expr: attr.Expr}, nil)
 	}
@@ -310,7 +317,11 @@ func (r *inputValues) settle(x Written, v Variable) *Written {
 	if err == nil {
 		x.Value, err = v.settle(x.Value)
 	}
-	if err != nil {
+	misfits := x.misfits("variable "+v.Name+": ", v)
+	if len(misfits) > 0 && !r.load.ambiguous[v.Name] {
+		r.load.diags.report(misfits...)
+		x.Value, x.broken = cty.UnknownVal(v.Type), true
+	} else if err != nil {
 		at := x.at
 		if x.expr != nil && !v.Sensitive { // a snippet prints all marked lines
 			at = hcl.RangeBetween(at, x.expr.Range())
@@ -321,6 +332,24 @@ func (r *inputValues) settle(x Written, v Variable) *Written {
 		x.Value, x.broken = cty.UnknownVal(v.Type), true
 	}
 	return &x
+}
+
+// misfits reports the parts of the value that do not suit the variable.
+func (w Written) misfits(of string, v Variable) (diags hcl.Diagnostics) {
+	if w.expr == nil {
+		return nil
+	}
+	for _, m := range syntax.Misfits(w.expr, w.at, v.constraint) {
+		at := m.At
+		if v.Sensitive {
+			at = w.at
+		}
+		d := problem(at, of+strings.TrimPrefix(m.Part+": ", ": ")+m.Text,
+			"%s The variable is declared at %s.", m.Reason, Place(v.declared))
+		d.Extra = syntax.Unread{Name: m.Part[strings.LastIndexByte(m.Part, '.')+1:]} // it may be a secret's
+		diags = append(diags, d)
+	}
+	return diags
 }
 
 // parse evaluates the text of an expression.

@@ -241,8 +241,8 @@ stage "keys"      { source = "secrets/keys" }
 				"-- library/storage/longhorn/stage.hcl --\nstage {}\n-- castle.hcl --\ndefaults {\n" +
 				"  inputs = { disks = { a = { size = \"big\" } } }\n}\n",
 			want: []string{
-				`castle.hcl:2 | variable disks: unsuitable value | ["a"].size: a number is required | ` +
-					`map(object({size=number})) | <embedded>/stages/storage/longhorn/main.tf:1`,
+				`castle.hcl:2 | variable disks: a.size: a number is required | ` +
+					`<embedded>/stages/storage/longhorn/main.tf:1`,
 			},
 		},
 		{
@@ -351,7 +351,8 @@ func TestDiagnosticsCannotQuoteSecrets(t *testing.T) {
 	}
 }
 
-func TestTheFirstUnsuitableElementIsNamed(t *testing.T) {
+func TestEachUnsuitablePartIsNamedInItsLine(t *testing.T) {
+	const file = "clusters/blue/proxmox/terraform.tfvars"
 	for range 20 {
 		expect(t, `
 -- clusters/blue/proxmox/terraform.tfvars --
@@ -366,6 +367,11 @@ nodes = {
   cp-02 = { vm_id = 422 }
 }
 address_pool = ["192.168.1.200-192.168.1.220"]
-`, []string{`clusters/blue/proxmox/terraform.tfvars:6 | element "cp-01": attribute "address": string`})
+`, []string{
+			file + `:7 | variable nodes: wk-01: lacks address`,
+			file + `:8 | variable nodes: cp-01.role: a text is required`,
+			file + `:8 | variable nodes: cp-01.address: a text is required`,
+			file + `:9 | variable nodes: cp-02: lacks address`,
+		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
@@ -21,17 +22,18 @@ import (
 
 // Unread is the Extra of an error: what could not be read.
 type Unread struct {
-	// Name is the word that the attribute or block begins with; "" where anything of the file may be missing.
-	Name string
+	Name   string // the word that the attribute or block begins with; "": anything of the file may be missing
+	All    bool   // likewise
+	hidden bool   // the line may hold any value
 }
 
 // Unquoted keeps ui from printing the line if it may hold a secret.
-func (u Unread) Unquoted() bool { return secret.LikelyName(u.Name) }
+func (u Unread) Unquoted() bool { return u.hidden || secret.LikelyName(u.Name) }
 
 // Names returns the names that errors hide; all reports whether they may hide any other.
 func Names(diags hcl.Diagnostics) (names []string, all bool) {
 	for _, d := range diags {
-		if x, is := d.Extra.(Unread); is && x.Name != "" {
+		if x, is := d.Extra.(Unread); is && x.Name != "" && !x.All {
 			names = append(names, x.Name)
 		} else if is {
 			all = true
@@ -53,6 +55,7 @@ func Parse(src []byte, name string) (*hcl.File, hcl.Diagnostics) {
 		return nil, hcl.Diagnostics{d}
 	}
 	var diags hcl.Diagnostics
+	var yaml *hcl.Diagnostic // the first line of YAML stands for all
 	rest := bytes.Clone(src)
 	parts := items(src, name)
 	for i, x := range parts {
@@ -61,14 +64,21 @@ func Parse(src []byte, name string) (*hcl.File, hcl.Diagnostics) {
 			continue
 		}
 		blank(rest[x.from:x.to])
-		if i+1 == len(parts) || !parts[i+1].conflict { // else the conflict is inside of it
-			d.Extra = Unread{x.name(src)}
-			diags = append(diags, d)
+		switch {
+		case i+1 < len(parts) && parts[i+1].conflict: // the conflict is inside of it
+			continue
+		case yamlLine.Match(src[x.from:x.to]) && yaml != nil:
+			yaml.Extra = Unread{Name: yaml.Extra.(Unread).Name, All: true}
+			continue
+		case yamlLine.Match(src[x.from:x.to]):
+			yaml = d
 		}
+		d.Extra = Unread{Name: x.name(src), hidden: src[x.from] == '{'} // one line of JSON may be all
+		diags = append(diags, d)
 	}
 	f, left := hclsyntax.ParseConfig(rest, name, hcl.InitialPos)
 	if len(diags) == 0 || left.HasErrors() {
-		d := Explain(all[0])
+		d := Explain(nameInvisible(all[0], src))
 		d.Extra = Unread{}
 		diags = hcl.Diagnostics{d}
 		blank(rest)
@@ -96,17 +106,17 @@ func items(src []byte, name string) []item {
 		next := hcl.Pos{Line: pos.Line + 1, Column: 1, Byte: pos.Byte + len(text)}
 		begins := end == "" && trimmed != "" && !strings.ContainsRune(" \t}])", rune(text[0]))
 		switch {
-		case begins && alone:
+		case begins && alone && !conflict.MatchString(trimmed):
 			return []item{{to: len(src), at: hcl.InitialPos}}
 		case begins:
-			all = append(all, item{from: pos.Byte, at: pos, conflict: strings.HasPrefix(trimmed, "<<<<<<<")})
-		case end != "" && strings.HasPrefix(trimmed, end):
+			all = append(all, item{from: pos.Byte, at: pos, conflict: conflict.MatchString(trimmed)})
+		case end == trimmed, end == conflictEnd && strings.HasPrefix(trimmed, end):
 			end = ""
 		}
 		alone = begins && strings.HasSuffix(trimmed, "{")
 		m := heredoc.FindStringSubmatch(trimmed)
 		if begins && all[len(all)-1].conflict {
-			m = []string{"", ">>>>>>>"}
+			m = []string{"", conflictEnd}
 		}
 		if m != nil && end == "" {
 			width := len(trimmed)
@@ -124,8 +134,14 @@ func items(src []byte, name string) []item {
 	return all
 }
 
+// conflictEnd begins the last line of a merge conflict.
+const conflictEnd = ">>>>>>>"
+
 var (
-	heredoc    = regexp.MustCompile(`<<-?([A-Za-z_]\w*)$`)
+	conflict   = regexp.MustCompile(`^(<{7}|\|{7}|={7}|>{7})( |$)`)
+	yamlLine   = regexp.MustCompile(`^[\w-]+:\s`)
+	spaced     = regexp.MustCompile(`(?m)[^<\n]<<-?[ \t]+[A-Za-z_]\w*[ \t\r]*$`)
+	heredoc    = regexp.MustCompile(`<<-?\s*([A-Za-z_]\w*)$`)
 	identifier = regexp.MustCompile(`^"?([A-Za-z_][\w-]*)`)
 	labels     = regexp.MustCompile(`\(([a-z, ]+)\)`)
 )
@@ -145,17 +161,25 @@ func (x item) problem(src []byte, name string) *hcl.Diagnostic {
 	if !diags.HasErrors() {
 		return nil
 	}
-	d := diags[0]
+	d, text := diags[0], src[x.from:x.to]
 	word := hcl.Range{Filename: name, Start: x.at, End: hcl.Pos{Line: x.at.Line, Column: 3, Byte: x.from + 2}}
-	switch at, bracket := unbalanced(src[x.from:x.to], name, x.at); {
+	switch at, bracket := unbalanced(text, name, x.at); {
 	case x.conflict:
 		return wrong(word, "merge conflict", "Git has left both sides of a conflict here. Keep one, and "+
 			"remove the lines that begin with <<<<<<<, ======= and >>>>>>>.")
+	case spaced.Match(text):
+		return wrong(x.line(text, spaced.FindIndex(text)[0], name), "heredoc: blank after <<",
+			"Write <<EOT without a blank.")
 	case x.open != nil:
-		return wrong(*x.open, "heredoc not closed",
-			"Write the word after << alone in a line after the text.")
-	case bytes.HasPrefix(src[x.from:], []byte("/*")):
+		return x.unclosed(text, name)
+	case bytes.HasPrefix(text, []byte("/*")):
 		return wrong(word, "comment not closed", "Write */ at its end.")
+	case bytes.HasPrefix(text, []byte("{")):
+		return wrong(word, "JSON instead of HCL",
+			"The file is written as JSON. Write name = value, each in a line of its own.")
+	case yamlLine.Match(text):
+		return wrong(word, "YAML instead of HCL",
+			"This is written as YAML. An argument is written name = value, a block with { and }.")
 	case d.Summary == "Invalid multi-line string" || d.Summary == "Unterminated template string":
 	case bracket != "" && strings.Contains("{[(", bracket):
 		return wrong(at, bracket+" is not closed", "Write %s where it ends.",
@@ -163,7 +187,50 @@ func (x item) problem(src []byte, name string) *hcl.Diagnostic {
 	case bracket != "":
 		return wrong(at, bracket+" closes nothing", "Remove it, or write what it should close.")
 	}
-	return Explain(d)
+	return Explain(nameInvisible(d, src))
+}
+
+// nameInvisible names a character that HCL refuses and nobody sees.
+func nameInvisible(d *hcl.Diagnostic, src []byte) *hcl.Diagnostic {
+	c, _ := utf8.DecodeRune(src[d.Subject.Start.Byte:])
+	if d.Summary == "Invalid character" && (!unicode.IsGraphic(c) || unicode.IsSpace(c)) {
+		d.Detail = fmt.Sprintf("The invisible character U+%04X stands here. Remove it, or write a blank.", c)
+	}
+	return d
+}
+
+// unclosed is the problem of a heredoc that goes on to the end of the file.
+func (x item) unclosed(text []byte, name string) *hcl.Diagnostic {
+	begin := x.open.Start.Byte - x.from
+	first, rest, _ := bytes.Cut(text[begin:], []byte("\n"))
+	m := heredoc.FindSubmatch(bytes.TrimSpace(first))
+	if m == nil { // a conflict's
+		return wrong(*x.open, "heredoc not closed", "Write the word after << alone in a line after the text.")
+	}
+	at := begin + len(first) + 1
+	for line := range bytes.Lines(rest) {
+		if after, is := strings.CutPrefix(strings.TrimSpace(string(line)), string(m[1])); is {
+			return wrong(x.line(text, at, name), "heredoc not closed",
+				"Write %s alone in its line, and %q in the next one.", m[1], strings.TrimSpace(after))
+		}
+		at += len(line)
+	}
+	return wrong(*x.open, "heredoc not closed", "Write %s alone in a line after the text.", m[1])
+}
+
+// line is the range of the line of the item's text in which an offset lies.
+func (x item) line(text []byte, offset int, name string) hcl.Range {
+	number := x.at.Line + bytes.Count(text[:offset], []byte("\n"))
+	begin := 1 + bytes.LastIndexByte(text[:offset], '\n')
+	end := begin + len(bytes.TrimRight(firstLine(text[begin:]), "\r\n"))
+	return hcl.Range{Filename: name,
+		Start: hcl.Pos{Line: number, Column: 1, Byte: x.from + begin},
+		End:   hcl.Pos{Line: number, Column: 1 + end - begin, Byte: x.from + end}}
+}
+
+func firstLine(text []byte) []byte {
+	first, _, _ := bytes.Cut(text, []byte("\n"))
+	return first
 }
 
 // unbalanced finds the bracket that nothing closes, judged by the indentation of its line, or that closes
@@ -240,9 +307,40 @@ func Reduce(f *hcl.File, diags hcl.Diagnostics) hcl.Diagnostics {
 		if i := strings.Index(d.Detail, " Did you mean "); i >= 0 {
 			d.Detail = d.Detail[i+1:] + " " + d.Detail[:i]
 		}
+		nameRightPlace(d)
 		kept = append(kept, Explain(d))
 	}
 	return kept
+}
+
+// rightPlaces are arguments and blocks of other places and other tools, and what to write instead.
+func rightPlaces() map[string]string {
+	const terraform = "Terraform belongs into the files of a stage, stages/<layer>/<stage>/*.tf."
+	const order = "References to outputs order the stages. Where no value flows, write needs = [layer]."
+	return map[string]string{
+		"protect":  "Write cluster { protect = true } in cluster.hcl.",
+		"gate":     "A gate is no part of the block stage of stage.hcl: write it below.",
+		"stage":    "Stages stand side by side in clusters/<name>/<platform>/cluster.hcl.",
+		"backend":  "State that machines share is in a store: write state { store = … } in castle.hcl.",
+		"variable": terraform, "locals": terraform, "module": terraform, "resource": terraform,
+		"data": terraform, "output": terraform, "provider": terraform, "terraform": terraform,
+		"depends_on": order, "dependency": order, "dependencies": order,
+	}
+}
+
+// nameRightPlace adds to an error about an unknown argument or block where it belongs, if castle knows.
+func nameRightPlace(d *hcl.Diagnostic) {
+	if d.Summary != "Unsupported argument" && d.Summary != "Unsupported block type" {
+		return
+	}
+	_, rest, _ := strings.Cut(d.Detail, "named \"")
+	if d.Summary == "Unsupported block type" {
+		_, rest, _ = strings.Cut(d.Detail, "of type \"")
+	}
+	name, _, _ := strings.Cut(rest, `"`)
+	if place := rightPlaces()[name]; place != "" {
+		d.Detail = fmt.Sprintf("%q is not expected here. %s", name, place)
+	}
 }
 
 // lacks reports whether the block that begins at missing has an argument at unexpected.
@@ -260,19 +358,32 @@ func lacks(b *hclsyntax.Body, missing, unexpected hcl.Range) bool {
 // Explain words an error of HCL anew where its text does not say what to write.
 func Explain(d *hcl.Diagnostic) *hcl.Diagnostic {
 	const text = "Write a text, such as an address, in quotes."
+	const bare = " Only true, false and numbers have none."
 	fixes := map[string]string{
 		"Invalid multi-line string": "A text begins or ends in this line without its other quote, or " +
 			"a ${ in it has no }. Write them in the same line.",
-		"Invalid block definition":   "An argument is written name = value, a block with its { in this line.",
-		"Invalid number literal":     text,
-		"Unknown variable":           d.Detail + " " + text,
-		"Variables not allowed":      "The value cannot refer to another one. " + text,
+		"Invalid block definition": "An argument is written name = value, a block with its { in this line.",
+		"Invalid number literal":   text,
+		"Unknown variable":         d.Detail + " " + text + bare,
+		"Variables not allowed": "The value cannot refer to another one. " + text + bare +
+			" In a text, write $${ for ${.",
 		"Function calls not allowed": "The value must stand here itself: functions may not be called.",
 		"Invalid expression":         d.Detail + " " + text,
 		"Attribute redefined":        d.Detail + " Remove one of them.",
 	}
+	fixes["Invalid single-argument block definition"] = "Write { and } in lines of their own, and each " +
+		"argument in a line between them."
 	fixes["Unterminated template string"] = fixes["Invalid multi-line string"]
 	detail, known := fixes[d.Summary]
+	words := strings.Split(d.Summary, " ")
+	switch kind := words[len(words)-1]; {
+	case strings.HasPrefix(d.Detail, "No labels are expected"):
+		detail, known = "Write "+kind+" {.", true
+	case strings.HasPrefix(d.Summary, "Duplicate ") && kind == "block":
+		detail, known = d.Detail+" Join them.", true
+	case strings.HasPrefix(d.Summary, "Unexpected \""):
+		detail, known = "Write "+strings.Trim(words[1], `"`)+" = {.", true
+	}
 	if m := labels.FindStringSubmatch(d.Detail); m != nil && strings.Contains(d.Detail, "labels") {
 		kind := d.Summary[strings.LastIndexByte(d.Summary, ' ')+1:]
 		detail, known = "Write "+kind+` "<`+strings.ReplaceAll(m[1], ", ", `>" "<`)+`>" {.`, true
