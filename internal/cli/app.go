@@ -365,7 +365,10 @@ func (a *app) clusters() string {
 	if err != nil {
 		return ""
 	}
-	clusters, _ := config.Clusters(repository) //nolint:errcheck // it only completes an error
+	clusters, err := config.Clusters(repository)
+	if err == nil && len(clusters) == 0 {
+		return "; there is none: `castle new CLUSTER` generates one"
+	}
 	return listIf("; choose one of ", clusters)
 }
 

@@ -74,7 +74,8 @@ func pipelineSystem(name string) (*scaffold.PipelineSystem, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return nil, refuse("no pipelines for %q; choose one of %s", name, strings.Join(names, ", "))
+	return nil, refuse("no pipelines for %q; choose one of %s%s", name, strings.Join(names, ", "),
+		nearestName(name, names))
 }
 
 // flagsOf returns the flags that write the same file again.

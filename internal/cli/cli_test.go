@@ -19,8 +19,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/operation/plan"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -208,5 +210,22 @@ func TestClosedGatesWithOneReasonHaveOneLine(t *testing.T) {
 	}
 	if reason != "" || !slices.Equal(below, want) {
 		t.Errorf("got %q, %q", reason, below)
+	}
+}
+
+func TestPlanNamesSomeOfManyOutputsInOneLine(t *testing.T) {
+	p := &plan.Plan{Stages: []*plan.Stage{
+		{Name: "machines", Layer: "platform", State: review.Waits, Missing: []string{"secrets.a", "secrets.b"}},
+		{Name: "pool", Layer: "networking", State: review.Waits,
+			Missing: []string{"secrets.b", "platform.c", "platform.d", "platform.e"}},
+	}}
+	const start = "Not planned: platform/machines, networking/pool; they need outputs that are known after apply: "
+	for verbose, want := range map[bool]string{
+		false: "secrets.a, secrets.b, platform.c, and 2 more (-v)\n",
+		true:  "secrets.a, secrets.b, platform.c, platform.d, platform.e\n",
+	} {
+		if got := waiting(p, verbose); got != start+want {
+			t.Errorf("got %q", got)
+		}
 	}
 }

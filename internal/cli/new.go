@@ -50,7 +50,12 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
   castle new green --set workers=1 --set git_url=https://github.com/me/green
   castle new green --answers green.hcl
   castle new green --gitops ../green-gitops`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: usage(func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no name for the cluster given")
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given, err := readAnswers(set, answers)
 			if err != nil {

@@ -159,12 +159,12 @@ func printPlan(w io.Writer, p *plan.Plan, all bool) {
 		fmt.Fprintln(w, u)
 	}
 	writeUnknown(w, p.Unknown)
-	fmt.Fprint(w, waiting(p)+planTotal(p))
+	fmt.Fprint(w, waiting(p, all)+planTotal(p))
 	printSaved(w, p.Saved)
 }
 
-// waiting names in one line all stages whose inputs are known after apply.
-func waiting(p *plan.Plan) string {
+// waiting names in one line all stages whose inputs are known after apply, and all or some of the outputs.
+func waiting(p *plan.Plan, all bool) string {
 	var stages, outputs []string
 	for _, s := range p.Stages {
 		if s.State != review.Waits {
@@ -176,6 +176,10 @@ func waiting(p *plan.Plan) string {
 				outputs = append(outputs, name)
 			}
 		}
+	}
+	const some = 3
+	if more := len(outputs) - some; more > 1 && !all {
+		outputs = append(outputs[:some], fmt.Sprintf("and %d more (-v)", more))
 	}
 	need := "they need"
 	if len(stages) == 1 {

@@ -45,7 +45,8 @@ changes nothing, and contacts nothing but the store of the states, if there is o
 				format = "json"
 			}
 			if format = cmp.Or(format, "text"); !slices.Contains(report.Formats(), format) {
-				return refuse("--format %q: choose one of %s", format, strings.Join(report.Formats(), ", "))
+				return refuse("--format %q: choose one of %s%s", format, strings.Join(report.Formats(), ", "),
+					nearestName(format, report.Formats()))
 			}
 			if format == "text" {
 				guardText(a)

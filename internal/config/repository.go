@@ -66,8 +66,8 @@ func resolve(repository, reference string) (name, platform string, err error) {
 		return "", "", err
 	}
 	if len(all) == 0 {
-		return "", "", fmt.Errorf("no clusters: there is no clusters/<name>/<platform>/cluster.hcl in %s",
-			repository)
+		return "", "", fmt.Errorf("no clusters: there is no clusters/<name>/<platform>/cluster.hcl in %s; "+
+			"`castle new CLUSTER` generates one", repository)
 	}
 	var names, platforms []string
 	for _, c := range all {

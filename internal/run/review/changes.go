@@ -123,6 +123,7 @@ func (c Change) line(width int) string {
 	signs := map[string]string{
 		"create": "+", "adopt": ">", "import": ">", "update": "~", "replace": "-/+", "delete": "-",
 		"move": "=", "forget": ".", Restore: "~",
+		"read": "<=",
 	}
 	line := fmt.Sprintf("%3s %-*s  %s", cmp.Or(signs[c.Action], "?"), width, c.Address, c.why())
 	return strings.TrimRight(line, " ")
@@ -139,6 +140,8 @@ var reasons = map[string]string{
 	"delete_because_wrong_repetition":   "count or for_each was added or removed",
 	"delete_because_count_index":        "count no longer includes its index",
 	"delete_because_each_key":           "for_each no longer includes its key",
+	"read_because_config_unknown":       "read in the create, when its arguments are known",
+	"read_because_dependency_pending":   "read in the create, after the resources that it depends on",
 }
 
 // why explains the change: its reason, the attributes that the configuration changes, and the drift.

@@ -25,6 +25,7 @@ func TestLinesExplainEachChange(t *testing.T) {
 		{Address: "a.moved", Action: "update", From: "b.moved", Paths: []string{"name"}},
 		{Address: "a.there", Action: "import", Imported: true},
 		{Address: "a.left", Action: "forget"},
+		{Address: "data.a.b", Action: "read", Reason: "read_because_config_unknown"},
 		{Address: "pod a/b", Action: Restore, Reason: Absent, Absent: true},
 	})
 	want := []string{
@@ -41,6 +42,7 @@ func TestLinesExplainEachChange(t *testing.T) {
 		"  ~ a.moved   moved from b.moved; name",
 		"  > a.there   imported",
 		"  . a.left    removed from the state, not destroyed",
+		" <= data.a.b  read in the create, when its arguments are known",
 		"  ~ pod a/b   drift: absent",
 	}
 	if !slices.Equal(got, want) {
