@@ -25,6 +25,7 @@ const (
 	rootsWide     = "wide"
 	rootsThousand = "thousand" // of castle alone
 	rootsCommands = "commands" // likewise
+	rootsTyped    = "typed"    // likewise, in the lab
 
 	phaseCreate    = "create"
 	phaseUnchanged = "unchanged"
@@ -34,12 +35,16 @@ const (
 	phaseCheckAll  = "check of 100 clusters"
 	phaseCheckBlue = "check blue"
 	phaseVersion   = "version"
+	phaseList      = "list of 20 clusters"
+	phaseStatus    = "status of a live blue"
+	phaseComplete  = "completion"
 )
 
 var (
-	allRoots  = []string{rootsPlugins, rootsCluster, rootsData, rootsWide, rootsThousand, rootsCommands}
+	allRoots = []string{rootsPlugins, rootsCluster, rootsData, rootsWide, rootsThousand, rootsCommands,
+		rootsTyped}
 	allPhases = []string{phaseCreate, phaseUnchanged, phaseChanged, phaseDestroy, phaseCheckAll,
-		phaseCheckBlue, phaseVersion}
+		phaseCheckBlue, phaseVersion, phaseList, phaseStatus, phaseComplete}
 	allTools = []string{castleTool, shellTool, terragruntTool}
 )
 

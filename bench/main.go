@@ -23,6 +23,7 @@ type options struct {
 	parallel           int
 	roots              string
 	bin, out           string
+	measures           string // the file for those of the typed commands, inside a rehearsal
 	compare            bool
 }
 
@@ -32,10 +33,11 @@ func main() {
 	flag.IntVar(&o.wideRounds, "wide-rounds", 1, "rounds of the wide roots")
 	flag.IntVar(&o.copies, "copies", 50, "copies of the six roots that make the wide roots: 50 are 300")
 	flag.IntVar(&o.parallel, "parallel", 4, "roots at a time, for each tool")
-	flag.StringVar(&o.roots, "roots", "plugins,cluster,data,wide,commands",
+	flag.StringVar(&o.roots, "roots", "plugins,cluster,data,wide,commands,typed",
 		"what to measure; thousand takes long and belongs beside wide")
 	flag.StringVar(&o.bin, "bin", "bin", "folder of castle, terragrunt and the providers")
 	flag.StringVar(&o.out, "out", "bench", "folder of RESULTS.md and results.json")
+	flag.StringVar(&o.measures, "typed", "", "measure typed commands into this file; the lab is around it")
 	flag.BoolVar(&o.compare, "compare", false, "compare with results.json instead of writing it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -49,6 +51,9 @@ func main() {
 }
 
 func (o options) start(ctx context.Context) (code int, err error) {
+	if o.measures != "" {
+		return 0, o.measureTyped(ctx)
+	}
 	if os.Getenv(isolatedVariable) == "" {
 		return isolate(ctx)
 	}
@@ -74,7 +79,8 @@ func (o options) run(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 	b := &bench{options: o, programs: p, dir: dir, samples: samples{}}
 	steps := map[string]func(context.Context) error{rootsPlugins: b.plugins, rootsCluster: b.cluster,
-		rootsData: b.data, rootsWide: b.wide, rootsThousand: b.thousand, rootsCommands: b.commands}
+		rootsData: b.data, rootsWide: b.wide, rootsThousand: b.thousand, rootsCommands: b.commands,
+		rootsTyped: b.typed}
 	for _, roots := range strings.Split(o.roots, ",") {
 		step, ok := steps[roots]
 		if !ok {

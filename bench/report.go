@@ -71,6 +71,7 @@ func targets(s samples, wide int) []target {
 		linear = float64(many.Wall) / float64(thousandCopies*len(shape)) / (float64(big.Wall) / float64(wide))
 	}
 	command := func(phase string) time.Duration { return s.of(key{rootsCommands, phase, castleTool}).Wall }
+	typed := func(phase string) time.Duration { return s.of(key{rootsTyped, phase, castleTool}).Wall }
 	const mb = 1e6
 	return []target{
 		{"create with plugins, castle / shell", 0.75, at(rootsPlugins, phaseCreate, shellTool), ""},
@@ -90,6 +91,9 @@ func targets(s samples, wide int) []target {
 		{"`castle check` of 100 clusters", 2, command(phaseCheckAll).Seconds(), " s"},
 		{"`castle check blue`", 0.3, command(phaseCheckBlue).Seconds(), " s"},
 		{"`castle version`", 20, 1000 * command(phaseVersion).Seconds(), " ms"},
+		{"`castle list` of 20 clusters", 60, 1000 * typed(phaseList).Seconds(), " ms"},
+		{"`castle status` of a live blue", 0.6, typed(phaseStatus).Seconds(), " s"},
+		{"completion of the stages of blue", 80, 1000 * typed(phaseComplete).Seconds(), " ms"},
 	}
 }
 
