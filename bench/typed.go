@@ -14,8 +14,8 @@ const (
 	typedRounds   = 11 // at least: they are short
 )
 
-// typed measures what a person types often, inside a rehearsal: on a live cluster, beside others with the same
-// records. The lab starts this program once more, with the file for its measures.
+// typed measures what a person types often, inside a rehearsal: on a live cluster, beside others with the
+// same records. The lab starts this program once more, with the file for its measures.
 func (b *bench) typed(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {

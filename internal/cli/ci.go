@@ -36,7 +36,7 @@ the repository:
 
 The jobs share nothing but the store of the states: castle.hcl or CASTLE_STATE_STORE has to
 name one. A saved plan holds secrets, and people who can read the repository can read what a
-job keeps, so castle.hcl also has to name recipients of encryption. docs/ci.md describes the
+job keeps. So castle.hcl also has to name recipients of encryption. docs/ci.md describes the
 set-up.
 
 The same command updates the file. castle never overwrites a file that it did not write, and

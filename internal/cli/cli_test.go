@@ -215,11 +215,13 @@ func TestClosedGatesWithOneReasonHaveOneLine(t *testing.T) {
 
 func TestPlanNamesSomeOfManyOutputsInOneLine(t *testing.T) {
 	p := &plan.Plan{Stages: []*plan.Stage{
-		{Name: "machines", Layer: "platform", State: review.Waits, Missing: []string{"secrets.a", "secrets.b"}},
+		{Name: "machines", Layer: "platform", State: review.Waits,
+			Missing: []string{"secrets.a", "secrets.b"}},
 		{Name: "pool", Layer: "networking", State: review.Waits,
 			Missing: []string{"secrets.b", "platform.c", "platform.d", "platform.e"}},
 	}}
-	const start = "Not planned: platform/machines, networking/pool; they need outputs that are known after apply: "
+	const start = "Not planned: platform/machines, networking/pool; they need outputs that are known after " +
+		"apply: "
 	for verbose, want := range map[bool]string{
 		false: "secrets.a, secrets.b, platform.c, and 2 more (-v)\n",
 		true:  "secrets.a, secrets.b, platform.c, platform.d, platform.e\n",

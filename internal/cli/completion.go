@@ -43,8 +43,8 @@ bash needs the package bash-completion. zsh needs fpath+=~/.zfunc before compini
 			case "fish":
 				return root.GenFishCompletion(a.stdout, true)
 			}
-			return usageError(cmd, fmt.Errorf("no completion for %q; choose one of bash, zsh, fish%s", args[0],
-				nearestName(args[0], []string{"bash", "zsh", "fish"})))
+			return usageError(cmd, fmt.Errorf("no completion for %q; choose one of bash, zsh, fish%s",
+				args[0], nearestName(args[0], []string{"bash", "zsh", "fish"})))
 		},
 	}
 }

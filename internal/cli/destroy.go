@@ -28,7 +28,7 @@ are now. Only a rotated Proxmox API token comes from the configuration, from
 PROXMOX_VE_API_TOKEN, or from the store that it was read from.
 
 If the record lacks the machines of the configuration, castle asks Proxmox for VMs with
-the cluster's name and tags, and destroys nothing if there are any: exit code 4. If it
+the cluster's name and tags. If there are any, it destroys nothing: exit code 4. If it
 cannot ask, nothing is proved: exit code 6.
 
 castle then verifies in Proxmox that machines, disks and images are gone, and waits

@@ -31,8 +31,8 @@ token from PROXMOX_VE_API_TOKEN (there is no flag: other users could see it), or
 from the record of --cluster: its endpoint is preferred to the environment's, its token
 is used if the environment has none.
 
-castle owns a VM in the range if it is tagged "castle", and is named after a cluster
-that it is tagged with (blue-cp-01) or is in the pool "castle". A VM that is not the one
+castle owns a VM in the range if it has the tag "castle" and one more sign: the name of a
+cluster that is also its tag (blue-cp-01), or the pool "castle". A VM that is not the one
 that a cluster's state records for its id is foreign. --foreign=ID deletes a foreign
 VM, too; repeatable. Nothing deletes a VM that is protected, a template, locked,
 managed by high availability, replicated, part of a linked clone, or a container:

@@ -24,8 +24,8 @@ func newPlan(a *app) *cobra.Command {
 		Use:   "plan CLUSTER",
 		Short: "Show what create would change",
 		Long: `Show, per stage, the resources that create would create, change, replace and destroy,
-from Terraform's own plan, and first the code that changed since the last apply. Names
-only, no values. The plan also shows refusals of preflights, imports and closed gates.
+from Terraform's own plan. The code that changed since the last apply comes first. castle
+prints names and no values. It also shows refusals of preflights, imports and closed gates.
 castle applies, imports and records nothing; it locks the cluster.
 
 Of a resource that changes, the plan names the attributes (cpu.cores, values[0]); of one
@@ -51,9 +51,9 @@ It is valid for this state directory and this version of castle, on any machine.
 -o markdown prints a summary for the page of a pipeline or a pull request.
 
 The exit code is 0 whatever the plan shows, and 1 if a stage could not be planned. With
---exit-code, it is 0 only if castle has planned all stages and a create would change none,
-and 2 if it would, or if a stage cannot be planned yet. An error of usage or configuration
-is then 1, so that 2 has one meaning.`,
+--exit-code, it is 0 only if castle has planned all stages and a create would change none.
+It is 2 if a create would change something, or if a stage cannot be planned yet. An error of
+usage or configuration is then 1, so that 2 has one meaning.`,
 		Example: `  castle plan blue
   castle plan blue --only networking
   castle plan blue --exit-code           # 0 no changes, 2 changes or drift, 1 an error

@@ -17,8 +17,8 @@ import (
 func newProviders(a *app) *cobra.Command {
 	return group("providers", "Record, upgrade and mirror the Terraform providers of a cluster",
 		`The file clusters/<name>/<platform>/providers.lock.hcl records the versions and checksums
-of all Terraform providers of a cluster, in Terraform's own format, so that every machine
-uses the same ones. The first create writes it; keep it in Git.`,
+of all Terraform providers of a cluster, in Terraform's own format. So every machine uses
+the same ones. The first create writes it; keep it in Git.`,
 		newProvidersUpgrade(a), newProvidersLock(a), newProvidersMirror(a))
 }
 
@@ -101,9 +101,9 @@ func newProvidersMirror(a *app) *cobra.Command {
 Terraform that castle runs, into DIR. castle verifies every provider against
 providers.lock.hcl, and Terraform's signature.
 
-On the machine without internet, Terraform installs providers from DIR/providers with
-the configuration that castle writes to DIR/terraformrc (TF_CLI_CONFIG_FILE), and castle
-finds Terraform on PATH, in DIR/terraform/<platform>.`,
+On the machine without internet, Terraform installs providers from DIR/providers. The
+configuration for that is DIR/terraformrc (TF_CLI_CONFIG_FILE). castle finds Terraform on
+PATH, in DIR/terraform/<platform>.`,
 		Example: `  castle providers mirror /media/usb/castle
   castle providers mirror ./mirror blue --platform linux_amd64`,
 		Args: usage(cobra.MinimumNArgs(1)),

@@ -40,14 +40,18 @@ changes nothing, and contacts nothing but the store of the states, if there is o
 		Example: `  castle report blue
   castle report blue --format html > report.html`,
 		Args: a.oneCluster(),
+		PreRunE: func(*cobra.Command, []string) error {
+			if format != "" && !slices.Contains(report.Formats(), format) {
+				return refuse("--format %q: choose one of %s%s", format, strings.Join(report.Formats(), ", "),
+					nearestName(format, report.Formats()))
+			}
+			return nil
+		},
 		RunE: a.onRecorded(nil, func(_ context.Context, c *cluster.Cluster, _ []string) error {
 			if a.output == "json" && format == "" {
 				format = "json"
 			}
-			if format = cmp.Or(format, "text"); !slices.Contains(report.Formats(), format) {
-				return refuse("--format %q: choose one of %s%s", format, strings.Join(report.Formats(), ", "),
-					nearestName(format, report.Formats()))
-			}
+			format = cmp.Or(format, "text")
 			if format == "text" {
 				guardText(a)
 			}

@@ -62,8 +62,8 @@ func newStateList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list CLUSTER [STAGE]",
 		Short: "List the stages with their states and snapshots",
-		Long: `List the stages that have a state, with serial, lineage and number of resources, the
-time of the last apply, the number of snapshots, and its problem, if it has one.
+		Long: `List the stages that have a state, with serial, lineage and number of resources. A line
+also has the time of the last apply, the number of snapshots, and a problem of the state.
 STAGE may be a layer.`,
 		Example: `  castle state list blue
   castle state list blue metallb -o json`,
@@ -179,7 +179,7 @@ It refuses a state of another lineage. Resources created since the snapshot are 
 longer in the state. Asks for the cluster's name; without a terminal it requires --yes.
 
 With --commit and without STAGE, the whole state directory goes back to a commit of the
-store (castle state log lists them), as a new commit, so that the same command undoes
+store; castle state log lists them. This is a new commit, so that the same command undoes
 it. Machines and other objects stay as they are; castle plan shows how they differ.`,
 		Example: `  castle state restore blue metallb --snapshot 7
   castle state restore blue --commit 41`,

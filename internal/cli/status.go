@@ -37,13 +37,13 @@ Then show whether each stage is absent, ready, up to date, stale, drifted, unkno
 or interrupted, and check every gate once. Exit code 0 whatever the status is.
 
 A stage is ready if its gates are open and nothing is known to differ. It is stale if its inputs
-have changed since the last apply, and drifted if they have not, but an object that it owns is
-absent or changed. It is unknown if castle could not look. castle compares the revisions of the
+have changed since the last apply. It is drifted if only an object that it owns is absent or
+changed. It is unknown if castle could not look. castle compares the revisions of the
 objects that it can list. --refresh looks at all of them, as castle plan does: then a stage without
 a difference is up to date. It runs Terraform and locks the cluster.
 
-With --exit-code: 0 if every stage is ready or up to date, 5 if a gate is closed, 1 if a stage
-failed, is drifted or unknown, or is not ready for another reason.
+The exit code with --exit-code is 0 if every stage is ready or up to date, and 5 if a gate is
+closed. It is 1 if a stage failed, is drifted or unknown, or is not ready for another reason.
 
 --watch looks again every two seconds until it is interrupted: on a terminal it redraws the
 screen, elsewhere it prints a block for each change, with -o json one line.`,

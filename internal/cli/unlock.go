@@ -19,7 +19,7 @@ func newUnlock(a *app) *cobra.Command {
 		Short: "Remove the lock of a dead run from the store",
 		Long: `Remove the lock of a dead run from the store. It is seldom necessary: the next create
 or destroy takes over such a lock by itself. castle shows the holder and its last sign of
-life, asks for the cluster's name, and watches the log for as long as the lock lasts. A
+life, and asks for the cluster's name. It watches the log for as long as the lock lasts. A
 holder that gives a sign of life meanwhile keeps its lock: exit code 7.
 
 Without a store, the lock belongs to a process on this machine and ends with it.`,

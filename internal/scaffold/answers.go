@@ -31,9 +31,12 @@ func matching(pattern, what string) form {
 // The forms of texts.
 var (
 	wordForm = matching(`^\S+$`, "one word")
-	urlForm  = matching(`^https://[^/\s]+$`, "a https:// address without a path")
-	slugForm = matching(`^[a-z0-9][a-z0-9-]*$`, "lower-case letters, digits and hyphens")
-	diskForm = matching(`^/dev/[A-Za-z0-9/._:+-]+$`,
+	// As Proxmox and the kernel allow them.
+	storageForm = matching(`^[A-Za-z][A-Za-z0-9._-]*$`, "the id of a Proxmox storage, such as local-lvm")
+	bridgeForm  = matching(`^[A-Za-z][A-Za-z0-9._-]{0,14}$`, "the name of a bridge, such as vmbr0")
+	urlForm     = matching(`^https://[^/\s]+$`, "a https:// address without a path")
+	slugForm    = matching(`^[a-z0-9][a-z0-9-]*$`, "lower-case letters, digits and hyphens")
+	diskForm    = matching(`^/dev/[A-Za-z0-9/._:+-]+$`,
 		"a disk such as /dev/sda, /dev/nvme0n1 or /dev/disk/by-id/…")
 	endpointForm = matching(`^https://[^/\s@]+/?$`, "a https:// address without a path")
 	hostForm     = matching(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`,
