@@ -295,8 +295,14 @@ func Reduce(f *hcl.File, diags hcl.Diagnostics) hcl.Diagnostics {
 			continue
 		}
 		i := slices.IndexFunc(kept, func(m *hcl.Diagnostic) bool {
-			return native && m.Summary == "Missing required argument" &&
-				d.Summary == "Unsupported argument" && lacks(body, *m.Subject, *d.Subject)
+			unexpected := func(e *hcl.Diagnostic) bool {
+				return e.Summary == "Unsupported argument" && lacks(body, *m.Subject, *e.Subject)
+			}
+			earlier := func(e *hcl.Diagnostic) bool { // HCL's order of arguments is that of a map
+				return unexpected(e) && e.Subject.Start.Byte < d.Subject.Start.Byte
+			}
+			return native && m.Summary == "Missing required argument" && unexpected(d) &&
+				!slices.ContainsFunc(diags, earlier)
 		})
 		if i >= 0 {
 			name := strings.Split(kept[i].Detail, `"`)[1]
