@@ -17,7 +17,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // largest bounds a response's body.
@@ -115,16 +117,26 @@ func (c *Client) once(ctx context.Context, method, path string, body, answer any
 	return nil
 }
 
-// Redirected sends requests such as "POST login" without a body, and returns the first that the server
-// redirects, and to which scheme and host. Both are empty if it redirects none. One that gets no answer is
-// not redirected.
+// Redirected sends requests such as "POST login" without a body, and returns the first in their order that
+// the server redirects, and to which scheme and host. Both are empty if it redirects none. One that gets no
+// answer is not redirected. The first request opens the connection; the others follow side by side.
 func (c *Client) Redirected(ctx context.Context, requests ...string) (request, to string) {
-	for _, request := range requests {
-		method, path, _ := strings.Cut(request, " ")
-		err := c.Do(ctx, method, path, nil, nil)
-		if e, is := errors.AsType[*Error](err); is && e.Redirect != "" {
-			return request, e.Redirect
+	found := make([]string, len(requests))
+	var all sync.WaitGroup
+	for i, request := range requests {
+		all.Go(func() {
+			method, path, _ := strings.Cut(request, " ")
+			if e, is := errors.AsType[*Error](c.Do(ctx, method, path, nil, nil)); is {
+				found[i] = e.Redirect
+			}
+		})
+		if i == 0 {
+			all.Wait()
 		}
+	}
+	all.Wait()
+	if i := slices.IndexFunc(found, func(to string) bool { return to != "" }); i >= 0 {
+		return requests[i], found[i]
 	}
 	return "", ""
 }

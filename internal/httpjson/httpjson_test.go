@@ -7,7 +7,9 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func client(t *testing.T, h http.HandlerFunc) *Client {
@@ -82,5 +84,33 @@ func TestAddRootsNeedsACertificate(t *testing.T) {
 		if AddRoots(x509.NewCertPool(), authority) == nil {
 			t.Errorf("%s is accepted", authority)
 		}
+	}
+}
+
+func TestRequestsThatMayBeRedirectedAreSentSideBySide(t *testing.T) {
+	var first atomic.Int64
+	others, all := make(chan struct{}, 2), make(chan struct{})
+	c := client(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" {
+			first.Add(1)
+			return
+		}
+		if others <- struct{}{}; len(others) == cap(others) {
+			close(all)
+		}
+		select {
+		case <-all: // both are here, and neither has its answer
+		case <-r.Context().Done():
+		}
+		if r.URL.Path == "/b" {
+			http.Redirect(w, r, "https://elsewhere.example.org/b", http.StatusTemporaryRedirect)
+		}
+	})
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	request, to := c.Redirected(ctx, "POST /first", "POST /a", "POST /b")
+	if request != "POST /b" || to != "https://elsewhere.example.org" || first.Load() != 1 ||
+		ctx.Err() != nil {
+		t.Errorf("%q, %q after %d first requests, %v", request, to, first.Load(), ctx.Err())
 	}
 }
