@@ -151,7 +151,7 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 	hypervisor, infisical, repository := d.proxmox.Handler(), d.folders.handler(), git(d.config.Branches)
 	vault := http.NotFoundHandler()
 	if d.vault != nil {
-		vault = d.vault.server.Handler()
+		vault = d.vault.handler()
 	}
 	return func(host string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -21,7 +21,7 @@ func taskDurations(speed float64) map[string]time.Duration {
 	}
 	all := map[string]time.Duration{}
 	for kind, s := range seconds {
-		all[kind] = time.Duration(s / speed * float64(time.Second))
+		all[kind] = scaled(time.Duration(s*float64(time.Second)), speed)
 	}
 	return all
 }

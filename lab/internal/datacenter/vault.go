@@ -3,7 +3,10 @@ package datacenter
 import (
 	"context"
 	"maps"
+	"net/http"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/ephemeral-castle/castle/lab/internal/vault"
 )
@@ -27,12 +30,41 @@ const (
 	vaultReader = "VAULT_READER_TOKEN"
 )
 
+// TazLab's stages with Vault took 16, 18 and 18 s in June 2026 ("Eliminating Ansible"). In July the first two
+// took 4 and 3 s ("Vault PKI Follow-Up"): most of June's time is what every stage began with, not Vault's.
+// The lab gives it to the requests of Terraform's provider: to the one read of the first stage, and to the
+// writes, of which each of the other two sends three one after the other. Nobody else waits.
+const (
+	vaultRead  = 12 * time.Second
+	vaultWrite = 5500 * time.Millisecond
+)
+
 // landing is a Vault with the contents that a user puts there before the first create. It outlives
 // the clusters of a rehearsal, as the real one does.
 type landing struct {
 	server *vault.Server
 	token  string // castle's
 	secret string // its AppRole's secret id
+
+	secrets     string        // the API's path of the cluster's bootstrap secrets
+	read, write time.Duration // how long it takes Terraform's provider to read them, and to write anything
+}
+
+// handler is the Vault, which takes its time for Terraform's provider.
+func (l *landing) handler() http.Handler { return l.slow(l.server.Handler()) }
+
+func (l *landing) slow(vault http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.UserAgent(), "terraform-provider-vault") {
+			switch {
+			case r.Method == http.MethodGet && r.URL.Path == l.secrets:
+				elapse(r.Context(), l.read)
+			case r.Method == http.MethodPut, r.Method == http.MethodPost:
+				elapse(r.Context(), l.write)
+			}
+		}
+		vault.ServeHTTP(w, r)
+	})
 }
 
 // land starts the Vault. Unlike Infisical's emulator it is real, so it holds only the contents that
@@ -60,7 +92,8 @@ func (d *Datacenter) land(ctx context.Context) (*landing, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &landing{server: s, token: token}
+	l := &landing{server: s, token: token, secrets: "/v1/" + c.Mount + "/data/" + c.Path,
+		read: scaled(vaultRead, d.config.Speed), write: scaled(vaultWrite, d.config.Speed)}
 	if c.Role != "" {
 		l.secret = random(20)
 		err = s.AppRole(ctx, c.RoleMount, c.Role, l.secret, "castle")

@@ -96,6 +96,7 @@ func (c *client) call(ctx context.Context, method, path string, body, answer any
 		return err
 	}
 	r.Header.Set("X-Vault-Request", "true")
+	r.Header.Set("User-Agent", "terraform-provider-vault")
 	if c.token != "" {
 		r.Header.Set("X-Vault-Token", c.token)
 	}
