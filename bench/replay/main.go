@@ -1,4 +1,4 @@
-// Command replay repeats the bootstrap that castle replaced. It creates a cluster twice in the lab at real
+// Command replay repeats the bootstrap that castle replaced. It creates clusters twice in the lab at real
 // speed: by castle, and by a script in the order of TazLab's create.sh, with the same modules, stand-ins and
 // delays. It writes both beside the times that TazLab published. `make bench-replay` runs it.
 package main
@@ -22,17 +22,17 @@ import (
 const stepsPrefix = "replay: steps "
 
 type options struct {
-	cluster, speed, bin, out string
-	inside                   bool
+	clusters, speed, bin, out string
+	inside                    string // the cluster of the script; the lab is around it
 }
 
 func main() {
 	o := options{}
-	flag.StringVar(&o.cluster, "cluster", "blue", "cluster to create")
+	flag.StringVar(&o.clusters, "clusters", "blue,tazlab", "clusters to create, one after the other")
 	flag.StringVar(&o.speed, "speed", "1", "speed of the lab: 1 is that of real machines")
 	flag.StringVar(&o.bin, "bin", "bin", "folder of castle and of this program")
 	flag.StringVar(&o.out, "out", "bench/REPLAY.md", "file to write")
-	flag.BoolVar(&o.inside, "script", false, "run the script; the lab is around it")
+	flag.StringVar(&o.inside, "script", "", "run the script for this cluster; the lab is around it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -43,8 +43,8 @@ func main() {
 }
 
 func (o options) run(ctx context.Context) error {
-	if o.inside {
-		steps, err := runScript(ctx, o.cluster)
+	if o.inside != "" {
+		steps, err := runScript(ctx, o.inside)
 		if err != nil {
 			return err
 		}
@@ -56,33 +56,46 @@ func (o options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m := measured{options: o, load: strings.Join(strings.Fields(string(load))[:3], " ")}
-	// At the same time, in a lab each: both mostly wait, and what else runs on the machine slows both.
+	p := page{speed: o.speed, load: strings.Join(strings.Fields(string(load))[:3], " ")}
+	for _, cluster := range strings.Split(o.clusters, ",") {
+		m, err := o.measure(ctx, cluster)
+		if err != nil {
+			return fmt.Errorf("%s: %w", cluster, err)
+		}
+		p.clusters = append(p.clusters, m)
+	}
+	text := p.markdown()
+	fmt.Print(text)
+	return os.WriteFile(o.out, []byte(text), 0o644)
+}
+
+// measure creates a cluster by the script and by castle at the same time, in a lab each: both mostly wait,
+// and what else runs on the machine slows both.
+func (o options) measure(ctx context.Context, cluster string) (measured, error) {
+	m := measured{cluster: cluster}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	scripted := make(chan error)
 	go func() {
 		var err error
-		if m.script, err = o.script(ctx); err != nil {
+		if m.script, err = o.script(ctx, cluster); err != nil {
 			err = fmt.Errorf("script: %w", err)
 			stop()
 		}
 		scripted <- err
 	}()
-	if m.castle, err = o.castle(ctx); err != nil {
+	castle, err := o.castle(ctx, cluster)
+	if err != nil {
 		err = fmt.Errorf("castle: %w", err)
 		stop()
 	}
-	if err = errors.Join(err, <-scripted); err != nil {
-		return err
-	}
-	text := m.markdown()
-	fmt.Print(text)
-	return os.WriteFile(o.out, []byte(text), 0o644)
+	err = errors.Join(err, <-scripted)
+	m.castle = castle
+	return m, err
 }
 
-// castle creates the cluster in the lab and returns the rehearsal's report.
-func (o options) castle(ctx context.Context) (report, error) {
+// castle creates a cluster in the lab and returns the rehearsal's report.
+func (o options) castle(ctx context.Context, cluster string) (report, error) {
 	var r report
 	dir, err := os.MkdirTemp("", "replay")
 	if err != nil {
@@ -90,7 +103,8 @@ func (o options) castle(ctx context.Context) (report, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "report.json")
-	if _, err := o.rehearse(ctx, []string{"--report", file}, "castle", "create", o.cluster); err != nil {
+	_, err = o.rehearse(ctx, cluster, []string{"--report", file}, "castle", "create", cluster)
+	if err != nil {
 		return r, err
 	}
 	text, err := os.ReadFile(file)
@@ -104,12 +118,12 @@ func (o options) castle(ctx context.Context) (report, error) {
 }
 
 // script runs the script in the lab and returns its steps.
-func (o options) script(ctx context.Context) (steps []step, err error) {
+func (o options) script(ctx context.Context, cluster string) (steps []step, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	output, err := o.rehearse(ctx, nil, self, "-script", "-cluster", o.cluster)
+	output, err := o.rehearse(ctx, cluster, nil, self, "-script", cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +136,9 @@ func (o options) script(ctx context.Context) (steps []step, err error) {
 }
 
 // rehearse runs a command in the lab and returns its output.
-func (o options) rehearse(ctx context.Context, flags []string, command ...string) (string, error) {
-	args := append([]string{"rehearse", o.cluster, "--speed", o.speed}, flags...)
+func (o options) rehearse(ctx context.Context, cluster string, flags []string, command ...string) (
+	string, error) {
+	args := append([]string{"rehearse", cluster, "--speed", o.speed}, flags...)
 	cmd := exec.CommandContext(ctx, filepath.Join(o.bin, "castle"), append(append(args, "--"), command...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	var output strings.Builder

@@ -32,9 +32,11 @@ const pollEvery = 5 * time.Second
 // sideBySide are the layers that the script runs in parallel once all others are ready.
 var sideBySide = []string{"networking", "storage", "gitops"}
 
-// A step is one stage of the script, and its parts in seconds.
+// A step is one stage of the script, and its parts in seconds. The conditions that wait for other stages are
+// a step of their own, at the end: create.sh waited for Flux last.
 type step struct {
 	Stage, Layer      string
+	Late              bool
 	Began, Ended      time.Time
 	Init, Apply, Wait float64
 }
@@ -86,6 +88,23 @@ func runScript(ctx context.Context, name string) ([]step, error) {
 			}
 		}
 	}
+	if err := s.parallel(ctx, layers); err != nil {
+		return nil, err
+	}
+	for _, one := range order {
+		if late := run.DeferredGates(one); len(late) > 0 {
+			this := step{Stage: one.Name, Layer: one.Layer, Late: true, Began: time.Now()}
+			if err := this.part(&this.Wait, func() error { return s.wait(ctx, one, late) }); err != nil {
+				return nil, fmt.Errorf("%s: %w", one.Name, err)
+			}
+			s.ended(this)
+		}
+	}
+	return s.steps, nil
+}
+
+// parallel runs the last layers side by side.
+func (s *script) parallel(ctx context.Context, layers map[string][]*config.Stage) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	failed := make(chan error)
@@ -98,7 +117,7 @@ func runScript(ctx context.Context, name string) ([]step, error) {
 			stop()
 		}
 	}
-	return s.steps, err
+	return err
 }
 
 func isSideBySide(layer string) bool {
@@ -136,30 +155,39 @@ func (s *script) stage(ctx context.Context, one *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	parts := []struct {
-		seconds *float64
-		do      func() error
-	}{
-		{&this.Init, func() error { return s.terraform(ctx, root.Dir, nil, "init", "-input=false") }},
-		{&this.Apply, func() error { return s.apply(ctx, one, root.Dir) }},
-		{&this.Wait, func() error { return s.wait(ctx, one) }},
+	err = this.part(&this.Init, func() error {
+		return s.terraform(ctx, root.Dir, nil, "init", "-input=false")
+	})
+	if err == nil {
+		err = this.part(&this.Apply, func() error { return s.apply(ctx, one, root.Dir) })
 	}
-	for _, part := range parts {
-		began := time.Now()
-		err := part.do()
-		*part.seconds = time.Since(began).Seconds()
-		if err != nil {
-			return err
-		}
+	if err == nil {
+		err = this.part(&this.Wait, func() error { return s.wait(ctx, one, run.ImmediateGates(one)) })
 	}
-	this.Ended = time.Now()
-	fmt.Fprintf(os.Stderr, "replay: %-18s %6.1fs (init %.1fs, apply %.1fs, loops %.1fs)\n", one.Name,
-		this.Ended.Sub(this.Began).Seconds(), this.Init, this.Apply, this.Wait)
-	s.mu.Lock()
-	s.steps = append(s.steps, this)
-	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	s.ended(this)
 	close(s.ready[one])
 	return nil
+}
+
+// part does a part of the step and measures it.
+func (st *step) part(seconds *float64, do func() error) error {
+	began := time.Now()
+	err := do()
+	*seconds = time.Since(began).Seconds()
+	return err
+}
+
+// ended keeps and reports a step.
+func (s *script) ended(one step) {
+	one.Ended = time.Now()
+	fmt.Fprintf(os.Stderr, "replay: %-18s %6.1fs (init %.1fs, apply %.1fs, loops %.1fs)\n", one.Stage,
+		one.Ended.Sub(one.Began).Seconds(), one.Init, one.Apply, one.Wait)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps = append(s.steps, one)
 }
 
 // await waits for stages of another layer that runs at the same time.
@@ -220,12 +248,9 @@ func decode(text []byte) (map[string]state.Output, error) {
 	return outputs, nil
 }
 
-// wait polls the conditions of a stage, one after the other, until each holds once.
-func (s *script) wait(ctx context.Context, one *config.Stage) error {
-	for _, g := range one.Gates {
-		if err := s.await(ctx, g.Needs); err != nil {
-			return err
-		}
+// wait polls conditions of a stage, one after the other, until each holds once.
+func (s *script) wait(ctx context.Context, one *config.Stage, gates []*config.Gate) error {
+	for _, g := range gates {
 		values, diags := g.Values(s.outputs.Scope(one))
 		if diags.HasErrors() {
 			return diags
