@@ -180,7 +180,8 @@ func (w workdir) linked(source string, entry providers.Entry) (dir, executable s
 }
 
 // configurations counts the configurations of each provider, by source, in the module and in those that it
-// calls. A configuration that a module expects from its caller counts too.
+// calls. A configuration that a module expects from its caller counts too. Any but the root module's default
+// one counts twice: that one needs no block.
 func (w workdir) configurations() (map[string]int, error) {
 	dirs, err := w.modules()
 	if err != nil {
@@ -201,6 +202,9 @@ func (w workdir) configurations() (map[string]int, error) {
 		}
 		for _, configured := range module.ProviderConfigs {
 			count[source(configured.Name)]++
+			if configured.Alias != "" || dir != w.dir {
+				count[source(configured.Name)]++
+			}
 		}
 		for name, required := range module.RequiredProviders {
 			count[source(name)] += len(required.ConfigurationAliases)

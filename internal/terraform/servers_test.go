@@ -50,26 +50,33 @@ func startable(w workdir, lock providers.Lock) (sources []string) {
 
 // A server has one configuration: Terraform would overwrite the first with the second.
 func TestProvidersConfiguredTwiceAreLeftToTerraform(t *testing.T) {
-	twice := "provider \"helm\" {}\nprovider \"helm\" {\n  alias = \"edge\"\n}\n"
-	w, lock := linked(t, twice)
-	if got := startable(w, lock); !slices.Equal(got, []string{random}) {
-		t.Errorf("in one module: got %q", got)
-	}
-	w, lock = linked(t, "provider \"helm\" {}\n")
-	if got := startable(w, lock); !slices.Equal(got, []string{helm, random}) {
-		t.Errorf("once: got %q", got)
-	}
-	called := filepath.Join(w.dir, ".terraform", "modules", "edge")
-	if err := os.MkdirAll(called, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, filepath.Join(called, "main.tf"), "terraform {\n  required_providers {\n    charts = {\n"+
-		"      source                = \"hashicorp/helm\"\n      configuration_aliases = [charts.edge]\n"+
-		"    }\n  }\n}\n")
-	writeFile(t, filepath.Join(w.dir, ".terraform", "modules", "modules.json"),
-		`{"Modules":[{"Key":"","Dir":"."},{"Key":"edge","Dir":".terraform/modules/edge"}]}`)
-	if got := startable(w, lock); !slices.Equal(got, []string{random}) {
-		t.Errorf("in a module that it calls: got %q", got)
+	const once, alias = "provider \"helm\" {}\n", "provider \"helm\" {\n  alias = \"edge\"\n}\n"
+	const expected = "terraform {\n  required_providers {\n    charts = {\n      source = \"hashicorp/helm\"\n" +
+		"      configuration_aliases = [charts.edge]\n    }\n  }\n}\n"
+	for _, test := range []struct {
+		name, main, called string
+		want               []string
+	}{
+		{"once", once, "", []string{helm, random}},
+		{"twice", once + alias, "", []string{random}},
+		{"beside the default one, which needs no block", alias, "", []string{random}},
+		{"in a module that is called", "", once, []string{random}},
+		{"for a module that is called", once, expected, []string{random}},
+		{"once, and a module is called", once, "locals {}\n", []string{helm, random}},
+	} {
+		w, lock := linked(t, test.main)
+		if test.called != "" {
+			called := filepath.Join(w.dir, ".terraform", "modules", "edge")
+			if err := os.MkdirAll(called, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, filepath.Join(called, "main.tf"), test.called)
+			writeFile(t, filepath.Join(w.dir, ".terraform", "modules", "modules.json"),
+				`{"Modules":[{"Key":"","Dir":"."},{"Key":"edge","Dir":".terraform/modules/edge"}]}`)
+		}
+		if got := startable(w, lock); !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %q", test.name, got)
+		}
 	}
 }
 
