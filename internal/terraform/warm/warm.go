@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,7 +42,7 @@ type Options struct {
 	Dir     string    // the folder that they run in
 	Env     []string  // their whole environment
 	Sockets string    // a folder for their sockets; created, for this user alone
-	Log     io.Writer // gets their standard error; calls come one at a time
+	Log     io.Writer // gets why a provider does not start or crashes; calls come one at a time
 }
 
 // Address is where Terraform finds a running provider.
@@ -132,6 +133,7 @@ func (s *Servers) serve(ctx context.Context, p Provider, o Options, started func
 	cmd.Dir = o.Dir
 	cmd.Env = append(slices.Clone(o.Env), plugin.EnvUnixSocketDir+"="+o.Sockets)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	output := &lines{servers: s}
 	client := plugin.NewClient(&plugin.ClientConfig{
 		Cmd: cmd, SkipHostEnv: true,
 		HandshakeConfig:  handshake,
@@ -139,7 +141,7 @@ func (s *Servers) serve(ctx context.Context, p Provider, o Options, started func
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		StartTimeout:     startTimeout,
 		Logger:           hclog.NewNullLogger(),
-		Stderr:           &lines{servers: s},
+		Stderr:           output,
 	})
 	s.mu.Lock()
 	s.started = append(s.started, client)
@@ -147,6 +149,7 @@ func (s *Servers) serve(ctx context.Context, p Provider, o Options, started func
 	if _, err := client.Start(); err != nil {
 		s.logf(notStarted, p.Source, err)
 	} else {
+		output.serving.Store(true)
 		s.mu.Lock()
 		s.running[p.Source] = client
 		s.mu.Unlock()
@@ -217,11 +220,14 @@ func (s *Servers) logf(format string, args ...any) {
 	fmt.Fprintf(s.log, format+"\n", args...)
 }
 
-// lines writes whole lines of one provider to the log, so that those of two do not mix. It leaves out what
-// providers log for their developers, which Terraform shows with TF_LOG only.
+// lines writes whole lines of one provider's standard error to the log, so that those of two do not mix. As
+// soon as the provider serves, it writes crashes only: the rest is for its developers, and hashicorp/kubernetes
+// prints the content of each Secret. Terraform shows that with TF_LOG only.
 type lines struct {
 	servers *Servers
 	rest    []byte
+	serving atomic.Bool
+	crashed bool
 }
 
 // Write implements io.Writer.
@@ -235,13 +241,24 @@ func (l *lines) Write(p []byte) (int, error) {
 			return len(p), nil
 		}
 		l.rest = rest
-		if bytes.HasPrefix(line, []byte(`{"@level":"`)) {
+		if !l.belongs(line) {
 			continue
 		}
 		if _, err := l.servers.log.Write(append(line, '\n')); err != nil {
 			return len(p), err
 		}
 	}
+}
+
+// belongs reports whether a line belongs into the log.
+func (l *lines) belongs(line []byte) bool {
+	if bytes.HasPrefix(line, []byte(`{"@level":"`)) {
+		return false
+	}
+	// Go begins the report of a crash so; the stacks follow.
+	l.crashed = l.crashed || bytes.HasPrefix(line, []byte("panic: ")) ||
+		bytes.HasPrefix(line, []byte("fatal error: "))
+	return l.crashed || !l.serving.Load()
 }
 
 // Executable finds a provider's executable in its unpacked package, as Terraform does; "" without one.

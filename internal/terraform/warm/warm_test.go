@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,7 +30,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "a library is missing")
 		os.Exit(1)
 	case strings.HasPrefix(name, "terraform-provider-"):
-		fmt.Fprintln(os.Stderr, "run", os.Getenv("CASTLE_RUN"), "in", workingDir())
+		crashOnSignal()
 		plugin.Serve(&plugin.ServeConfig{
 			HandshakeConfig: plugin.HandshakeConfig{
 				ProtocolVersion: 5, MagicCookieKey: "TF_PLUGIN_MAGIC_COOKIE",
@@ -51,27 +53,30 @@ func (empty) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (
 	return nil, nil
 }
 
-func workingDir() string {
-	dir, err := os.Getwd()
-	if err != nil {
-		return err.Error()
-	}
-	return dir
+// crashOnSignal logs as hashicorp/kubernetes does, and crashes.
+func crashOnSignal() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	go func() {
+		<-asked
+		log.Print("[INFO] Submitting new secret: hunter2")
+		panic("the end")
+	}()
 }
 
-// log is a buffer for two goroutines.
-type log struct {
+// buffer is one for two goroutines.
+type buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *log) Write(p []byte) (int, error) {
+func (l *buffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *log) String() string {
+func (l *buffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
@@ -93,9 +98,9 @@ func provider(t *testing.T, name string) warm.Provider {
 	return warm.Provider{Source: "registry.terraform.io/hashicorp/" + name, Path: path, Verify: verified}
 }
 
-func options(t *testing.T, run string) (warm.Options, *log) {
+func options(t *testing.T, run string) (warm.Options, *buffer) {
 	t.Helper()
-	written := &log{}
+	written := &buffer{}
 	sockets, err := os.MkdirTemp("", "warm") // the folder of a test is too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -152,6 +157,9 @@ func TestProvidersListenUntilTheyAreClosed(t *testing.T) {
 		if group, err := syscall.Getpgid(at.PID); err != nil || group == syscall.Getpgrp() {
 			t.Errorf("%s: a Ctrl-C would reach the provider: group %d, %v", source, group, err)
 		}
+		if dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", at.PID)); err != nil || dir != o.Dir {
+			t.Errorf("%s: runs in %s, %v", source, dir, err)
+		}
 	}
 	if info, err := os.Stat(o.Sockets); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("sockets: %v, %v", info, err)
@@ -162,7 +170,6 @@ func TestProvidersListenUntilTheyAreClosed(t *testing.T) {
 	if running, err := process.OfRun("run-1"); err != nil || len(running) != 2 {
 		t.Errorf("of the run: %v, %v", running, err)
 	}
-	until(t, "the log", func() bool { return strings.Contains(written.String(), "run run-1 in "+o.Dir+"\n") })
 	s.Close()
 	if running, err := process.OfRun("run-1"); err != nil || len(running) != 0 {
 		t.Errorf("still there: %v, %v", running, err)
@@ -204,6 +211,24 @@ func TestACrashedProviderIsLoggedOnceAndLeftToTerraform(t *testing.T) {
 	const told = "provider registry.terraform.io/hashicorp/helm has ended"
 	if n := strings.Count(written.String(), told); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, written)
+	}
+}
+
+// hashicorp/kubernetes logs the content of Secrets, in a form that no masker knows.
+func TestOnlyACrashOfAServingProviderIsLogged(t *testing.T) {
+	o, written := options(t, "run-6")
+	s := warm.Start([]warm.Provider{provider(t, "kubernetes")}, o)
+	defer s.Close()
+	at := addresses(t, s)["registry.terraform.io/hashicorp/kubernetes"]
+	if err := syscall.Kill(at.PID, syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the crash with its stack", func() bool {
+		return strings.Contains(written.String(), "panic: the end\n") &&
+			strings.Contains(written.String(), "goroutine ")
+	})
+	if strings.Contains(written.String(), "hunter2") {
+		t.Errorf("a message for developers is in the log:\n%s", written)
 	}
 }
 
