@@ -65,8 +65,11 @@ func (c *creation) raise(ctx context.Context, s *config.Stage) error {
 		return err
 	}
 	a := &attempt{creation: c, run: c.run, stage: s, work: work, dir: c.run.Cluster.Dir.Stage(s.Name)}
-	err = c.run.Retry(ctx, s.Name, s.Layer, func(bool) error { return a.try(ctx) })
-	work.StopProviders() // gates may take minutes
+	err = c.run.Retry(ctx, s.Name, s.Layer, func(bool) error {
+		// A provider may have cached the failure that the next try is for, and gates may take minutes.
+		defer work.StopProviders()
+		return a.try(ctx)
+	})
 	if err != nil {
 		return err
 	}
