@@ -26,7 +26,7 @@ const (
 	mostMethods = 20
 	mostColumns = 110
 	mostName    = 60
-	mostTotal   = 69_900 // of all packages together
+	mostTotal   = 70_150 // of all packages together
 )
 
 // oldWords are the words that the glossary replaced; no identifier is one of

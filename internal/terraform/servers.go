@@ -29,6 +29,7 @@ const warmProviders = "CASTLE_WARM_PROVIDERS"
 type servers struct {
 	mu      sync.Mutex
 	current *warm.Servers // nil: Terraform starts the providers
+	crashed []string      // sources of those that Terraform starts from then on
 }
 
 // StartProviders starts the providers that Init has linked, for the commands that follow, and returns at
@@ -41,7 +42,10 @@ func StartProviders(r *Root) {
 	if r.servers.current != nil || err == nil && !on {
 		return
 	}
-	if all := r.workdir().startable(initialization{r}.chosen()); len(all) > 0 {
+	all := slices.DeleteFunc(r.workdir().startable(initialization{r}.chosen()), func(p warm.Provider) bool {
+		return slices.Contains(r.servers.crashed, p.Source)
+	})
+	if len(all) > 0 {
 		r.servers.current = warm.Start(all, warm.Options{
 			Dir: r.Dir, Env: entries(r.environment()), Sockets: process.RuntimeDir(r.Run), Log: r.Log,
 		})
@@ -53,6 +57,7 @@ func StopProviders(r *Root) {
 	r.servers.mu.Lock()
 	defer r.servers.mu.Unlock()
 	if r.servers.current != nil {
+		r.servers.crashed = append(r.servers.crashed, r.servers.current.Crashed()...)
 		r.servers.current.Close()
 		r.servers.current = nil
 	}

@@ -64,6 +64,7 @@ type Servers struct {
 	mu      sync.Mutex
 	started []*plugin.Client
 	running map[string]*plugin.Client // by source
+	crashed []string                  // sources
 }
 
 // notStarted is the log's line for a provider and an error.
@@ -178,7 +179,7 @@ func (s *Servers) Addresses(ctx context.Context) (map[string]Address, error) {
 	return all, nil
 }
 
-// dropEnded removes the providers that have ended by themselves.
+// dropEnded removes the providers that have ended by themselves, and logs each.
 func (s *Servers) dropEnded() {
 	s.mu.Lock()
 	var ended []string
@@ -188,11 +189,21 @@ func (s *Servers) dropEnded() {
 			delete(s.running, source)
 		}
 	}
+	slices.Sort(ended)
+	s.crashed = append(s.crashed, ended...)
 	s.mu.Unlock()
-	for _, source := range slices.Sorted(slices.Values(ended)) {
+	for _, source := range ended {
 		s.logf("provider %s has ended before its stage: it crashed or was killed. Terraform starts it from "+
 			"now on", source)
 	}
+}
+
+// Crashed are the sources of the providers that have ended before Close.
+func (s *Servers) Crashed() []string {
+	s.dropEnded()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.crashed)
 }
 
 // PIDs are the processes of the providers, those that are starting included.

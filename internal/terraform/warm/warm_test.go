@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -211,6 +212,9 @@ func TestACrashedProviderIsLoggedOnceAndLeftToTerraform(t *testing.T) {
 	const told = "provider registry.terraform.io/hashicorp/helm has ended"
 	if n := strings.Count(written.String(), told); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, written)
+	}
+	if crashed := s.Crashed(); !slices.Equal(crashed, []string{"registry.terraform.io/hashicorp/helm"}) {
+		t.Errorf("crashed: %q", crashed)
 	}
 }
 
