@@ -232,8 +232,8 @@ func (s *Servers) logf(format string, args ...any) {
 }
 
 // lines writes whole lines of one provider's standard error to the log, so that those of two do not mix. As
-// soon as the provider serves, it writes crashes only: the rest is for its developers, and hashicorp/kubernetes
-// prints the content of each Secret. Terraform shows that with TF_LOG only.
+// soon as the provider serves, it writes crashes only: the rest is for its developers, and
+// hashicorp/kubernetes prints the content of each Secret. Terraform shows that with TF_LOG only.
 type lines struct {
 	servers *Servers
 	rest    []byte
