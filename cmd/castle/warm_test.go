@@ -50,7 +50,8 @@ func TestLabWarm(t *testing.T) {
 	}
 	for _, cluster := range clusters {
 		t.Run(cluster, func(t *testing.T) {
-			out := rehearse(t, []string{inside + "=" + cluster}, "-C", "../..", cluster, "--providers", providers)
+			out := rehearse(t, []string{inside + "=" + cluster},
+				"-C", "../..", cluster, "--providers", providers)
 			if !strings.Contains(out, "Left over: nothing") {
 				t.Fatalf("something is left over:\n%s", out)
 			}

@@ -51,8 +51,8 @@ func startable(w workdir, lock providers.Lock) (sources []string) {
 // A server has one configuration: Terraform would overwrite the first with the second.
 func TestProvidersConfiguredTwiceAreLeftToTerraform(t *testing.T) {
 	const once, alias = "provider \"helm\" {}\n", "provider \"helm\" {\n  alias = \"edge\"\n}\n"
-	const expected = "terraform {\n  required_providers {\n    charts = {\n      source = \"hashicorp/helm\"\n" +
-		"      configuration_aliases = [charts.edge]\n    }\n  }\n}\n"
+	const expected = "terraform {\n  required_providers {\n    charts = {\n" +
+		"      source = \"hashicorp/helm\"\n      configuration_aliases = [charts.edge]\n    }\n  }\n}\n"
 	for _, test := range []struct {
 		name, main, called string
 		want               []string
