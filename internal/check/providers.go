@@ -63,13 +63,14 @@ func checkProviderVersions(c *cluster, report reporter) {
 		path = relative
 	}
 	if err != nil {
+		summary := "the recorded providers: not readable"
 		at, text := hcl.Range{}, strings.TrimPrefix(err.Error(), file+": ")+"."
 		if d := syntaxError(file, err); d != nil {
+			summary += ": " + strings.ToLower(d.Summary[:1]) + d.Summary[1:]
 			at, text = syntax.Subject(d), d.Detail
 		}
 		at.Filename = path
-		report("provider-lock", at, "the recorded providers: not readable", "%s Correct the "+
-			"file, or restore it from Git.", text)
+		report("provider-lock", at, summary, "%s Correct the file, or restore it from Git.", text)
 	}
 	bySource := map[string][]requirement{}
 	for _, r := range c.requirements() {
