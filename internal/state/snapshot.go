@@ -38,6 +38,16 @@ func (c *Copy) Path() string { return c.path }
 func (c *Copy) taken() string { return c.Taken.Local().Format(time.DateTime) }
 
 func readCopy(path string) (*Copy, error) {
+	c, err := readUnparsed(path)
+	if err != nil {
+		return nil, err
+	}
+	c.State, c.Reason = parse(c.data)
+	return c, nil
+}
+
+// readUnparsed reads a copy without its State and Reason.
+func readUnparsed(path string) (*Copy, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -50,7 +60,6 @@ func readCopy(path string) (*Copy, error) {
 	if taken, err := time.Parse(snapshotTime, c.Name); err == nil {
 		c.Taken = taken
 	}
-	c.State, c.Reason = parse(data)
 	return c, nil
 }
 
@@ -154,14 +163,19 @@ func (c Copies) snapshot() (path string, err error) {
 			return "", err
 		}
 	}
-	all, err := c.Snapshots()
+	paths, err := c.paths()
 	if err != nil {
 		return "", err
 	}
 	taken := time.Now().UTC()
-	past := func(one *Copy) bool { return !one.Taken.After(taken) } // the clock may have been wrong
-	if i := slices.IndexFunc(all, past); i >= 0 && bytes.Equal(all[i].data, data) {
-		return all[i].path, nil
+	for _, path := range slices.Backward(paths) {
+		last, err := readUnparsed(path)
+		if err != nil || bytes.Equal(last.data, data) && !last.Taken.After(taken) {
+			return path, err
+		}
+		if !last.Taken.After(taken) { // or the clock was wrong
+			break
+		}
 	}
 	// A copy, never a link: Terraform overwrites its state in place.
 	path = filepath.Join(c.stage.Dir(), "snapshots", taken.Format(snapshotTime)+stateEnd)
@@ -172,10 +186,11 @@ func (c Copies) snapshot() (path string, err error) {
 		return "", err
 	}
 	keep := c.stage.dir.snapshots
-	if keep == 0 || len(all) < keep { // all of them and the new one
+	if keep == 0 || len(paths) < keep { // all of them and the new one
 		return path, nil
 	}
-	if all, _, err = c.ranked(); err != nil {
+	all, _, err := c.ranked()
+	if err != nil {
 		return "", err
 	}
 	for ; len(all) > keep; all = all[:len(all)-1] {

@@ -42,6 +42,7 @@ func fakeTerraform(home string, args []string) int {
 	}
 	if len(args) == 2 && args[0] == "version" {
 		os.Stdout.Write(reply("version"))
+		_ = os.WriteFile(filepath.Join(home, "version.asked"), nil, 0o600) // a test looks for it
 		return 0
 	}
 	dir, _ := os.Getwd()

@@ -37,17 +37,18 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	unlock, err := atomicfile.Lock(ctx, r.PluginCache+".lock")
+	if err := askVersion(ctx, r); err != nil {
+		return err
+	}
+	unlock, err := lockCache(ctx, r.PluginCache)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 	// A full disk or a power cut can leave half of the backend's file, at which init
 	// would fail. Init writes it in any case.
-	for _, old := range []string{i.stampPath(), i.backendPath()} {
-		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := errors.Join(os.RemoveAll(i.stampPath()), os.RemoveAll(i.backendPath())); err != nil {
+		return err
 	}
 	StopProviders(i.root) // init may choose others
 	// Another init may have recorded a provider meanwhile.
@@ -70,6 +71,40 @@ func (r *Root) Init(ctx context.Context) (err error) {
 		return err
 	}
 	return atomicfile.WriteUnflushed(i.stampPath(), []byte(digest))
+}
+
+// askVersion asks Terraform for its version, as terraform-exec does before the first init of a root. It takes
+// nearly as long as an init that finds its providers in the cache, for which it need not be locked.
+func askVersion(ctx context.Context, r *Root) error {
+	if r.last != nil {
+		return nil
+	}
+	return r.command(ctx, "version", nil, func(tf *tfexec.Terraform, _ *stream) error {
+		_, _, err := tf.Version(ctx, false)
+		return err
+	})
+}
+
+// initializing is full while an init of this process has the plugin cache or waits for another process that
+// has it. The next one gets it at once, while the lock on the file is only asked for now and then.
+var initializing = make(chan struct{}, 1)
+
+// lockCache waits until no other init uses the plugin cache.
+func lockCache(ctx context.Context, cache string) (unlock func() error, err error) {
+	select {
+	case initializing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	release, err := atomicfile.Lock(ctx, cache+".lock")
+	if err != nil {
+		<-initializing
+		return nil, err
+	}
+	return func() error {
+		defer func() { <-initializing }()
+		return release()
+	}, nil
 }
 
 // initialization holds the inputs and results of one Init of a root.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
@@ -98,18 +99,55 @@ func TestInitsTakeTurnsAtThePluginCache(t *testing.T) {
 	all.Wait()
 }
 
-func TestInitWaitingForAnotherOneCanBeCancelled(t *testing.T) {
-	r, _ := fake(t)
+// initBeside begins an init while another one has the plugin cache, and returns when only that keeps it
+// waiting.
+func initBeside(ctx context.Context, t *testing.T) (unlock func() error, ended <-chan error, home string) {
+	t.Helper()
+	r, home := fake(t)
 	materialise(t, r, fstest.MapFS{}, Override{})
 	unlock, err := atomicfile.Lock(t.Context(), r.PluginCache+".lock")
 	if err != nil {
 		t.Fatal(err)
 	}
+	done := make(chan error, 1)
+	go func() { done <- r.Init(ctx) }()
+	late := time.After(10 * time.Second)
+	for !exists(filepath.Join(home, "version.asked")) {
+		select {
+		case err := <-done:
+			t.Fatalf("ended with %v", err)
+		case <-late:
+			t.Fatal("it does not ask for the version")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return unlock, done, home
+}
+
+// terraform-exec asks for the version before an init, which takes nearly as long.
+func TestInitKeepsNoOtherInitWaitingForTheVersion(t *testing.T) {
+	unlock, ended, home := initBeside(t.Context(), t)
+	if lines, _ := calls(t, home); len(lines) != 0 {
+		t.Errorf("while another init has the plugin cache: %q", lines)
+	}
+	if err := errors.Join(unlock(), <-ended); err != nil {
+		t.Fatal(err)
+	}
+	if lines, _ := calls(t, home); len(lines) != 1 {
+		t.Errorf("calls: %q", lines)
+	}
+}
+
+func TestInitWaitingForAnotherOneCanBeCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
+	unlock, ended, home := initBeside(ctx, t)
 	cause := errors.New("enough")
 	cancel(cause)
-	if err := r.Init(ctx); !errors.Is(err, cause) {
+	if err := <-ended; !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
+	}
+	if lines, _ := calls(t, home); len(lines) != 0 {
+		t.Errorf("calls: %q", lines)
 	}
 	if err := unlock(); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 
@@ -36,12 +35,7 @@ type Plan struct {
 }
 
 // Discard deletes the plan's file. Apply does so itself.
-func (p *Plan) Discard() error {
-	if err := os.Remove(p.File); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
+func (p *Plan) Discard() error { return os.RemoveAll(p.File) }
 
 // Plan saves a plan in the work directory. The changes are those of the JSON stream: showing the plan would
 // start every provider again and return all values, secrets among them.

@@ -246,30 +246,25 @@ func (w workdir) writeOverride(o Override) error {
 
 // override configures the backend and the providers of the cluster.
 func (w workdir) override(o Override) ([]byte, error) {
-	f := hclwrite.NewEmptyFile()
-	f.Body().AppendNewBlock("terraform", nil).Body().
-		AppendNewBlock("backend", []string{"local"}).Body().
-		SetAttributeValue("path", cty.StringVal(w.statePath))
+	quote := func(text string) []byte { return hclwrite.TokensForValue(cty.StringVal(text)).Bytes() }
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "terraform {\n  backend \"local\" {\n    path = %s\n  }\n}\n", quote(w.statePath))
 	var names map[string]string
 	if len(o.InCluster) > 0 {
 		names = w.localNames()
 	}
 	for _, source := range o.InCluster {
-		name := cmp.Or(names[source], path.Base(source))
-		f.Body().AppendNewline()
-		body := f.Body().AppendNewBlock("provider", []string{name}).Body()
-		config := cty.StringVal(o.Kubeconfig)
-		switch source {
-		case "registry.terraform.io/hashicorp/helm":
-			// An attribute since helm 3; it was a block before.
-			body.SetAttributeValue("kubernetes", cty.ObjectVal(map[string]cty.Value{"config_path": config}))
-		case "registry.terraform.io/hashicorp/kubernetes":
-			body.SetAttributeValue("config_path", config)
-		default:
+		arguments := map[string]string{ // the first is an attribute since helm 3; it was a block before
+			"registry.terraform.io/hashicorp/helm":       "kubernetes = {\n    config_path = %s\n  }",
+			"registry.terraform.io/hashicorp/kubernetes": "config_path = %s",
+		}[source]
+		if arguments == "" {
 			return nil, fmt.Errorf("provider %s: castle cannot write its block", source)
 		}
+		name := cmp.Or(names[source], path.Base(source))
+		fmt.Fprintf(&b, "\nprovider %q {\n  "+arguments+"\n}\n", name, quote(o.Kubeconfig))
 	}
-	return f.Bytes(), nil
+	return b.Bytes(), nil
 }
 
 // localNames returns the module's names of its providers, by source address. A module

@@ -178,25 +178,32 @@ type progress struct {
 	refreshErr error
 }
 
+// atOnce is how many stages are prepared at once: while one runs init, which is alone with the plugin cache,
+// the next one gets ready for it.
+const atOnce = 2
+
 // prepareAll prepares the work directories of stages in the background while earlier ones are applied: the
-// module's copy, castle's override and terraform init. It takes one after the other: concurrent inits race
-// for the plugin cache. finish ends that and closes all logs.
+// module's copy, castle's override and terraform init. finish ends that and closes all logs.
 func (c *creation) prepareAll(ctx context.Context, stages []*config.Stage) (finish func() error) {
+	queue := make(chan *config.Stage, len(stages))
 	for _, s := range stages {
 		c.progress[s].prepared = make(chan struct{})
+		queue <- s
 	}
+	close(queue)
 	ctx, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for _, s := range stages {
-			c.prepare(ctx, s)
-			close(c.progress[s].prepared)
-		}
-	}()
+	var preparing sync.WaitGroup
+	for range atOnce {
+		preparing.Go(func() {
+			for s := range queue {
+				c.prepare(ctx, s)
+				close(c.progress[s].prepared)
+			}
+		})
+	}
 	return func() error {
 		stop()
-		<-done
+		preparing.Wait()
 		c.starting.Wait()
 		var errs []error
 		for _, p := range c.progress {

@@ -175,10 +175,7 @@ func untrack(ctx context.Context, r *run.Run, dir *state.Stage, f *UntrackPlan) 
 		}
 		return err
 	}))
-	if err = errors.Join(err, dir.Snapshot()); err != nil {
-		return err
-	}
-	if err := os.Remove(backup); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err = errors.Join(err, dir.Snapshot(), os.RemoveAll(backup)); err != nil {
 		return err
 	}
 	st, err := dir.State()
