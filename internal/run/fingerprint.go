@@ -127,22 +127,11 @@ func Changed(r *Run, s *config.Stage, old *state.Fingerprint) ([]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	binary, err := r.Binary()
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(now.Changed(old), func(part string) bool {
-		return formerly(s, part, old, binary)
-	}), nil
+	return slices.DeleteFunc(now.Changed(old), func(part string) bool { return formerly(s, part) }), nil
 }
 
-// formerly reports whether a part differs only because the fingerprint is from a castle that digested the
-// binary of Terraform, and variables that do not matter.
-func formerly(s *config.Stage, part string, old *state.Fingerprint, binary terraform.Binary) bool {
-	if variable, is := strings.CutPrefix(part, "environment "); is {
-		return !matters(s, variable)
-	}
-	var was state.Fingerprint
-	was.Add(part, []byte(binary.SHA256))
-	return part == "terraform" && old != nil && (*old)[part] == was[part]
+// formerly reports whether only an older castle digested a part: a variable that does not matter.
+func formerly(s *config.Stage, part string) bool {
+	variable, is := strings.CutPrefix(part, "environment ")
+	return is && !matters(s, variable)
 }

@@ -131,7 +131,7 @@ func fake(t *testing.T) (*Root, string) {
 	writeFile(t, filepath.Join(home, "init.do"), "init")
 	work := t.TempDir()
 	r := &Root{
-		Binary: Binary{Path: path, Version: "1.11.4", SHA256: "x"},
+		Binary: Binary{Path: path, Version: "1.11.4"},
 		Dir:    filepath.Join(work, "work"), StatePath: filepath.Join(work, "terraform.tfstate"),
 		PluginCache: filepath.Join(work, "plugins"),
 		Env:         []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work},

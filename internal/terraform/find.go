@@ -33,7 +33,7 @@ const (
 )
 
 // Binary is the Terraform that castle runs.
-type Binary struct{ Path, Version, SHA256 string }
+type Binary struct{ Path, Version string }
 
 // Find returns the first Terraform on PATH that is recent enough. Without one it
 // returns the pinned version, which it downloads into cacheDir the first time
@@ -49,7 +49,8 @@ func Find(ctx context.Context, cacheDir string, notice func(string)) (Binary, er
 	if b, ok := cached(cacheDir, path); ok {
 		return b, nil
 	}
-	return cache(cacheDir, path, found)
+	b := Binary{path, found}
+	return b, cache(cacheDir, b)
 }
 
 // Candidate is the Terraform that Find would use.
@@ -158,8 +159,8 @@ func installed(
 	home := filepath.Join(cacheDir, pinned)
 	b = Binary{Path: filepath.Join(home, "terraform"), Version: pinned}
 	if recorded, err := os.ReadFile(filepath.Join(home, "sha256")); err == nil {
-		b.SHA256, err = digestOf(b.Path)
-		if err == nil && b.SHA256 == strings.TrimSpace(string(recorded)) {
+		digest, err := digestOf(b.Path)
+		if err == nil && digest == strings.TrimSpace(string(recorded)) {
 			return b, nil
 		}
 	}
@@ -182,10 +183,11 @@ func installed(
 	if err != nil {
 		return Binary{}, fmt.Errorf("terraform %s: not on PATH, and the installation failed: %w", pinned, err)
 	}
-	if b.SHA256, err = digestOf(path); err != nil {
+	digest, err := digestOf(path)
+	if err != nil {
 		return Binary{}, err
 	}
-	if err := atomicfile.Write(filepath.Join(temp, "sha256"), []byte(b.SHA256+"\n")); err != nil {
+	if err := atomicfile.Write(filepath.Join(temp, "sha256"), []byte(digest+"\n")); err != nil {
 		return Binary{}, err
 	}
 	if err := os.RemoveAll(home); err != nil { // not there, or damaged
@@ -207,7 +209,7 @@ func digestOf(path string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// cachedBinary is a binary whose version and digest are valid while its file is unchanged.
+// cachedBinary is a binary whose version is valid while its file is unchanged.
 type cachedBinary struct {
 	Binary   Binary
 	Size     int64
@@ -217,7 +219,7 @@ type cachedBinary struct {
 func cacheFile(cacheDir string) string { return filepath.Join(cacheDir, "found.json") }
 
 // cached returns a binary from the cache unless its file has changed. A run with nothing to do would
-// otherwise spend most of its time on starting Terraform for its version and on reading 90 MB.
+// otherwise spend most of its time on starting Terraform for its version.
 func cached(cacheDir, path string) (Binary, bool) {
 	var known cachedBinary
 	data, readErr := os.ReadFile(cacheFile(cacheDir))
@@ -229,21 +231,16 @@ func cached(cacheDir, path string) (Binary, bool) {
 	return known.Binary, same && known.Binary.Path == path
 }
 
-// cache computes a binary's digest and keeps it with its version.
-func cache(cacheDir, path, version string) (Binary, error) {
-	info, err := os.Stat(path)
+// cache keeps a binary for cached.
+func cache(cacheDir string, b Binary) error {
+	info, err := os.Stat(b.Path)
 	if err != nil {
-		return Binary{}, err
+		return err
 	}
-	digest, err := digestOf(path)
-	if err != nil {
-		return Binary{}, err
-	}
-	b := Binary{path, version, digest}
 	data, err := json.Marshal(cachedBinary{b, info.Size(), info.ModTime().UTC()})
 	if err != nil {
-		return Binary{}, err
+		return err
 	}
-	return b, errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Sweep(cacheDir),
+	return errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Sweep(cacheDir),
 		atomicfile.Write(cacheFile(cacheDir), data))
 }

@@ -152,11 +152,11 @@ func (i initialization) backendPath() string {
 }
 
 // digest covers the inputs of init: the configuration, the lock file, the command
-// line configuration, Terraform itself and all paths.
+// line configuration, Terraform's version and all paths.
 func (i initialization) digest() (string, error) {
 	h := sha256.New()
 	binary := i.root.Binary
-	fmt.Fprintf(h, "%q %q %q %q\n", binary.SHA256, binary.Version, i.root.PluginCache, i.root.dataDir())
+	fmt.Fprintf(h, "%q %q %q %q\n", binary.Path, binary.Version, i.root.PluginCache, i.root.dataDir())
 	names, err := i.root.workdir().sources()
 	if err != nil {
 		return "", err
