@@ -65,7 +65,7 @@ func (r *Run) reportInterrupt(kind event.Kind) {
 func interruptText(kind event.Kind, i event.Interruption) string {
 	// A command that the user runs by hand may change something, too.
 	changing := slices.DeleteFunc(slices.Clone(i.Operations), func(w event.Operation) bool {
-		return w.Command == "init" || w.Command == "plan" || w.Command == "show"
+		return slices.Contains([]string{"version", "init", "plan", "show"}, w.Command)
 	})
 	const waiting = "still waiting for Terraform"
 	const unsure = "these may be missing in its state or half-made (the same command looks for them)"
