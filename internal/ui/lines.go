@@ -181,7 +181,7 @@ func (l *Lines) text(e event.Event) string {
 	case event.StageGone:
 		return strings.TrimSuffix(l.paint.green("gone")+": "+e.Text, ": ")
 	case event.StageFailed:
-		return l.paint.red("failed: ") + untold(l.events, e)
+		return l.paint.red("failed: ") + e.Text
 	case event.Diagnosed:
 		return l.diagnosis(e)
 	case event.StageStopped:
@@ -192,17 +192,6 @@ func (l *Lines) text(e event.Event) string {
 		return l.paint.yellow("note: ") + e.Text
 	}
 	return ""
-}
-
-// untold is the text of a stage's failure without the reason of a gate, which the gate's line has told.
-func untold(told []event.Event, e event.Event) string {
-	for _, g := range told {
-		gate := "gate " + g.Gate
-		if rest, is := strings.CutPrefix(e.Text, gate+": "+g.Text); is && g.Kind == event.GateFailed {
-			return gate + rest
-		}
-	}
-	return e.Text
 }
 
 // LogText is the text of an event in a log, which also has Terraform's own lines. It is empty for an event
