@@ -37,7 +37,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := askVersion(ctx, r); err != nil {
+	if err := AskVersion(ctx, r); err != nil {
 		return err
 	}
 	unlock, err := lockCache(ctx, r.PluginCache)
@@ -73,11 +73,14 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	return atomicfile.WriteUnflushed(i.stampPath(), []byte(digest))
 }
 
-// askVersion asks Terraform for its version, as terraform-exec does before the first init of a root. It takes
+// AskVersion asks Terraform for its version, as terraform-exec does before the first init of a root. It takes
 // nearly as long as an init that finds its providers in the cache, for which it need not be locked.
-func askVersion(ctx context.Context, r *Root) error {
+func AskVersion(ctx context.Context, r *Root) error {
 	if r.last != nil {
 		return nil
+	}
+	if err := atomicfile.MkdirPrivate(r.Dir); err != nil {
+		return err
 	}
 	return r.command(ctx, "version", nil, func(tf *tfexec.Terraform, _ *stream) error {
 		_, _, err := tf.Version(ctx, false)

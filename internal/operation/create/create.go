@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // Options narrow and sharpen a create.
@@ -171,6 +172,7 @@ type progress struct {
 	skipped bool
 
 	prepared   chan struct{} // closed when the workspace is ready; nil for a stage that was not chosen
+	before     *progress     // of the stage that is prepared before; nil for the first one
 	work       *run.Workspace
 	prepareErr error
 
@@ -178,16 +180,18 @@ type progress struct {
 	refreshErr error
 }
 
-// atOnce is how many stages are prepared at once: while one runs init, which is alone with the plugin cache,
-// the next one gets ready for it.
+// atOnce is how many stages are prepared at once: while one runs init, the next one gets ready for it.
 const atOnce = 2
 
 // prepareAll prepares the work directories of stages in the background while earlier ones are applied: the
-// module's copy, castle's override and terraform init. finish ends that and closes all logs.
+// module's copy, castle's override and terraform init. The inits keep the order of the stages, because the
+// first one that needs a provider chooses its version. finish ends that and closes all logs.
 func (c *creation) prepareAll(ctx context.Context, stages []*config.Stage) (finish func() error) {
 	queue := make(chan *config.Stage, len(stages))
+	var before *progress
 	for _, s := range stages {
-		c.progress[s].prepared = make(chan struct{})
+		c.progress[s].before, c.progress[s].prepared = before, make(chan struct{})
+		before = c.progress[s]
 		queue <- s
 	}
 	close(queue)
@@ -221,6 +225,10 @@ func (c *creation) prepare(ctx context.Context, s *config.Stage) {
 		return
 	}
 	if p.work, p.prepareErr = c.run.OpenWorkspace(s.Name, s.Layer); p.prepareErr == nil {
+		_ = terraform.AskVersion(ctx, p.work.Root) // the init reports why it cannot
+		if p.before != nil {
+			<-p.before.prepared
+		}
 		p.prepareErr = c.run.Retry(ctx, s.Name, s.Layer,
 			func(bool) error { return p.work.Prepare(ctx, s, nil) })
 	}
