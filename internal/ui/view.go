@@ -113,7 +113,6 @@ func (b *board) head(now time.Time, u usual, c canvas) row {
 // layer returns one line for a layer, and those of its stages at work.
 func (b *board) layer(name string, now time.Time, u usual, c canvas) []row {
 	var working, waiting []*stage
-	var stages []*stage
 	counts := map[event.Kind]int{}
 	for _, s := range b.stages {
 		switch {
@@ -126,7 +125,6 @@ func (b *board) layer(name string, now time.Time, u usual, c canvas) []row {
 		default:
 			waiting = append(waiting, s)
 		}
-		stages = append(stages, s)
 	}
 	if b.command == "" && len(working) == 0 {
 		return nil // nothing tells how many stages there are
