@@ -37,7 +37,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := AskVersion(ctx, r); err != nil {
+	if err := askVersion(ctx, r); err != nil {
 		return err
 	}
 	unlock, err := lockCache(ctx, r.PluginCache)
@@ -73,14 +73,20 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	return atomicfile.WriteUnflushed(i.stampPath(), []byte(digest))
 }
 
-// AskVersion asks Terraform for its version, as terraform-exec does before the first init of a root. It takes
-// nearly as long as an init that finds its providers in the cache, for which it need not be locked.
-func AskVersion(ctx context.Context, r *Root) error {
-	if r.last != nil {
+// GetReady does what the first Init of a root can do beside the Init of another one, before the module is
+// there. It does nothing for a root that was initialised, which may need no Terraform at all.
+func GetReady(ctx context.Context, r *Root) error {
+	if exists(initialization{r}.stampPath()) {
 		return nil
 	}
-	if err := atomicfile.MkdirPrivate(r.Dir); err != nil {
-		return err
+	return errors.Join(atomicfile.MkdirPrivate(r.Dir), askVersion(ctx, r))
+}
+
+// askVersion asks Terraform for its version, as terraform-exec does before the first init of a root. It takes
+// nearly as long as an init that finds its providers in the cache, for which it need not be locked.
+func askVersion(ctx context.Context, r *Root) error {
+	if r.last != nil {
+		return nil
 	}
 	return r.command(ctx, "version", nil, func(tf *tfexec.Terraform, _ *stream) error {
 		_, _, err := tf.Version(ctx, false)

@@ -225,7 +225,7 @@ func (c *creation) prepare(ctx context.Context, s *config.Stage) {
 		return
 	}
 	if p.work, p.prepareErr = c.run.OpenWorkspace(s.Name, s.Layer); p.prepareErr == nil {
-		_ = terraform.AskVersion(ctx, p.work.Root) // the init reports why it cannot
+		_ = terraform.GetReady(ctx, p.work.Root) // the init reports why it cannot
 		if p.before != nil {
 			<-p.before.prepared
 		}
