@@ -82,8 +82,8 @@ configuration, and says what belongs into castle.hcl afterwards.`,
   castle state migrate blue --to local`,
 		Args: a.cluster(cobra.MatchAll(cobra.ExactArgs(1), func(*cobra.Command, []string) error {
 			if to == "" {
-				return errors.New("requires --to with the URL of a store (s3://, gs://, azblob://, " +
-					"postgres://, file://), or --to local")
+				return errors.New("requires --to with the URL of a store (s3://, postgres://, " +
+					"file://), or --to local")
 			}
 			return nil
 		})),

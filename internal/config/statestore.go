@@ -100,8 +100,7 @@ func (e *secretInFileError) Error() string { return e.message }
 
 // storeSchemes are the schemes of stores, with an example of each.
 var storeSchemes = []struct{ name, example string }{
-	{"s3", "s3://bucket/folder?region=eu-central-1"}, {"gs", "gs://bucket/folder"},
-	{"azblob", "azblob://container/folder"}, {"file", "file:///srv/castle"},
+	{"s3", "s3://bucket/folder?region=eu-central-1"}, {"file", "file:///srv/castle"},
 	{"postgres", "postgres://host/database"},
 }
 

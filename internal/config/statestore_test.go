@@ -14,7 +14,7 @@ func TestStateStoreNeedsNoValidCluster(t *testing.T) {
 	}{
 		"a store":       {"state {\n  store = \"file:///srv/castle\"\n}\n", "file:///srv/castle", "", true},
 		"none":          {"runs {\n  keep = 3\n}\n", "", "", true},
-		"unknown parts": {"unknown {}\nstate {\n  store = \"gs://b\"\n}\n", "gs://b", "", true},
+		"unknown parts": {"unknown {}\nstate {\n  store = \"s3://b\"\n}\n", "s3://b", "", true},
 		"half a file":   {"state {\n  store = \n", "", "{ is not closed", true},
 		"a password": {"state {\n  store = \"postgres://me:pa55@host/db\"\n}\n", "", "Remove the password",
 			false},

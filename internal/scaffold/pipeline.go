@@ -74,8 +74,6 @@ func (c PipelineCluster) Prefix() string {
 // storeSecrets are the credentials of each kind of store.
 var storeSecrets = map[string][]string{
 	"s3":       {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"},
-	"gs":       {"GOOGLE_CREDENTIALS"},
-	"azblob":   {"AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY"},
 	"postgres": {"PGUSER", "PGPASSWORD"},
 }
 
@@ -123,7 +121,7 @@ func WritePipeline(s PipelineSystem, p Pipeline) (*PipelineFile, error) {
 	if !filepath.IsLocal(p.Path) {
 		return nil, fmt.Errorf("--file %s: name a file in %s, relative to it", p.Path, root)
 	}
-	data, err := newPipelineValues(s, p, root)
+	data, err := newPipelineValues(p, root)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +251,7 @@ type pipelineValues struct {
 	AllSecrets []string // of all clusters
 }
 
-func newPipelineValues(s PipelineSystem, p Pipeline, root string) (*pipelineValues, error) {
+func newPipelineValues(p Pipeline, root string) (*pipelineValues, error) {
 	v := &pipelineValues{Pipeline: p}
 	var err error
 	if v.Folder, err = filepath.Rel(root, p.Repository); err != nil {
@@ -266,9 +264,6 @@ func newPipelineValues(s PipelineSystem, p Pipeline, root string) (*pipelineValu
 	scheme, _, _ := strings.Cut(p.Store, ":")
 	for _, c := range p.Clusters {
 		c.Secrets = append([]string{"CASTLE_AGE_IDENTITY"}, storeSecrets[scheme]...)
-		if s.Name == "gitlab" && scheme == "gs" { // it can pass on a file
-			c.Secrets[1] = "GOOGLE_APPLICATION_CREDENTIALS"
-		}
 		for _, provider := range c.Providers {
 			c.Secrets = append(c.Secrets, providerSecrets[provider]...)
 		}
@@ -314,7 +309,6 @@ func (v *pipelineValues) data(name string, value any) map[string]any {
 		"programs":       []string{castle, "Git", "Terraform 1.9 or later; without it castle downloads one"},
 		"secrets":        v.AllSecrets,
 		"several":        v.Several(),
-		"google":         strings.HasPrefix(p.Store, "gs:"), // it reads its credentials from a file
 		"store_variable": p.StoreVariable,
 		"quoted": map[string]string{"branch": strconv.Quote(p.Branch), "runner": strconv.Quote(p.Runner),
 			"folder": strconv.Quote(v.Folder)},

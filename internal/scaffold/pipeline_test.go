@@ -23,7 +23,7 @@ func pipelines() map[string]Pipeline {
 		Branch: "main", Store: "s3://castle/homelab"}
 	several := one
 	several.Clusters = []PipelineCluster{blue, green}
-	several.Version, several.Store, several.StoreVariable = "4db9035", "gs://castle", true
+	several.Version, several.Store, several.StoreVariable = "4db9035", "s3://castle", true
 	several.Secrets = []string{"NOTIFY_TOKEN"}
 	development := one
 	development.Version, development.Store = "4db9035-dirty", "file:///srv/castle"

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,13 +29,12 @@ type openFunc func(ctx context.Context, u *url.URL) (backend, error)
 
 // schemes returns what opens the URLs of each scheme.
 func schemes() map[string]openFunc {
-	return map[string]openFunc{"s3": openS3, "gs": openGCS, "azblob": openAzure, "file": openFolder,
+	return map[string]openFunc{"s3": openS3, "file": openFolder,
 		"postgres": openPostgres, "postgresql": openPostgres}
 }
 
-// Open returns the store at a URL: s3://, gs://, azblob://, file:// or postgres://. Credentials come from
-// each system's usual environment only; a URL that holds some is an error. Open makes no request. The error
-// is a *URLError.
+// Open returns the store at a URL: s3://, file:// or postgres://. Credentials come from each system's usual
+// environment only; a URL that holds some is an error. Open makes no request. The error is a *URLError.
 func Open(ctx context.Context, raw string) (Store, error) {
 	u, err := url.Parse(raw)
 	if err != nil { // its text repeats the URL, and may cut a password in two
@@ -49,7 +47,7 @@ func Open(ctx context.Context, raw string) (Store, error) {
 	opener, known := schemes()[u.Scheme]
 	if !known {
 		return nil, &URLError{URL: shown,
-			Problem: "it must begin with s3://, gs://, azblob://, file:// or postgres://"}
+			Problem: "it must begin with s3://, file:// or postgres://"}
 	}
 	b, err := opener(ctx, u)
 	if err != nil {
@@ -77,17 +75,6 @@ func holdsSecret(u *url.URL) string {
 	return ""
 }
 
-// bucketOf returns the bucket and the prefix of the keys in it.
-func bucketOf(u *url.URL) (name, prefix string, err error) {
-	if u.Host == "" {
-		return "", "", fmt.Errorf("it names no bucket, as %s://BUCKET/PREFIX does", u.Scheme)
-	}
-	if prefix = strings.Trim(u.Path, "/"); prefix != "" {
-		prefix += "/"
-	}
-	return u.Host, prefix, nil
-}
-
 // onlyParameters refuses query parameters that are not known, and repeated ones.
 func onlyParameters(u *url.URL, known ...string) error {
 	query, err := url.ParseQuery(u.RawQuery)
@@ -106,14 +93,4 @@ func onlyParameters(u *url.URL, known ...string) error {
 		}
 	}
 	return nil
-}
-
-// required returns the first environment variable of those that is set.
-func required(problem string, names ...string) error {
-	for _, name := range names {
-		if os.Getenv(name) != "" {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s (environment: %s)", problem, strings.Join(names, " or "))
 }

@@ -92,7 +92,7 @@ func S3(t testing.TB) *Server {
 }
 
 func s3URL(address string) string {
-	return "s3://castle-state/homelab?region=us-east-1&s3ForcePathStyle=true&endpoint=http://" + address
+	return "s3://castle-state/homelab?region=us-east-1&use_path_style=true&endpoint=http://" + address
 }
 
 // Postgres starts PostgreSQL with an empty database castle and a user castle who has a password.
