@@ -109,9 +109,10 @@ integration: build vault s3 browser ## Run the tests that need real Terraform
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: soak
-soak: build s3 ## Kill castle 200 times while it creates and destroys a cluster in the lab (an hour; CASTLE_SOAK_KILLS, CASTLE_SOAK_SEED; CASTLE_SOAK_LOSE=1: 40 times with its machine)
-	$(call say,killing castle: every time the same command completes what it was at)
+soak: build s3 ## Disturb castle 200 times while it creates and destroys a cluster in the lab (an hour; docs/lab.md has the settings; CASTLE_SOAK_LOSE=1: 40 times with its machine)
+	$(call say,disturbing castle: every time the same command completes what it was at)
 	CASTLE_SOAK_KILLS=$${CASTLE_SOAK_KILLS:-$(if $(CASTLE_SOAK_LOSE),40,200)} go test -timeout 0 -count 1 -tags $(tags),integration -run '^TestSoak$(if $(CASTLE_SOAK_LOSE),Lost)$$' -v ./cmd/castle
+	CASTLE_SOAK_HISTORIES=500 go test -count 1 -run '^TestLogIsLinearizable$$' ./internal/state/commits
 
 .PHONY: bench
 bench: build terragrunt ## Measure castle beside plain Terraform and Terragrunt, and write bench/RESULTS.md (BENCH='-rounds 5')
@@ -164,6 +165,6 @@ check: tools ## Check format, tidiness, vet, staticcheck, Terraform format, and 
 .PHONY: tools
 tools: # Install with apt what building and testing need and this machine lacks.
 	@command -v go >/dev/null || { echo "castle is built with Go 1.26 or later: https://go.dev/dl/" >&2; exit 1; }
-	$(call install,git:git gcc:gcc tmux:tmux)
+	$(call install,git:git gcc:gcc tmux:tmux strace:strace)
 
 , := ,

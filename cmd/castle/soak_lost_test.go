@@ -31,6 +31,8 @@ func TestSoakLost(t *testing.T) {
 			"  encryption { recipients = [%q] }\n}\n", server.URL, identity.Recipient())}
 		must(t, k.machine.replace())
 		k.repository = k.machine.clone
+		k.machine.store = server.Dir
+		k.kinds = []string{kill, kill, kill, otherMachine, storeMutation}
 	})
 }
 
@@ -40,6 +42,15 @@ type soakMachine struct {
 	disk   string // where the state directory is mounted
 	clone  string // of the repository
 	config string // its castle.hcl
+	store  string // the folder in which the S3 server keeps its objects
+}
+
+// other returns the program that runs a command on one more machine, with a state directory of its own.
+func (m *soakMachine) other() []string {
+	state, boot := m.t.TempDir(), filepath.Join(m.t.TempDir(), "boot_id")
+	must(m.t, os.WriteFile(boot, []byte(rand.Text()), 0o600))
+	script := "mount --bind " + boot + " " + bootID + " && CASTLE_STATE_DIR=" + state + " exec \"$@\""
+	return []string{"unshare", "--mount", "sh", "-c", script, "sh"}
 }
 
 const bootID = "/proc/sys/kernel/random/boot_id"

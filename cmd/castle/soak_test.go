@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,18 +20,20 @@ import (
 
 // These variables configure a soak. The names on the right reach the inside.
 //
-//	CASTLE_SOAK_KILLS   how often the soak kills castle; the default is 15, of TestSoakLost 8
-//	CASTLE_SOAK_SEED    replays a soak, as far as its timing allows
+//	CASTLE_SOAK_KILLS   how many faults there are; the default is 15, of TestSoakLost 8
+//	CASTLE_SOAK_SEED    replays the schedule of a soak
+//	CASTLE_SOAK_ROUND   the first round of that schedule, for the one that has failed
+//	CASTLE_SOAK_MODE    only faults of these kinds, such as syscall,mutation
 //	CASTLE_SOAK_KEEP    any value: the rehearsal's work directory stays
 var soakSettings = map[string]string{"CASTLE_SOAK_KILLS": "TF_VAR_castle_test_kills",
-	"CASTLE_SOAK_SEED": "TF_VAR_castle_test_seed"}
+	"CASTLE_SOAK_SEED": "TF_VAR_castle_test_seed", "CASTLE_SOAK_ROUND": "TF_VAR_castle_test_round",
+	"CASTLE_SOAK_MODE": "TF_VAR_castle_test_mode"}
 
-// TestSoak kills castle again and again while it creates and destroys a cluster,
-// at random moments and at chosen ones, alone or with all that it started, and
-// gives the same command again: it must end in the cluster that an undisturbed
-// create makes, or in a datacenter with nothing but what was there before.
+// TestSoak disturbs castle again and again while it creates and destroys a cluster, and gives the same command
+// again: it must end in the cluster that an undisturbed create makes, or in a datacenter with nothing but what
+// was there before. soak_schedule_test.go has the faults.
 func TestSoak(t *testing.T) {
-	soakWith(t, "15", func(*soak) {})
+	soakWith(t, "15", func(k *soak) { k.kinds = []string{kill, kill, syscallKill, mutation, second} })
 }
 
 // soakWith runs a soak, which prepare may change first, inside a rehearsal.
@@ -38,11 +42,14 @@ func soakWith(t *testing.T, kills string, prepare func(*soak)) {
 		t.Chdir(here)
 		k := newSoak(t)
 		prepare(k)
+		if only := os.Getenv(soakSettings["CASTLE_SOAK_MODE"]); only != "" {
+			k.kinds = strings.Split(only, ",")
+		}
 		k.run()
 		return
 	}
 	defaults := map[string]string{"CASTLE_SOAK_KILLS": kills,
-		"CASTLE_SOAK_SEED": strconv.FormatInt(time.Now().Unix(), 10)}
+		"CASTLE_SOAK_SEED": strconv.FormatInt(time.Now().Unix(), 10), "CASTLE_SOAK_ROUND": "1"}
 	var settings []string
 	for name, inside := range soakSettings {
 		settings = append(settings, inside+"="+cmp.Or(os.Getenv(name), defaults[name]))
@@ -58,10 +65,14 @@ func soakWith(t *testing.T, kills string, prepare func(*soak)) {
 // soak is one such test, inside its rehearsal.
 type soak struct {
 	t     *testing.T
+	seed  uint64
+	round uint64 // the next one
 	rand  *rand.Rand
-	kills int    // still to do
-	disk  string // mounted, of a few megabytes: all that castle keeps
-	out   string // folder of the outputs
+	drawn *rand.PCG // the source of rand
+	kinds []string  // of the faults; one that stands twice is twice as likely
+	kills int       // faults still to come
+	disk  string    // mounted, of a few megabytes: all that castle keeps
+	out   string    // folder of the outputs
 
 	repository string
 	machine    *soakMachine // that each kill ends; nil if castle's state outlives them
@@ -116,10 +127,12 @@ func newSoak(t *testing.T) *soak {
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=16m,mode=700"); err != nil {
 		t.Fatal(err)
 	}
-	random, state := rand.New(rand.NewPCG(seed, 0)), filepath.Join(disk, "keep", "proxmox")
+	drawn := rand.NewPCG(seed, 0)
+	random, state := rand.New(drawn), filepath.Join(disk, "keep", "proxmox")
 	files := &soakFiles{t: t, state: state}
 	return &soak{
-		t: t, rand: random, kills: int(setting("CASTLE_SOAK_KILLS")), disk: disk, out: t.TempDir(),
+		t: t, seed: seed, round: setting("CASTLE_SOAK_ROUND"), rand: random, drawn: drawn,
+		kills: int(setting("CASTLE_SOAK_KILLS")), disk: disk, out: t.TempDir(),
 		repository: "testdata/soak", lab: &soakLab{t: t, state: state}, files: files,
 		harm:    &soakHarm{t: t, rand: random, files: files},
 		lengths: map[string]time.Duration{}, hits: soakHits{},
@@ -148,53 +161,48 @@ func (k *soak) run() {
 	if k.machine == nil {
 		k.fill("create")
 	}
-	for k.kills > 0 {
-		// Some clusters are given up half-way.
-		if whole := k.rand.IntN(4) > 0; k.insist("create", whole) {
+	for ; k.kills > 0; k.round++ {
+		plan := k.schedule()
+		if k.endure("create", plan.create, plan.whole) {
 			k.raised()
 		}
 		states, err := filepath.Glob(filepath.Join(k.files.state, "stages/*/terraform.tfstate"))
 		must(k.t, err)
-		k.insist("destroy", true)
+		k.endure("destroy", plan.destroy, true)
 		k.checkGone(len(states) > 0)
 		k.made = k.lab.machinesMade()
 		if k.machine != nil {
 			continue
 		}
 		must(k.t, k.files.tidy())
-		if k.rand.IntN(4) == 0 {
+		if plan.full {
 			k.fill("create")
 		}
 	}
 	k.t.Logf("longest recovery: %s", k.longest.Round(time.Millisecond))
 }
 
-// insist gives a command, kills it, and gives it again; whole: until it has come
-// to its end. It reports whether it has.
-func (k *soak) insist(command string, whole bool) bool {
+// endure gives a command once for each fault; whole: then until it has come to its end. It reports whether it
+// has.
+func (k *soak) endure(command string, faults []soakFault, whole bool) bool {
 	rest := k.lengths[command]
-	for kills := 0; kills < 8 && k.kills > 0 && k.rand.IntN(12) > 0; kills++ {
-		a := k.start(command)
-		m := k.moment(command, rest)
-		if !k.await(a, m) {
-			k.complete(a) // it was faster
-			return true
+	for _, f := range faults {
+		if k.kills == 0 {
+			break
 		}
-		k.kill(a, m)
+		k.drawn.Seed(f.seed[0], f.seed[1]) // whatever the faults before it have drawn
+		began := time.Now()
+		if ended := k.befall(f, command, rest); ended {
+			return true // it was faster
+		}
 		if k.kills--; k.kills%50 == 0 {
 			k.t.Log(k.hits.report())
 		}
-		rest = max(rest-time.Since(a.began), k.lengths[command]/5) // the next has less to do
+		rest = max(rest-time.Since(began), k.lengths[command]/5) // the next has less to do
 		if command == "create" {
 			k.checkKeys()
 		}
 		k.plant()
-		if k.machine != nil {
-			must(k.t, k.machine.replace())
-			k.repository = k.machine.clone
-		} else if k.rand.IntN(2) == 0 { // what survives of it may come to its end
-			<-time.After(upTo(k.rand, 3*time.Second)) // a random pause: there is nothing to wait for
-		}
 	}
 	if whole {
 		began := time.Now()
@@ -222,17 +230,22 @@ type attempt struct {
 // start starts castle without a terminal. The output goes to a file, because castle
 // would outlive a pipe of this test.
 func (k *soak) start(command string, more ...string) *attempt {
+	return k.startBelow(nil, command, more...)
+}
+
+// startBelow starts castle as the arguments of another program, if there is one.
+func (k *soak) startBelow(program []string, command string, more ...string) *attempt {
 	k.began++
 	a := &attempt{command: command, output: filepath.Join(k.out, fmt.Sprintf("%04d-%s", k.began, command)),
 		ended: make(chan struct{})}
 	file, err := os.Create(a.output)
 	must(k.t, err)
-	args := []string{"-C", k.repository, command, "keep"}
+	args := append(slices.Clone(program), "castle", "-C", k.repository, command, "keep")
 	if command == "destroy" {
 		more = append(more, "--yes")
 	}
 	args = append(args, more...)
-	a.cmd = exec.Command("castle", args...)
+	a.cmd = exec.Command(args[0], args[1:]...)
 	a.cmd.Stdout, a.cmd.Stderr = file, file
 	a.began = time.Now()
 	must(k.t, a.cmd.Start())
