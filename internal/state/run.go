@@ -28,11 +28,18 @@ type Run struct {
 	dir string
 }
 
-// NewRun makes an id for a run of a kind, such as "create". Ids sort by time. Nothing
-// is written before the first Log or Journal.
+// NewRun makes an id for a run of a kind, such as "create". Ids sort by time, and a new one follows those that
+// the directory has: a run of a machine whose clock was ahead would stay the newest one. Nothing is written
+// before the first Log or Journal.
 func (d *Dir) NewRun(kind string) *Run {
-	now := time.Now().UTC().Format("20060102T150405.000")
-	return d.Run(fmt.Sprintf("%s-%s-%06x", now, kind, rand.IntN(1<<24)))
+	now := time.Now().UTC()
+	ids, _ := d.Runs() //nolint:errcheck // the first who needs them reports it
+	for _, id := range ids {
+		if last := RunStart(id); !now.Truncate(time.Millisecond).After(last) {
+			now = last.Add(time.Millisecond)
+		}
+	}
+	return d.Run(fmt.Sprintf("%s-%s-%06x", now.Format("20060102T150405.000"), kind, rand.IntN(1<<24)))
 }
 
 // RunKind returns the kind that a run's id names; "run" if the id has another form.
@@ -49,7 +56,7 @@ var runID = regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}-[a-z]+-[0-9a-f]{6}`)
 // IsRunID reports whether NewRun made the id.
 func IsRunID(id string) bool { return id != "" && runID.FindString(id) == id }
 
-// RunStart returns when NewRun made an id; zero if it did not.
+// RunStart returns the time in an id; zero if NewRun did not make it.
 func RunStart(id string) time.Time {
 	at, _, _ := strings.Cut(id, "-")
 	t, err := time.Parse("20060102T150405.000", at)
