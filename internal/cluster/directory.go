@@ -69,12 +69,15 @@ func ReplaceFile(path string, data []byte) error {
 // RemoveExports removes the exported files of a cluster that is gone.
 func (c *Cluster) RemoveExports() error {
 	kubeconfigs, talosconfigs := c.Exports()
-	for _, path := range append(kubeconfigs, talosconfigs...) {
-		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-			return err
+	all := append(kubeconfigs, talosconfigs...)
+	return c.Dir.Removing(func() error {
+		for _, path := range all {
+			if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	}, all...)
 }
 
 // Exports returns the paths of the exported files.

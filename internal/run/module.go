@@ -25,15 +25,15 @@ func modulePath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "modu
 
 // keepModule copies the module, its inputs and its lock file beside the state before the apply. A destroy
 // must use the module that created the resources; later commands replace the work directory's content.
-func keepModule(dir *state.Stage, module fs.FS, inputs, lock []byte) error {
+func keepModule(in *state.Dir, dir *state.Stage, module fs.FS, inputs, lock []byte) error {
 	path := modulePath(dir)
 	next, old := path+nextSuffix, path+oldSuffix
 	if recordedPath(dir) == next { // the only copy, if there is one
-		if err := os.Rename(next, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := in.Rename(next, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(old)); err != nil {
+	if err := in.Remove(next, old); err != nil {
 		return err
 	}
 	private := map[string][]byte{KeptInputs: state.Seal(inputs)}
@@ -44,10 +44,10 @@ func keepModule(dir *state.Stage, module fs.FS, inputs, lock []byte) error {
 		return err
 	}
 	// A folder is not removed at once: a kill meanwhile would leave half of it.
-	if err := os.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := in.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return errors.Join(os.Rename(next, path), os.RemoveAll(old))
+	return errors.Join(in.Rename(next, path), in.Remove(old))
 }
 
 // ReplaceInputs replaces the inputs that RecordedModule returns.

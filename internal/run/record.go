@@ -39,7 +39,7 @@ func (w *Workspace) Record(s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	if err := keepModule(w.Dir, s.Module, inputs, lock); err != nil {
+	if err := keepModule(w.Run.Cluster.Dir, w.Dir, s.Module, inputs, lock); err != nil {
 		return err
 	}
 	return w.Dir.SetRecord(rec)

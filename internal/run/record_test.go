@@ -18,7 +18,7 @@ func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 	dir := cluster.Stage("metallb")
 	for _, text := range []string{"# first", "# second"} {
 		files, inputs := fstest.MapFS{"main.tf": {Data: []byte(text)}}, []byte(strconv.Quote(text))
-		if err := keepModule(dir, files, inputs, nil); err != nil {
+		if err := keepModule(cluster, dir, files, inputs, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -28,7 +28,7 @@ func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 	}
 	// The next run begins to replace it, and is killed before the newer copy is whole.
 	unreadable := fstest.MapFS{"main.tf": {Mode: fs.ModeSymlink | 0o777, Data: []byte("nowhere")}}
-	if err := keepModule(dir, unreadable, nil, nil); err == nil {
+	if err := keepModule(cluster, dir, unreadable, nil, nil); err == nil {
 		t.Fatal("a module that cannot be read was kept")
 	}
 	module, inputs, err := RecordedModule(nil, dir)

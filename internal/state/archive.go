@@ -18,12 +18,14 @@ import (
 // Archived is a stage that a destroy or a nuke has removed, in archive/<run>-<stage>.
 type Archived struct {
 	Run, Stage, Path string
+
+	dir *Dir
 }
 
 func archive(d *Dir) string { return filepath.Join(d.path, "archive") }
 
 func archived(d *Dir, run, stage string) Archived {
-	return Archived{run, stage, filepath.Join(archive(d), run+"-"+stage)}
+	return Archived{run, stage, filepath.Join(archive(d), run+"-"+stage), d}
 }
 
 // Archives returns all archived stages.
@@ -43,7 +45,7 @@ func ArchiveWhole(s *Stage, run string) error {
 	if err := atomicfile.MkdirPrivate(archive(s.dir)); err != nil {
 		return err
 	}
-	if err := os.Rename(s.Dir(), archived(s.dir, run, s.name).Path); err != nil {
+	if err := s.dir.Rename(s.Dir(), archived(s.dir, run, s.name).Path); err != nil {
 		return err
 	}
 	return errors.Join(atomicfile.SyncDir(archive(s.dir)), atomicfile.SyncDir(s.dir.stages()))
@@ -80,7 +82,7 @@ func (a Archived) Whole() (bool, error) {
 
 // Read returns the archived record and state.
 func (a Archived) Read() (rec Record, st *State, err error) {
-	r, err := Document[Record]{filepath.Join(a.Path, "record.json")}.load()
+	r, err := Document[Record]{path: filepath.Join(a.Path, "record.json")}.load()
 	if err != nil {
 		return rec, nil, err
 	}
@@ -95,7 +97,7 @@ func (a Archived) Read() (rec Record, st *State, err error) {
 }
 
 // Remove deletes the archived stage.
-func (a Archived) Remove() error { return os.RemoveAll(a.Path) }
+func (a Archived) Remove() error { return a.dir.Remove(a.Path) }
 
 // write makes these files the only ones of the folder.
 func (a Archived) write(files map[string][]byte) error {
@@ -107,7 +109,7 @@ func (a Archived) write(files map[string][]byte) error {
 	names, err := folder(a.Path)
 	for _, name := range names {
 		if files[name] == nil {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(a.Path, name)))
+			err = errors.Join(err, a.dir.Remove(filepath.Join(a.Path, name)))
 		}
 	}
 	return errors.Join(err, atomicfile.SyncDir(a.Path), atomicfile.SyncDir(filepath.Dir(a.Path)))
@@ -117,7 +119,7 @@ func (a Archived) write(files map[string][]byte) error {
 // and is not kept.
 func remains(dir string) map[string][]byte {
 	files := map[string][]byte{}
-	if rec, err := (Document[Record]{filepath.Join(dir, "record.json")}).load(); err == nil {
+	if rec, err := (Document[Record]{path: filepath.Join(dir, "record.json")}).load(); err == nil {
 		rec.Preflights, rec.Adopts = nil, nil // their values include tokens
 		if data, err := json.MarshalIndent(rec, "", "  "); err == nil {
 			files["record.json"], files["record.json.copy"] = Seal(data), Seal(data)
@@ -272,7 +274,8 @@ func OnDisk(d *Dir, runs int) (all []event.KeptPath, err error) {
 			add(path, "addresses and ids of stages that are gone", untilPruned, false)
 		case "runs":
 			add(path, "journals, logs, diagnoses and receipts", untilPruned, false)
-		case "layout", "lock", "recreate.json", "recreate.json.copy", "store.json", "store.lock":
+		case "layout", "lock", "recreate.json", "recreate.json.copy", "store.json", "store.lock",
+			removedFile:
 			add(path, "castle's own record", forGood, false)
 		case "diverged":
 			add(path, "changes of a run that had lost the lock of the store", forGood, true)

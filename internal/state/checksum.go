@@ -100,32 +100,20 @@ func writeBoth(path string, content, copied []byte, writeCopy, write func(string
 	if err != nil {
 		return err
 	}
-	if err = write(path, content); err != nil {
-		err = errors.Join(err, removeFile(copyOf(path)))
+	if err = write(path, content); err != nil { // a store brings the previous copy back
+		err = errors.Join(err, os.RemoveAll(copyOf(path)))
 	}
 	return err
 }
 
-// removeKept removes a document and its copy, and flushes their folder.
-func removeKept(path string) error {
-	removed, err := removeBoth(path)
-	if removed {
+// removeKept removes a document and its copy, if there are any, and flushes their folder.
+func (d *Dir) removeKept(path string) error {
+	there := exists(path) || exists(copyOf(path))
+	err := d.Remove(copyOf(path), path)
+	if there {
 		err = errors.Join(err, atomicfile.SyncDir(filepath.Dir(path)))
 	}
 	return err
-}
-
-// removeBoth removes a file and its copy, and reports whether there was one of them.
-func removeBoth(path string) (removed bool, err error) {
-	for _, path := range []string{copyOf(path), path} {
-		switch failed := os.Remove(path); {
-		case failed == nil:
-			removed = true
-		case !errors.Is(failed, fs.ErrNotExist):
-			err = errors.Join(err, failed)
-		}
-	}
-	return removed, err
 }
 
 // readKept reads a document. If its file is damaged or deleted, the copy replaces it and damage is the

@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
@@ -38,6 +39,7 @@ type Dir struct {
 	cluster   string      // blue/proxmox, for messages
 	locked    atomic.Bool // this process holds the cluster lock
 	snapshots int         // how many are kept of each stage; all if zero
+	removals  sync.Mutex  // of removedFile and what it lists
 
 	shared func(*os.File) bool // sharedFileSystem, except in tests
 }
@@ -173,8 +175,5 @@ func removeAside(d *Dir) error {
 // RemoveLeftovers deletes them. No run may be working on the cluster.
 func (d *Dir) RemoveLeftovers() error {
 	all, err := d.Leftovers()
-	for _, path := range all {
-		err = errors.Join(err, os.RemoveAll(path))
-	}
-	return err
+	return errors.Join(err, d.Remove(all...))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -17,12 +16,15 @@ import (
 
 // Document is a JSON file that is replaced whole. It ends with its checksum and has a copy beside it, so that
 // neither a damaged nor a deleted file counts as nothing recorded.
-type Document[T any] struct{ path string }
+type Document[T any] struct {
+	path string
+	dir  *Dir // only Clear needs it
+}
 
 // StageDocument returns a stage's document with a name such as "machines", for facts that a later run needs
 // and the state lacks. It is archived with the stage.
 func StageDocument[T any](s *Stage, name string) Document[T] {
-	return Document[T]{filepath.Join(s.Dir(), name+".json")}
+	return Document[T]{filepath.Join(s.Dir(), name+".json"), s.dir}
 }
 
 // load reads the document, or its copy if it is damaged. Without both the error is fs.ErrNotExist.
@@ -72,16 +74,7 @@ func (d Document[T]) write(v T, write func(string, []byte) error) error {
 }
 
 // Clear removes the document.
-func (d Document[T]) Clear() error { return removeKept(d.path) }
-
-// removeFile removes a file, if there is one, and flushes its folder.
-func removeFile(path string) error {
-	err := os.Remove(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return errors.Join(err, atomicfile.SyncDir(filepath.Dir(path)))
-}
+func (d Document[T]) Clear() error { return d.dir.removeKept(d.path) }
 
 // Recreation is an unfinished recreate.
 type Recreation struct {
@@ -93,7 +86,7 @@ type Recreation struct {
 
 // Recreation is the document of an unfinished recreate.
 func (d *Dir) Recreation() Document[Recreation] {
-	return Document[Recreation]{filepath.Join(d.path, "recreate.json")}
+	return Document[Recreation]{filepath.Join(d.path, "recreate.json"), d}
 }
 
 // Record holds the facts of a stage that a destroy needs, independent of the later configuration.

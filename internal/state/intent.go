@@ -248,8 +248,7 @@ func (f IntentFile) Settle() error {
 // Clear removes the intent: the change has ended, and its state was read and copied. It flushes nothing: an
 // intent that a power cut brings back lists changes that are in the state.
 func (f IntentFile) Clear() error {
-	_, err := removeBoth(f.path())
-	return err
+	return f.stage.dir.Remove(copyOf(f.path()), f.path())
 }
 
 // IntentLog appends phases to the intent of a running change. It is safe for concurrent use.

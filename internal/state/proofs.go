@@ -21,7 +21,7 @@ type Proofs struct{ dir *Dir }
 func (d *Dir) Proofs() Proofs { return Proofs{d} }
 
 func (p Proofs) document() Document[event.Receipt] {
-	return Document[event.Receipt]{filepath.Join(p.dir.path, "proved.json")}
+	return Document[event.Receipt]{filepath.Join(p.dir.path, "proved.json"), p.dir}
 }
 
 func (p Proofs) journal() string { return filepath.Join(p.dir.path, "proved.jsonl") }
@@ -81,7 +81,7 @@ func (p Proofs) Begin() (proved event.Receipt, err error) {
 		return *all, nil
 	}
 	// A line cannot follow one that was cut short.
-	return *all, errors.Join(p.document().Write(*all), removeFile(p.journal()))
+	return *all, errors.Join(p.document().Write(*all), p.dir.removeKept(p.journal()))
 }
 
 // Append records proofs on disk. A later proof of an object replaces the earlier one.
@@ -99,4 +99,6 @@ func (p Proofs) Append(proved event.Receipt) error {
 }
 
 // Clear removes the proofs.
-func (p Proofs) Clear() error { return errors.Join(p.document().Clear(), removeFile(p.journal())) }
+func (p Proofs) Clear() error {
+	return errors.Join(p.document().Clear(), p.dir.removeKept(p.journal()))
+}

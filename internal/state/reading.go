@@ -276,10 +276,10 @@ func (c Copies) Restore(from *Copy) (kept []string, err error) {
 		return kept, err
 	}
 	if bytes.Equal(errored.data, from.data) {
-		return kept, os.Remove(errored.path)
+		return kept, c.stage.dir.Remove(errored.path)
 	}
 	path := c.keptPath("errored")
-	return append(kept, path), os.Rename(errored.path, path)
+	return append(kept, path), c.stage.dir.Rename(errored.path, path)
 }
 
 // replace writes a copy as the state.
@@ -365,7 +365,7 @@ func (c Copies) restoreNewest(cause *UnreadableError) (*State, error) {
 		return nil, err
 	}
 	kept := c.keptPath("unreadable")
-	if err := os.Rename(c.stage.StatePath(), kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.stage.dir.Rename(c.stage.StatePath(), kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	text := fmt.Sprintf("stage %s: the state was unreadable (%v)", c.stage.name, cause.Reason)
@@ -391,7 +391,7 @@ func (c Copies) restoreErrored() (notice string, err error) {
 		path := c.keptPath("errored")
 		return fmt.Sprintf("stage %s: Terraform could not write the state, and errored.tfstate is "+
 			"incomplete (%v); it is kept in %s, and the state may lack the last changes",
-			c.stage.name, errored.Reason, path), os.Rename(errored.path, path)
+			c.stage.name, errored.Reason, path), c.stage.dir.Rename(errored.path, path)
 	}
 	if err := c.Check(errored); err != nil {
 		return "", err
@@ -403,5 +403,5 @@ func (c Copies) restoreErrored() (notice string, err error) {
 		return "", err
 	}
 	return fmt.Sprintf("stage %s: restored the state that Terraform could not write (serial %d)",
-		c.stage.name, errored.State.Serial), os.Remove(errored.path)
+		c.stage.name, errored.State.Serial), c.stage.dir.Remove(errored.path)
 }

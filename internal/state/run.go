@@ -26,6 +26,8 @@ import (
 type Run struct {
 	ID  string
 	dir string
+
+	of *Dir
 }
 
 // NewRun makes an id for a run of a kind, such as "create". Ids sort by time, and a new one follows those that
@@ -41,6 +43,9 @@ func (d *Dir) NewRun(kind string) *Run {
 	}
 	return d.Run(fmt.Sprintf("%s-%s-%06x", now.Format("20060102T150405.000"), kind, rand.IntN(1<<24)))
 }
+
+// OnlyReads reports whether a run changes nothing but its own journal and logs, by its id.
+func OnlyReads(id string) bool { return RunKind(id) == "plan" }
 
 // RunKind returns the kind that a run's id names; "run" if the id has another form.
 func RunKind(id string) string {
@@ -67,10 +72,10 @@ func RunStart(id string) time.Time {
 }
 
 // Remove deletes everything of the run.
-func (r *Run) Remove() error { return os.RemoveAll(r.dir) }
+func (r *Run) Remove() error { return r.of.Remove(r.dir) }
 
 // Run returns the run with an id, recorded or not.
-func (d *Dir) Run(id string) *Run { return &Run{ID: id, dir: filepath.Join(d.runs(), id)} }
+func (d *Dir) Run(id string) *Run { return &Run{ID: id, dir: filepath.Join(d.runs(), id), of: d} }
 
 func (d *Dir) runs() string { return filepath.Join(d.path, "runs") }
 

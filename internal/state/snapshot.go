@@ -194,7 +194,7 @@ func (c Copies) snapshot() (path string, err error) {
 		return "", err
 	}
 	for ; len(all) > keep; all = all[:len(all)-1] {
-		if err := os.Remove(all[len(all)-1].path); err != nil {
+		if err := c.stage.dir.Remove(all[len(all)-1].path); err != nil {
 			return "", err
 		}
 	}

@@ -74,7 +74,7 @@ func (s *Stage) Remove() error {
 	if err := os.RemoveAll(aside); err != nil {
 		return err
 	}
-	if err := os.Rename(s.Dir(), aside); err != nil {
+	if err := s.dir.Rename(s.Dir(), aside); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

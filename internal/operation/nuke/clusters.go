@@ -216,7 +216,7 @@ func (c *recordedCluster) archive(stages []*recordedStage, id, repository string
 				return err
 			}
 		}
-		if err := os.Remove(path); err != nil {
+		if err := c.dir.Remove(path); err != nil {
 			return err
 		}
 	}
