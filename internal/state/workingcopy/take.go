@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/process"
@@ -28,7 +30,8 @@ func machine() string {
 
 // Take takes the cluster's lock in the log for a run, which holds the directory's own lock already, and
 // brings the directory to the newest commit. It takes over the lock of a run that is dead: at once if that
-// ran on this machine, else after it has watched the log for as long as the lock lasts. The error is a
+// ran on this machine, else after it has watched the log for as long as the lock lasts, whatever the clocks
+// of both machines say. The error is a
 // *state.HeldError if the holder is alive. notice gets a line for each of these, and later for a store that
 // is away; it may be called from several goroutines.
 func (c *Copy) Take(ctx context.Context, run string, notice func(string)) (*Held, error) {
@@ -132,9 +135,6 @@ func (c *Copy) await(
 	switch {
 	case c.gone(head):
 		died += "; " + then
-	case commits.Elapsed(head.Time) > 10*lock.Lasts:
-		died += fmt.Sprintf(": its last sign of life is from %s; %s",
-			head.Time.Local().Format(time.DateTime), then)
 	default:
 		notice(fmt.Sprintf("cluster %s is locked by run %s (process %d on %s); castle watches the log for "+
 			"at most %s; without a sign of life in that time, the run counts as dead", c.dir.Cluster(),
@@ -176,7 +176,10 @@ func (c *Copy) gone(head *commits.Commit) bool {
 		return false
 	}
 	p, err := process.Read(lock.PID)
-	return err != nil || p.Ended || p.Start != lock.Start
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+	}
+	return p.Ended || p.Start != lock.Start
 }
 
 // endRun ends what the holder has left on this machine: two runs must never change a cluster at once.
