@@ -6,7 +6,7 @@
 //	<cluster>/<platform>/log/<sequence>   a Commit as JSON, compressed
 //	<cluster>/<platform>/objects/<name>   the files that a commit changed, one after the other, compressed
 //	                                      and encrypted
-//	clusters/<cluster>/<platform>         exists once the cluster has a log
+//	clusters/<cluster>/<platform>         exists once a commit of the log has files
 //
 // The head is the highest number, and only a list tells it: Prune removes lower ones. So a number can be
 // free that was taken before. Append therefore lists once more if its knowledge of the head is old, and
@@ -155,8 +155,35 @@ func (l *Log) key(sequence int64) string { return l.prefix("log") + fmt.Sprintf(
 
 func (l *Log) prefix(kind string) string { return path.Join(l.cluster, kind) + "/" }
 
-// sequences lists the numbers of all commits, ascending.
+// sequences lists the numbers of all commits, ascending. It refuses an empty log beside a marker or objects:
+// both come after the first commit.
 func (l *Log) sequences(ctx context.Context) ([]int64, error) {
+	all, err := l.numbers(ctx)
+	if err != nil || len(all) > 0 {
+		return all, err
+	}
+	there := path.Join(markers, l.cluster)
+	if _, err = l.store.Read(ctx, there); errors.Is(err, fs.ErrNotExist) {
+		var objects []string
+		if objects, err = l.store.List(ctx, l.prefix("objects")); err != nil || len(objects) == 0 {
+			return nil, err
+		}
+		there = l.prefix("objects")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if all, err = l.numbers(ctx); err == nil && len(all) == 0 { // the first run may just have begun
+		err = fmt.Errorf("%s: %s has no commit, and the store has %s: somebody has deleted the commits\n"+
+			"  restore %[4]s from a backup of the store. Without one: if a state directory has the right "+
+			"state, remove store.json there and run `castle state migrate %[2]s --to URL` with another place; "+
+			"if nothing of the cluster exists, delete %[5]s and %[6]s/ in the store", l.URL(), l.cluster,
+			there, l.prefix("log"), path.Join(markers, l.cluster), l.cluster)
+	}
+	return all, err
+}
+
+func (l *Log) numbers(ctx context.Context) ([]int64, error) {
 	keys, err := l.store.List(ctx, l.prefix("log"))
 	var all []int64
 	for _, key := range keys {
@@ -239,6 +266,29 @@ func (l *Log) remember(c *Commit, asOf time.Time) {
 	l.known, l.asOf = c, asOf
 }
 
+// CheckFiles refuses a head that names no file. Only the first run makes such commits, until it has stored the
+// first files: later ones name at least the directory's layout, also after a destroy. The error matches
+// fs.ErrNotExist.
+func (l *Log) CheckFiles(ctx context.Context, head *Commit) error {
+	if len(head.Files) > 0 {
+		return nil
+	}
+	all, err := l.sequences(ctx)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(n int64) bool { return n > head.Sequence })
+	before, err := l.readAll(ctx, all, func(ctx context.Context, n int64) (*Commit, error) {
+		return readBrief(ctx, l, n)
+	})
+	with := slices.ContainsFunc(before, func(c *Commit) bool { return len(c.Files) > 0 })
+	if err == nil && (with || int64(len(before)) < head.Sequence) {
+		err = &DamagedError{URL: l.URL(), Cluster: l.cluster, Commit: head.Sequence,
+			Key: l.key(head.Sequence), Reason: fmt.Errorf("it names no file: %w", fs.ErrNotExist)}
+	}
+	return err
+}
+
 // Read returns one commit. The error matches fs.ErrNotExist if there is none, or if it was removed.
 func (l *Log) Read(ctx context.Context, sequence int64) (*Commit, error) {
 	data, err := l.store.Read(ctx, l.key(sequence))
@@ -303,11 +353,6 @@ func (l *Log) readAll(
 func (l *Log) Append(ctx context.Context, after *Commit, next Commit) (*Commit, error) {
 	if err := l.cipher.check(); err != nil {
 		return nil, err
-	}
-	if after == nil {
-		if err := mark(ctx, l); err != nil {
-			return nil, err
-		}
 	}
 	next.Format, next.ID, next.Recipients = format, random(16), l.cipher.names
 	for {
@@ -426,8 +471,9 @@ func Elapsed(since time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
-// mark creates the marker of the cluster, and checks that the store creates nothing twice.
-func mark(ctx context.Context, l *Log) error {
+// Mark creates the marker of the cluster, and checks that the store creates nothing twice. The first run calls
+// it after its first commit, and before anything that other machines must know of.
+func (l *Log) Mark(ctx context.Context) error {
 	key := path.Join(markers, l.cluster)
 	err := l.store.Create(ctx, key, []byte("castle\n"))
 	if err == nil {

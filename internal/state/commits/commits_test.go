@@ -28,6 +28,9 @@ func open(t testing.TB, s store.Store) *Log {
 	return l
 }
 
+// planned reports whether a run of these tests only reads.
+func planned(run string) bool { return strings.HasPrefix(run, "plan") }
+
 func lockOf(run string) *Lock { return &Lock{Run: run, Host: "host-of-" + run, Lasts: time.Minute} }
 
 // add uploads files and appends a commit of them and of those that after has.
@@ -89,6 +92,9 @@ func TestAppendAndReadBack(t *testing.T) {
 	all, err := other.List(t.Context())
 	if err != nil || len(all) != 2 || all[0].Sequence != 2 || all[1].Sequence != 1 {
 		t.Errorf("list: %v, %v", all, err)
+	}
+	if err := l.Mark(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	clusters, err := Clusters(t.Context(), s)
 	if err != nil || !slices.Equal(clusters, []string{cluster}) {
@@ -180,7 +186,7 @@ func TestAppendIntoAGapFails(t *testing.T) {
 	for n := range 6 {
 		c = add(t, l, c, fmt.Sprint("run-", n), map[string]string{"layout": fmt.Sprint(n)})
 	}
-	if err := l.Prune(t.Context(), c, 2); err != nil {
+	if err := l.Prune(t.Context(), c, 2, planned); err != nil {
 		t.Fatal(err)
 	}
 	zombie.asOf = zombie.asOf.Add(-time.Hour)
@@ -192,6 +198,102 @@ func TestAppendIntoAGapFails(t *testing.T) {
 	all, err := l.List(t.Context())
 	if err != nil || len(all) != 2 || all[0].Run != "run-5" || all[1].Run != "run-4" {
 		t.Errorf("list: %+v, %v", all, err)
+	}
+}
+
+// What the log lacks shows by what is left beside it: no run leaves a store so.
+func TestALogWithoutItsCommitsIsRefused(t *testing.T) {
+	for _, left := range []string{"marker", "object"} {
+		s := commitstest.New("memory://store")
+		l := open(t, s)
+		c := add(t, l, nil, "a", map[string]string{"layout": "1"})
+		if err := l.Mark(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for key, what := range map[string]string{
+			l.key(1): "commit", "clusters/" + cluster: "marker",
+			cluster + "/objects/" + c.Files["layout"].Object: "object",
+		} {
+			if what == left {
+				continue
+			}
+			if err := s.Delete(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		other := open(t, s.Share())
+		_, err := other.Head(t.Context())
+		_, listed := other.List(t.Context())
+		for _, err := range []error{err, listed} {
+			if err == nil || !strings.Contains(err.Error(), "blue/proxmox has no commit") ||
+				!strings.Contains(err.Error(), "restore blue/proxmox/log/ from a backup") {
+				t.Errorf("%s is left: %v", left, err)
+			}
+		}
+	}
+}
+
+func TestAHeadWithoutFilesIsRefused(t *testing.T) {
+	s := commitstest.New("memory://store")
+	l := open(t, s)
+	c := add(t, l, nil, "a", nil) // the first run begins
+	c = add(t, l, c, "a", nil)
+	if err := l.CheckFiles(t.Context(), c); err != nil {
+		t.Errorf("before the first files: %v", err)
+	}
+	c = add(t, l, c, "a", map[string]string{"layout": "1"})
+	next := Commit{Run: "a", Host: "a"}
+	c, err := l.Append(t.Context(), c, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var damaged *DamagedError
+	if err := l.CheckFiles(t.Context(), c); !errors.As(err, &damaged) || damaged.Commit != 4 {
+		t.Errorf("after the first files: %v", err)
+	}
+	for n := range int64(3) {
+		if err := s.Delete(t.Context(), l.key(n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := open(t, s).CheckFiles(t.Context(), c); !errors.As(err, &damaged) {
+		t.Errorf("without the commits before it: %v", err)
+	}
+}
+
+// However many plans there are, the last commits of the runs that changed something stay.
+func TestRunsThatOnlyReadRemoveNoCommitOfOthers(t *testing.T) {
+	s := commitstest.New("memory://store")
+	l := open(t, s)
+	var c *Commit
+	prune := func() (runs []string) {
+		t.Helper()
+		if err := l.Prune(t.Context(), c, 2, planned); err != nil {
+			t.Fatal(err)
+		}
+		all, err := l.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			runs = append(runs, c.Run)
+		}
+		return runs
+	}
+	for _, run := range []string{"create-1", "create-2", "create-3", "create-3"} {
+		c = add(t, l, c, run, map[string]string{"layout": run})
+	}
+	for n := range 5 {
+		c = add(t, l, c, fmt.Sprint("plan-", n), map[string]string{"runs/plan": fmt.Sprint(n)})
+	}
+	got := prune()
+	if want := []string{"plan-4", "plan-3", "create-3", "create-3", "create-2", "create-1"}; !slices.Equal(got, want) {
+		t.Errorf("after a plan: %q", got)
+	}
+	c = add(t, l, c, "create-4", nil)
+	got = prune()
+	if want := []string{"create-4", "plan-4", "plan-3", "create-3"}; !slices.Equal(got, want) {
+		t.Errorf("after a create: %q", got)
 	}
 }
 
@@ -316,7 +418,7 @@ func TestAStoreThatOverwritesIsRefused(t *testing.T) {
 		}
 		return nil
 	})
-	_, err := open(t, s).Append(t.Context(), nil, Commit{})
+	err := open(t, s).Mark(t.Context())
 	if !errors.As(err, new(*UnconditionalError)) {
 		t.Errorf("got %v", err)
 	}
@@ -338,14 +440,14 @@ func TestAStoppedPruneRemovesNothingThatIsNamed(t *testing.T) {
 		}
 		return nil
 	})
-	if err := slow.Prune(t.Context(), c, 1); err != nil || !stopped.Load() {
+	if err := slow.Prune(t.Context(), c, 1, planned); err != nil || !stopped.Load() {
 		t.Fatal(err, stopped.Load())
 	}
 	got, err := l.Download(t.Context(), head(t, l))
 	if err != nil || string(got["layout"]) != "1" || string(got["stages/x/record.json"]) != "same" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if err := slow.Prune(t.Context(), c, 1); !errors.As(err, new(*ConflictError)) {
+	if err := slow.Prune(t.Context(), c, 1, planned); !errors.As(err, new(*ConflictError)) {
 		t.Errorf("a second one: %v", err)
 	}
 }

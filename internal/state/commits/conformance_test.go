@@ -62,7 +62,7 @@ func oneCommitWins(t *testing.T, machine func() *Log) {
 	var newest *Commit
 	for round := range rounds {
 		if round%most == 0 && round > 0 { // as short as a pruned log is: S3 servers list slowly
-			if err := logs[0].Prune(t.Context(), newest, 1); err != nil {
+			if err := logs[0].Prune(t.Context(), newest, 1, planned); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -127,7 +127,7 @@ func noHalfCommit(t *testing.T, machine func() *Log) {
 	for n := range rounds {
 		text := strings.Repeat(fmt.Sprint(n), 1+n*1000)
 		c = add(t, writer, c, fmt.Sprint("run-", n), map[string]string{"a": text, "b": text})
-		if err := writer.Prune(t.Context(), c, 2); err != nil {
+		if err := writer.Prune(t.Context(), c, 2, planned); err != nil {
 			t.Error(err)
 		}
 	}
@@ -147,7 +147,7 @@ func aLostLockRefuses(t *testing.T, machine func() *Log) {
 			t.Fatalf("the holder that has lost the lock commits: %v", err)
 		}
 		taken = add(t, b, taken, "b", map[string]string{"state": fmt.Sprint("b", n)})
-		if err := b.Prune(t.Context(), taken, 1); err != nil {
+		if err := b.Prune(t.Context(), taken, 1, planned); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -226,7 +226,7 @@ func pruneKeepsWhatIsNamed(t *testing.T, machine func() *Log) {
 		t.Fatal(err)
 	}
 	pruner := machine()
-	if err := pruner.Prune(ctx, head(t, pruner), stays); err != nil {
+	if err := pruner.Prune(ctx, head(t, pruner), stays, planned); err != nil {
 		t.Fatal(err)
 	}
 	reader := machine()

@@ -12,7 +12,8 @@ import (
 const zombies = 7 * 24 * time.Hour
 
 // Prune removes old commits, and the objects that no commit names any more. It keeps the last commit of each
-// of the newest runs, so many, and all commits of the newest run. The error is a *ConflictError if head is
+// of the newest runs, so many, and all commits of the newest run. Runs that only read, such as plans, are
+// counted apart, and a head of one removes no commit of another run that does not. The error is a *ConflictError if head is
 // not the newest commit any more.
 //
 // It lists the objects before it makes sure that head is the newest commit. A writer uploads objects only
@@ -23,7 +24,7 @@ const zombies = 7 * 24 * time.Hour
 // Commits go first, and objects only when all those are gone: a Prune that is killed leaves objects that no
 // commit names, which the next one removes, but no commit without its objects. A reader of a commit that
 // goes meanwhile misses an object, and reads the head again.
-func (l *Log) Prune(ctx context.Context, head *Commit, runs int) error {
+func (l *Log) Prune(ctx context.Context, head *Commit, runs int, reads func(run string) bool) error {
 	objects, err := l.store.List(ctx, l.prefix("objects"))
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func (l *Log) Prune(ctx context.Context, head *Commit, runs int) error {
 	if err != nil {
 		return err
 	}
-	old, live := sift(all, max(runs, 1))
+	old, live := sift(all, max(runs, 1), reads)
 	err = each(ctx, old, func(ctx context.Context, sequence int64) error {
 		return l.store.Delete(ctx, l.key(sequence))
 	})
@@ -82,12 +83,17 @@ func readBrief(ctx context.Context, l *Log, sequence int64) (*Commit, error) {
 }
 
 // sift returns the numbers of the commits to remove, the oldest first, and the objects that the others name.
-func sift(all []*Commit, runs int) (old []int64, live map[string]bool) {
+func sift(all []*Commit, runs int, reads func(run string) bool) (old []int64, live map[string]bool) {
 	slices.SortFunc(all, func(a, b *Commit) int { return int(b.Sequence - a.Sequence) })
 	seen, live := map[string]bool{}, map[string]bool{}
+	left := map[bool]int{true: runs, false: runs} // by whether they only read
 	for i, c := range all {
-		keep := i == 0 || c.Run == all[0].Run || !seen[c.Run] && len(seen) < runs
+		only := reads(c.Run)
+		keep := i == 0 || c.Run == all[0].Run || !seen[c.Run] && left[only] > 0 || reads(all[0].Run) && !only
 		if keep {
+			if !seen[c.Run] {
+				left[only]--
+			}
 			seen[c.Run] = true
 			for f := range maps.Values(c.Files) {
 				live[f.Object] = true

@@ -77,22 +77,35 @@ func (c *Copy) bring(ctx context.Context, r *record, head *commits.Commit) (noti
 	if r == nil {
 		r = &record{URL: c.log.URL(), Files: map[string]entry{}}
 	}
-	now, contents, err := scan(ctx, c.dir.Path(), r.Files)
+	now, contents, removed, err := c.scan(ctx, r.Files)
+	if err == nil {
+		err = c.log.CheckFiles(ctx, head)
+	}
 	if err != nil {
 		return nil, err
 	}
+	if r.leads(head) {
+		text, err := c.restoreMissing(ctx, head, now, removed)
+		if err != nil {
+			return nil, err
+		}
+		if text != "" {
+			notices = append(notices, text)
+		}
+	}
 	changed := c.changes(r, now)
 	if len(changed) > 0 && r.leads(head) {
-		return []string{fmt.Sprintf("%s has changes that %s lacks (%s): the next run on this machine "+
-			"commits them", c.dir.Path(), c.log.URL(), describe(changed))}, nil
+		return append(notices, fmt.Sprintf("%s has changes that %s lacks (%s): the next run on this machine "+
+			"commits them", c.dir.Path(), c.log.URL(), describe(changed))), nil
 	}
 	if r.at(head) && len(r.Pending) == 0 {
-		return nil, nil
+		return notices, nil
 	}
-	if notices, err = c.keepAside(r, head, changed, contents); err != nil {
+	kept, err := c.keepAside(r, head, changed, contents)
+	if notices = append(notices, kept...); err != nil {
 		return notices, err
 	}
-	return notices, c.apply(ctx, r, now, head)
+	return notices, errors.Join(c.apply(ctx, r, now, head), c.dir.Committed(removed))
 }
 
 // changes returns the changes that the log lacks, without the layout that each castle writes.
@@ -179,11 +192,10 @@ func (c *Copy) write(to string, data []byte, mode fs.FileMode) error {
 func (c *Copy) apply(ctx context.Context, r *record, now map[string]entry, target *commits.Commit) error {
 	var missing []string
 	next := map[string]entry{}
+	if err := c.check(target); err != nil {
+		return err
+	}
 	for name, f := range target.Files {
-		if skipped(name) && !strings.HasSuffix(name, "/"+errored) {
-			return fmt.Errorf("%s: commit %d of %s has %s, which no castle commits",
-				c.log.URL(), target.Sequence, c.dir.Cluster(), name)
-		}
 		was, known := r.Files[name]
 		e, there := now[name]
 		if known && there && e.same(was) && r.Commit != nil && r.Commit.Files[name] == f {
@@ -226,11 +238,10 @@ func (c *Copy) apply(ctx context.Context, r *record, now map[string]entry, targe
 				return err
 			}
 		}
-		info, err := statOf(c.path(name))
-		if err != nil {
+		var err error
+		if next[name], err = c.entry(name, data); err != nil {
 			return err
 		}
-		next[name] = entry{Stat: info, SHA256: r.Pending[name], Read: time.Now().UnixNano()}
 	}
 	if err := c.remove(now, target.Files); err != nil {
 		return err

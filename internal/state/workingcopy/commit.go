@@ -76,7 +76,7 @@ func (h *Held) commit(ctx context.Context, what string, wait bool) error {
 	if !wait && !h.due() {
 		return nil
 	}
-	now, contents, err := scan(ctx, c.dir.Path(), r.Files)
+	now, contents, removed, err := c.scan(ctx, r.Files)
 	if err != nil {
 		return err
 	}
@@ -85,6 +85,13 @@ func (h *Held) commit(ctx context.Context, what string, wait bool) error {
 		next.What, next.Lock = "sign of life", h.lock
 		return commits.Elapsed(h.appended) >= h.lock.Lasts
 	}); err != nil {
+		return err
+	}
+	text, err := c.restoreMissing(ctx, h.Head(), now, removed)
+	if text != "" {
+		h.notice(text)
+	}
+	if err != nil {
 		return err
 	}
 	files, err := h.changedFiles(ctx, now, contents)
@@ -104,12 +111,12 @@ func (h *Held) commit(ctx context.Context, what string, wait bool) error {
 	if err != nil {
 		return err
 	}
-	if r.Files = now; !appended {
-		return nil
+	if r.Files = now; appended {
+		clear(h.stored)
+		r.Commit = h.Head()
+		err = r.save(c.dir)
 	}
-	clear(h.stored)
-	r.Commit = h.Head()
-	return r.save(c.dir)
+	return errors.Join(err, c.dir.Committed(removed))
 }
 
 // due reports whether something has changed that a commit should have soon.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
 	"github.com/ephemeral-castle/castle/internal/store"
 )
@@ -75,7 +76,13 @@ func (c *Copy) hold(
 		},
 	}
 	h.loops.Go(func() { h.beat(running) })
-	if err := begin(h, ctx, head); err != nil {
+	if len(taken.Files) == 0 {
+		err = c.log.Mark(ctx)
+	}
+	if err == nil {
+		err = begin(h, ctx, head)
+	}
+	if err != nil {
 		h.end()
 		h.last = true
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.lock.Lasts/2)
@@ -101,7 +108,10 @@ func (h *Held) adopt(ctx context.Context, head *commits.Commit) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	now, contents, err := scan(ctx, c.dir.Path(), r.Files)
+	now, contents, removed, err := c.scan(ctx, r.Files)
+	if err == nil && head != nil {
+		err = c.log.CheckFiles(ctx, head)
+	}
 	if err != nil {
 		return err
 	}
@@ -118,8 +128,16 @@ func (h *Held) adopt(ctx context.Context, head *commits.Commit) (err error) {
 			return err
 		}
 		r.Run = h.run
-		return r.save(c.dir)
+		return errors.Join(r.save(c.dir), c.dir.Committed(removed))
 	}
+	text, err := c.restoreMissing(ctx, taken, now, removed)
+	if text != "" {
+		h.notice(text)
+	}
+	if err != nil {
+		return err
+	}
+	changed = c.changes(r, now)
 	// Commits of the last run whose answer was lost: what their files are like here is not known.
 	maps.DeleteFunc(r.Files, func(name string, _ entry) bool {
 		f, is := taken.Files[name]
@@ -131,7 +149,7 @@ func (h *Held) adopt(ctx context.Context, head *commits.Commit) (err error) {
 		return err
 	}
 	if len(changed) == 0 || head == nil {
-		return nil
+		return c.dir.Committed(removed)
 	}
 	h.notice(fmt.Sprintf("castle commits what run %s has left on this machine: %s", died, describe(changed)))
 	return h.commit(ctx, "what run "+died+" left", true)
@@ -144,7 +162,7 @@ func keepChanges(ctx context.Context, h *Held, head *commits.Commit) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	now, contents, err := scan(ctx, h.copy.dir.Path(), h.record.Files)
+	now, contents, removed, err := h.copy.scan(ctx, h.record.Files)
 	if err != nil {
 		return err
 	}
@@ -152,7 +170,7 @@ func keepChanges(ctx context.Context, h *Held, head *commits.Commit) (err error)
 	for _, text := range notices {
 		h.notice(text)
 	}
-	return err
+	return errors.Join(err, h.copy.dir.Committed(removed))
 }
 
 // end ends the loops.
@@ -217,7 +235,7 @@ func (h *Held) Release(ctx context.Context, what string, keep int) error {
 	if err != nil {
 		return unreleased(h, err)
 	}
-	unpruned := h.copy.log.Prune(ctx, h.head, keep)
+	unpruned := h.copy.log.Prune(ctx, h.head, keep, state.OnlyReads)
 	// After a conflict the next run has begun, and prunes.
 	if unpruned != nil && !errors.As(unpruned, new(*commits.ConflictError)) {
 		h.notice(fmt.Sprintf("castle could not remove old commits; the next run does: %v", unpruned))

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
@@ -25,6 +27,16 @@ func Import(
 	if err != nil {
 		return nil, err
 	}
+	next := commits.Commit{Run: w.Run, Host: w.Host, User: w.User, Castle: w.Castle, What: what, Moved: moved}
+	if after == nil {
+		after, err = log.Append(ctx, nil, next) // objects without a commit would be damage
+	}
+	if err == nil && len(after.Files) == 0 {
+		err = log.Mark(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
 	names := slices.Sorted(maps.Keys(contents))
 	data := make([][]byte, len(names))
 	for i, name := range names {
@@ -37,13 +49,12 @@ func Import(
 	if err != nil {
 		return nil, err
 	}
-	files := map[string]commits.File{}
+	next.Files = map[string]commits.File{}
 	for i, name := range names {
 		places[i].Mode = now[name].Stat.Mode
-		files[name] = places[i]
+		next.Files[name] = places[i]
 	}
-	return log.Append(ctx, after, commits.Commit{Run: w.Run, Host: w.Host, User: w.User, Castle: w.Castle,
-		What: what, Files: files, Moved: moved})
+	return log.Append(ctx, after, next)
 }
 
 // Attach makes a state directory the working copy of a log at a commit that has the same files. It reads all
@@ -59,6 +70,9 @@ func Attach(ctx context.Context, dir *state.Dir, log *commits.Log, at *commits.C
 	}
 	all := maps.Clone(contents)
 	maps.Copy(all, stored)
+	if err := everyFile(dir.Path(), "", func(name string) { all[name] = nil }); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		here, is := contents[name]
 		there, stays := stored[name]
@@ -68,6 +82,23 @@ func Attach(ctx context.Context, dir *state.Dir, log *commits.Log, at *commits.C
 		}
 	}
 	return (&record{URL: log.URL(), Commit: at, Files: now}).save(dir)
+}
+
+// everyFile names the files below a folder without list, so that what list misses is not taken for compared.
+func everyFile(dir, folder string, do func(name string)) error {
+	entries, err := os.ReadDir(filepath.Join(dir, folder))
+	for _, e := range entries {
+		name := path.Join(folder, e.Name())
+		info, unread := os.Stat(filepath.Join(dir, name))
+		switch {
+		case skipped(name):
+		case unread == nil && info.IsDir():
+			err = errors.Join(err, everyFile(dir, name, do))
+		default:
+			do(name)
+		}
+	}
+	return err
 }
 
 // Detach makes a working copy a state directory of its own again. The caller holds the directory's own lock.

@@ -62,7 +62,7 @@ func statOf(path string) (stat, error) {
 // skipped reports whether a file or folder belongs to this machine alone, by its slash-separated path.
 func skipped(name string) bool {
 	switch name {
-	case "lock", recordFile, checkoutLock, divergedDir:
+	case "lock", recordFile, checkoutLock, divergedDir, "removed.json":
 		return true
 	}
 	base, parts := path.Base(name), strings.Split(name, "/")
@@ -74,13 +74,16 @@ func skipped(name string) bool {
 // errored is the state that Terraform could not write, below a stage's folder.
 const errored = "work/errored.tfstate"
 
-// list returns the files of a state directory that a commit names, by slash-separated path.
+// list returns the files of a state directory that a commit names, by slash-separated path. It refuses links
+// and whatever else is neither a file nor a folder: without its content, a commit would lack files.
 func list(dir string) (map[string]stat, error) {
 	files := map[string]stat{}
-	add := func(name string, info fs.FileInfo) {
-		if info.Mode().IsRegular() {
-			files[name] = newStat(info)
+	add := func(name string, info fs.FileInfo) error {
+		if files[name] = newStat(info); info.Mode().IsRegular() {
+			return nil
 		}
+		return fmt.Errorf("%s is neither a file nor a folder (mode %v), and castle makes nothing else there: put "+
+			"what it stands for in its place, or remove it", filepath.Join(dir, name), info.Mode())
 	}
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
@@ -90,8 +93,14 @@ func list(dir string) (map[string]stat, error) {
 			return err
 		}
 		if parts := strings.Split(name, "/"); d.IsDir() && len(parts) == 2 && parts[0] == "stages" {
+			work, err := os.Lstat(filepath.Join(dir, name, "work"))
+			if err == nil && !work.IsDir() {
+				return add(path.Join(name, "work"), work)
+			}
 			if info, err := os.Lstat(filepath.Join(dir, name, errored)); err == nil {
-				add(path.Join(name, errored), info)
+				if err := add(path.Join(name, errored), info); err != nil {
+					return err
+				}
 			}
 		}
 		switch {
@@ -100,12 +109,14 @@ func list(dir string) (map[string]stat, error) {
 		case d.IsDir() || skipped(name):
 			return nil
 		}
-		if info, err := d.Info(); err == nil {
-			add(name, info)
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
-		return nil
+		return add(name, info)
 	})
 	return files, err
 }

@@ -117,7 +117,16 @@ func (h *host) write(name, text string) {
 	}
 }
 
+// remove removes a file or folder as a run does.
 func (h *host) remove(name string) {
+	h.t.Helper()
+	if err := h.dir.Remove(h.copy.path(name)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// lose removes it as no run does.
+func (h *host) lose(name string) {
 	h.t.Helper()
 	if err := os.RemoveAll(h.copy.path(name)); err != nil {
 		h.t.Fatal(err)
@@ -495,6 +504,131 @@ func TestTheNextRunCommitsWhatADeadOneLeft(t *testing.T) {
 	}
 }
 
+// Files that no run has removed come back, whoever looks first, and are never deleted for other machines.
+func TestWhatIsMissingComesBack(t *testing.T) {
+	for _, how := range []string{"checkout", "run", "during a run", "after a dead run"} {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *commitstest.Memory) {
+				a, b := newHost(t, s, "a"), newHost(t, s, "b")
+				held := a.take("run-a")
+				a.write(stateFile, `{"serial":1}`)
+				a.write(recordName, "record")
+				a.write("stages/keys/gone.json", "gone")
+				a.commit(held)
+				switch how {
+				case "during a run":
+					a.lose("stages")
+					time.Sleep(time.Second)
+					a.expect(stateFile, `{"serial":1}`)
+					a.expectNotice("which no run of castle has removed")
+				case "after a dead run":
+					die(held)
+					a.remove("stages/keys/gone.json")
+					a.write(recordName, "changed")
+					a.lose(stateFile)
+					a.reopen("a")
+					a.checkout()
+					a.expectNotice("lacks "+stateFile+", which no run", "has changes that "+url+" lacks")
+					a.lose(stateFile)
+					held = a.take("run-b")
+					a.expectNotice("lacks " + stateFile + ", which no run")
+				default:
+					a.release(held)
+					a.lose("stages")
+					if how == "checkout" {
+						a.checkout()
+						a.expect(stateFile, `{"serial":1}`)
+						a.expectNotice("which no run of castle has removed")
+					}
+					held = a.take("run-b")
+					if how == "run" {
+						a.expectNotice("which no run of castle has removed")
+					}
+				}
+				a.expect(stateFile, `{"serial":1}`)
+				a.release(held)
+				a.expectNotice()
+				b.checkout()
+				b.expect(stateFile, `{"serial":1}`)
+				if how == "after a dead run" {
+					b.expect(recordName, "changed")
+					b.expect("stages/keys/gone.json", "")
+				} else {
+					b.expect(recordName, "record")
+					b.expect("stages/keys/gone.json", "gone")
+				}
+			})
+		})
+	}
+}
+
+// A removal is listed until a commit has it, and no longer: what is written again and then lost comes back.
+func TestARemovalCountsOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *commitstest.Memory) {
+		a := newHost(t, s, "a")
+		held := a.take("run-a")
+		a.write(stateFile, `{"serial":1}`)
+		a.write("stages/keys/intent.jsonl", "one")
+		a.commit(held)
+		a.remove("stages/keys/intent.jsonl")
+		a.commit(held)
+		a.expect("stages/keys/intent.jsonl", "")
+		a.write("stages/keys/intent.jsonl", "two")
+		a.commit(held)
+		a.remove("stages/keys/intent.jsonl")
+		a.write("stages/keys/intent.jsonl", "three")
+		a.commit(held)
+		a.lose("stages/keys/intent.jsonl")
+		a.commit(held)
+		a.expect("stages/keys/intent.jsonl", "three")
+		a.expectNotice("stages/keys/intent.jsonl, which no run")
+		if _, err := os.Stat(a.copy.path("removed.json")); err != nil {
+			t.Error(err)
+		}
+		a.release(held)
+	})
+}
+
+func TestLinksAreRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *commitstest.Memory) {
+		a := newHost(t, s, "a")
+		held := a.take("run-a")
+		a.write(stateFile, `{"serial":1}`)
+		a.release(held)
+		elsewhere := filepath.Join(t.TempDir(), "stages")
+		for _, name := range []string{"stages", "stages/keys", stateFile, "stages/keys/work"} {
+			link := a.copy.path(name)
+			if name == "stages/keys/work" {
+				elsewhere = t.TempDir()
+			} else if err := os.Rename(link, elsewhere); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(elsewhere, link); err != nil {
+				t.Fatal(err)
+			}
+			_, read := a.copy.Checkout(t.Context())
+			_, taken := a.copy.Take(t.Context(), "run-b", a.notice)
+			for _, err := range []error{read, taken} {
+				if err == nil || !strings.Contains(err.Error(), link+" is neither a file nor a folder") {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if err := os.Remove(link); err != nil {
+				t.Fatal(err)
+			}
+			if name != "stages/keys/work" {
+				if err := os.Rename(elsewhere, link); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		a.release(a.take("run-c"))
+		if _, named := a.head().Files[stateFile]; !named {
+			t.Error("the state was committed as deleted")
+		}
+	})
+}
+
 // No clock makes a holder look dead: here it writes its times 11 minutes behind.
 func TestAHolderWithAnotherClockKeepsTheLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *commitstest.Memory) {
@@ -804,7 +938,42 @@ func TestMigration(t *testing.T) {
 		b := newHost(t, s, "b")
 		b.checkout()
 		b.expect(stateFile, `{"serial":1}`)
+		a.write("unseen", "")
+		if err := Attach(t.Context(), dir, log, c); err == nil || !strings.Contains(err.Error(), "unseen") {
+			t.Errorf("a file that was not copied: %v", err)
+		}
 	})
+}
+
+// A kill at any request leaves a store in which the migration can begin anew.
+func TestAnImportThatWasKilledIsNoDamage(t *testing.T) {
+	for n := 1; ; n++ {
+		s := commitstest.New(url)
+		a := newHost(t, s, "a")
+		a.write(recordName, "record")
+		requests, killed := 0, errors.New("killed")
+		a.s.SetBefore(func(context.Context, string, string) error {
+			if requests++; requests > n {
+				return killed
+			}
+			return nil
+		})
+		_, err := Import(t.Context(), a.dir, a.copy.log, nil, commits.Writer{Host: "a"}, "migrate", "s3://from")
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, killed) {
+			t.Fatal(err)
+		}
+		a.s.SetBefore(nil)
+		log, err := commits.Open(s, "blue/proxmox", commits.Encryption{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := log.Head(t.Context()); err != nil {
+			t.Errorf("after %d requests: %v", n, err)
+		}
+	}
 }
 
 func TestLockTimeComesFromTheEnvironment(t *testing.T) {
