@@ -91,9 +91,13 @@ func readRemoved(d *Dir) (all []string, err error) {
 }
 
 func writeRemoved(d *Dir, all []string) error {
+	path := filepath.Join(d.path, removedFile)
+	if len(all) == 0 {
+		return os.RemoveAll(path)
+	}
 	data, err := json.Marshal(all)
 	if err != nil {
 		return err
 	}
-	return atomicfile.WritePending(filepath.Join(d.path, removedFile), append(data, '\n'))
+	return atomicfile.WritePending(path, append(data, '\n'))
 }

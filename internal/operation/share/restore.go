@@ -85,7 +85,10 @@ func PrepareRestore(ctx context.Context, c *cluster.Cluster, number int64) (*Res
 // read returns the contents of a commit, and describes the states of its stages.
 func read(ctx context.Context, log *commits.Log, c *commits.Commit,
 ) (contents map[string][]byte, stages map[string]string, err error) {
-	if contents, err = log.Download(ctx, c); err != nil {
+	if err = log.CheckFiles(ctx, c); err == nil {
+		contents, err = log.Download(ctx, c)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	stages = map[string]string{}

@@ -41,8 +41,8 @@ func (c *Copy) restoreMissing(
 	if len(missing) == 0 {
 		return "", nil
 	}
-	notice = fmt.Sprintf("%s lacks %s, which no run of castle has removed: castle restores it from commit %d "+
-		"of %s", c.dir.Path(), describe(missing), at.Sequence, c.log.URL())
+	notice = fmt.Sprintf("%s lacks files that no run of castle has removed (%s): castle restores them from "+
+		"commit %d of %s", c.dir.Path(), describe(missing), at.Sequence, c.log.URL())
 	contents, err := c.log.Download(ctx, at, slices.Collect(maps.Keys(missing))...)
 	for name, data := range contents {
 		if err == nil {
