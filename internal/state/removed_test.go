@@ -41,7 +41,8 @@ func TestRemovalsOfAWorkingCopyAreListed(t *testing.T) {
 	}
 	keys := "stages/keys/"
 	want := []string{keys + "fingerprint.json.copy", keys + "fingerprint.json", keys + "intent.jsonl.copy",
-		keys + "intent.jsonl", "proved.json.copy", "proved.json", "proved.jsonl.copy", "proved.jsonl", "stages/keys"}
+		keys + "intent.jsonl", "proved.json.copy", "proved.json", "proved.jsonl.copy", "proved.jsonl",
+		"stages/keys"}
 	got := listed()
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -60,9 +61,10 @@ func TestRemovalsOfAWorkingCopyAreListed(t *testing.T) {
 	}
 }
 
+var removes = regexp.MustCompile(`\bos\.(Remove|RemoveAll|Rename)\(`)
+
 // What removes a file without listing it makes the store bring it back.
 func TestWhateverRemovesListsIt(t *testing.T) {
-	removes := regexp.MustCompile(`\bos\.(Remove|RemoveAll|Rename)\(`)
 	exempt := map[string]int{
 		"removed.go":  3,
 		"checksum.go": 1, // a copy, which the store brings back
@@ -79,8 +81,8 @@ func TestWhateverRemovesListsIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(removes.FindAll(data, -1)); n != exempt[name] && !strings.HasSuffix(name, "_test.go") {
-			t.Errorf("%s has %d calls of os.Remove, os.RemoveAll and os.Rename, want %d: use those of Dir", name, n,
-				exempt[name])
+			t.Errorf("%s has %d calls of os.Remove, os.RemoveAll and os.Rename, want %d: use those of Dir",
+				name, n, exempt[name])
 		}
 	}
 }

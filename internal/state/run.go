@@ -30,9 +30,9 @@ type Run struct {
 	of *Dir
 }
 
-// NewRun makes an id for a run of a kind, such as "create". Ids sort by time, and a new one follows those that
-// the directory has: a run of a machine whose clock was ahead would stay the newest one. Nothing is written
-// before the first Log or Journal.
+// NewRun makes an id for a run of a kind, such as "create". Ids sort by time, and a new one follows those
+// that the directory has: a run of a machine whose clock was ahead would stay the newest one. Nothing is
+// written before the first Log or Journal.
 func (d *Dir) NewRun(kind string) *Run {
 	now := time.Now().UTC()
 	ids, _ := d.Runs() //nolint:errcheck // the first who needs them reports it

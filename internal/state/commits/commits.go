@@ -176,9 +176,9 @@ func (l *Log) sequences(ctx context.Context) ([]int64, error) {
 	if all, err = l.numbers(ctx); err == nil && len(all) == 0 { // the first run may just have begun
 		err = fmt.Errorf("%s: %s has no commit, and the store has %s: somebody has deleted the commits\n"+
 			"  restore %[4]s from a backup of the store. Without one: if a state directory has the right "+
-			"state, remove store.json there and run `castle state migrate %[2]s --to URL` with another place; "+
-			"if nothing of the cluster exists, delete %[5]s and %[6]s/ in the store", l.URL(), l.cluster,
-			there, l.prefix("log"), path.Join(markers, l.cluster), l.cluster)
+			"state, remove store.json there and run `castle state migrate %[2]s --to URL` with another "+
+			"place; if nothing of the cluster exists, delete %[5]s and %[2]s/ in the store", l.URL(),
+			l.cluster, there, l.prefix("log"), path.Join(markers, l.cluster))
 	}
 	return all, err
 }
@@ -266,8 +266,8 @@ func (l *Log) remember(c *Commit, asOf time.Time) {
 	l.known, l.asOf = c, asOf
 }
 
-// CheckFiles refuses a head that names no file. Only the first run makes such commits, until it has stored the
-// first files: later ones name at least the directory's layout, also after a destroy. The error matches
+// CheckFiles refuses a head that names no file. Only the first run makes such commits, until it has stored
+// the first files: later ones name at least the directory's layout, also after a destroy. The error matches
 // fs.ErrNotExist.
 func (l *Log) CheckFiles(ctx context.Context, head *Commit) error {
 	if len(head.Files) > 0 {
@@ -471,8 +471,8 @@ func Elapsed(since time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
-// Mark creates the marker of the cluster, and checks that the store creates nothing twice. The first run calls
-// it after its first commit, and before anything that other machines must know of.
+// Mark creates the marker of the cluster, and checks that the store creates nothing twice. The first run
+// calls it after its first commit, and before anything that other machines must know of.
 func (l *Log) Mark(ctx context.Context) error {
 	key := path.Join(markers, l.cluster)
 	err := l.store.Create(ctx, key, []byte("castle\n"))

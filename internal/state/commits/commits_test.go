@@ -287,12 +287,14 @@ func TestRunsThatOnlyReadRemoveNoCommitOfOthers(t *testing.T) {
 		c = add(t, l, c, fmt.Sprint("plan-", n), map[string]string{"runs/plan": fmt.Sprint(n)})
 	}
 	got := prune()
-	if want := []string{"plan-4", "plan-3", "create-3", "create-3", "create-2", "create-1"}; !slices.Equal(got, want) {
+	want := []string{"plan-4", "plan-3", "create-3", "create-3", "create-2", "create-1"}
+	if !slices.Equal(got, want) {
 		t.Errorf("after a plan: %q", got)
 	}
 	c = add(t, l, c, "create-4", nil)
 	got = prune()
-	if want := []string{"create-4", "plan-4", "plan-3", "create-3"}; !slices.Equal(got, want) {
+	want = []string{"create-4", "plan-4", "plan-3", "create-3"}
+	if !slices.Equal(got, want) {
 		t.Errorf("after a create: %q", got)
 	}
 }

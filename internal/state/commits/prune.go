@@ -13,8 +13,8 @@ const zombies = 7 * 24 * time.Hour
 
 // Prune removes old commits, and the objects that no commit names any more. It keeps the last commit of each
 // of the newest runs, so many, and all commits of the newest run. Runs that only read, such as plans, are
-// counted apart, and a head of one removes no commit of another run that does not. The error is a *ConflictError if head is
-// not the newest commit any more.
+// counted apart; if the newest one is of these, no commit of the others is removed. The error is a
+// *ConflictError if head is not the newest commit any more.
 //
 // It lists the objects before it makes sure that head is the newest commit. A writer uploads objects only
 // once it has taken the lock by a commit. So each object of the list was there before any later holder wrote

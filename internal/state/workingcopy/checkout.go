@@ -85,12 +85,9 @@ func (c *Copy) bring(ctx context.Context, r *record, head *commits.Commit) (noti
 		return nil, err
 	}
 	if r.leads(head) {
-		text, err := c.restoreMissing(ctx, head, now, removed)
-		if err != nil {
-			return nil, err
-		}
-		if text != "" {
-			notices = append(notices, text)
+		notice := func(text string) { notices = append(notices, text) }
+		if err := c.restoreMissing(ctx, head, now, removed, notice); err != nil {
+			return notices, err
 		}
 	}
 	changed := c.changes(r, now)

@@ -87,11 +87,7 @@ func (h *Held) commit(ctx context.Context, what string, wait bool) error {
 	}); err != nil {
 		return err
 	}
-	text, err := c.restoreMissing(ctx, h.Head(), now, removed)
-	if text != "" {
-		h.notice(text)
-	}
-	if err != nil {
+	if err := c.restoreMissing(ctx, h.Head(), now, removed, h.notice); err != nil {
 		return err
 	}
 	files, err := h.changedFiles(ctx, now, contents)

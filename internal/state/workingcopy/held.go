@@ -130,11 +130,7 @@ func (h *Held) adopt(ctx context.Context, head *commits.Commit) (err error) {
 		r.Run = h.run
 		return errors.Join(r.save(c.dir), c.dir.Committed(removed))
 	}
-	text, err := c.restoreMissing(ctx, taken, now, removed)
-	if text != "" {
-		h.notice(text)
-	}
-	if err != nil {
+	if err := c.restoreMissing(ctx, taken, now, removed, h.notice); err != nil {
 		return err
 	}
 	changed = c.changes(r, now)

@@ -23,12 +23,12 @@ func (c *Copy) scan(ctx context.Context, known map[string]entry) (
 }
 
 // restoreMissing writes the files of a commit that are missing in the directory though castle has not removed
-// them, adds them to now, and returns a notice. Without it the next commit would delete them for all machines.
+// them, and adds them to now. Without it the next commit would delete them for all machines.
 func (c *Copy) restoreMissing(
-	ctx context.Context, at *commits.Commit, now map[string]entry, removed []string,
-) (notice string, err error) {
+	ctx context.Context, at *commits.Commit, now map[string]entry, removed []string, notice func(string),
+) error {
 	if err := c.check(at); err != nil {
-		return "", err
+		return err
 	}
 	missing := map[string]bool{}
 	for name := range at.Files {
@@ -39,10 +39,10 @@ func (c *Copy) restoreMissing(
 		}
 	}
 	if len(missing) == 0 {
-		return "", nil
+		return nil
 	}
-	notice = fmt.Sprintf("%s lacks files that no run of castle has removed (%s): castle restores them from "+
-		"commit %d of %s", c.dir.Path(), describe(missing), at.Sequence, c.log.URL())
+	notice(fmt.Sprintf("%s lacks files that no run of castle has removed (%s): castle restores them from "+
+		"commit %d of %s", c.dir.Path(), describe(missing), at.Sequence, c.log.URL()))
 	contents, err := c.log.Download(ctx, at, slices.Collect(maps.Keys(missing))...)
 	for name, data := range contents {
 		if err == nil {
@@ -52,7 +52,7 @@ func (c *Copy) restoreMissing(
 			now[name], err = c.entry(name, data)
 		}
 	}
-	return notice, err
+	return err
 }
 
 // check refuses a commit with a file that stays on its machine.

@@ -82,8 +82,8 @@ func list(dir string) (map[string]stat, error) {
 		if files[name] = newStat(info); info.Mode().IsRegular() {
 			return nil
 		}
-		return fmt.Errorf("%s is neither a file nor a folder (mode %v), and castle makes nothing else there: put "+
-			"what it stands for in its place, or remove it", filepath.Join(dir, name), info.Mode())
+		return fmt.Errorf("%s is neither a file nor a folder (mode %v), and castle makes nothing else "+
+			"there: put what it stands for in its place, or remove it", filepath.Join(dir, name), info.Mode())
 	}
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile

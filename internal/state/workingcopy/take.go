@@ -199,7 +199,7 @@ func endRun(ctx context.Context, c *Copy, lock *commits.Lock) ([]string, error) 
 func (c *Copy) watch(ctx context.Context, from *commits.Commit) (*commits.Commit, error) {
 	begun := time.Now()
 	for {
-		left := from.Lock.Lasts - time.Since(begun)
+		left := max(from.Lock.Lasts, time.Second) - time.Since(begun)
 		if left <= 0 {
 			return from, nil
 		}

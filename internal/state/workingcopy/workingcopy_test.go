@@ -528,7 +528,8 @@ func TestWhatIsMissingComesBack(t *testing.T) {
 					a.lose(stateFile)
 					a.reopen("a")
 					a.checkout()
-					a.expectNotice("no run of castle has removed ("+stateFile+")", "has changes that "+url+" lacks")
+					a.expectNotice("no run of castle has removed ("+stateFile+")",
+						"has changes that "+url+" lacks")
 					a.lose(stateFile)
 					held = a.take("run-b")
 					a.expectNotice("no run of castle has removed (" + stateFile + ")")
@@ -955,7 +956,7 @@ func TestAnImportThatWasKilledIsNoDamage(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := Import(t.Context(), a.dir, a.copy.log, nil, commits.Writer{Host: "a"}, "migrate", "s3://from")
+		_, err := Import(t.Context(), a.dir, a.copy.log, nil, commits.Writer{}, "migrate", "s3://from")
 		if err == nil {
 			return
 		}
