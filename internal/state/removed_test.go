@@ -61,7 +61,7 @@ func TestRemovalsOfAWorkingCopyAreListed(t *testing.T) {
 	}
 }
 
-var removes = regexp.MustCompile(`\bos\.(Remove|RemoveAll|Rename)\(`)
+var removes = regexp.MustCompile(`\b(os|ownfile)\.(Remove|RemoveAll|Rename)\(`)
 
 // What removes a file without listing it makes the store bring it back.
 func TestWhateverRemovesListsIt(t *testing.T) {
