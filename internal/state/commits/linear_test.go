@@ -197,7 +197,7 @@ func (c *logClient) next(ctx context.Context) (logInput, logOutput) {
 	}
 	c.head = made
 	if c.prunes && c.random.IntN(3) == 0 {
-		c.log.Prune(ctx, made, 2) //nolint:errcheck // the store is unreliable
+		c.log.Prune(ctx, made, 2, planned) //nolint:errcheck // the store is unreliable
 	}
 	return in, logOutput{}
 }
