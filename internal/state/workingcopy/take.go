@@ -31,9 +31,8 @@ func machine() string {
 // Take takes the cluster's lock in the log for a run, which holds the directory's own lock already, and
 // brings the directory to the newest commit. It takes over the lock of a run that is dead: at once if that
 // ran on this machine, else after it has watched the log for as long as the lock lasts, whatever the clocks
-// of both machines say. The error is a
-// *state.HeldError if the holder is alive. notice gets a line for each of these, and later for a store that
-// is away; it may be called from several goroutines.
+// say. The error is a *state.HeldError if the holder is alive. notice gets a line for each of these, and
+// later for a store that is away; it may be called from several goroutines.
 func (c *Copy) Take(ctx context.Context, run string, notice func(string)) (*Held, error) {
 	return take(ctx, c, run, notice, (*Held).adopt)
 }
