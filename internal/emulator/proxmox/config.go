@@ -75,11 +75,12 @@ type change struct {
 	plain   map[string]string
 	drives  map[string]drivePlan
 	deletes []string
+	force   bool // deletes volumes, too
 }
 
 // change checks every parameter that is a configuration option.
 func (c *call) change(g *guest) (change, error) {
-	ch := change{map[string]string{}, map[string]drivePlan{}, splitList(c.get("delete"))}
+	ch := change{map[string]string{}, map[string]drivePlan{}, splitList(c.get("delete")), c.flag("force")}
 	for _, name := range ch.deletes {
 		if kindOf(name) == unknown && !isUnused(name) {
 			return ch, badParameter("delete", "unknown option '%s'", name)
@@ -103,11 +104,14 @@ func (c *call) change(g *guest) (change, error) {
 	return ch, nil
 }
 
-// apply changes the guest's options. A drive that is detached or replaced stays as unusedN; deleting an
-// unusedN frees it.
+// apply changes the guest's options. A drive that is detached or replaced stays as unusedN, unless force
+// deletes its volume; deleting an unusedN frees it, and attaching its volume removes the unusedN.
 func (ch change) apply(s *Server, g *guest) {
 	for _, key := range ch.deletes {
+		volume, _, _ := strings.Cut(g.Config[key], ",")
 		switch {
+		case kindOf(key) == drive && ch.force && ownerOf(volume) == g.ID:
+			s.disks.free(g.Node, volume)
 		case kindOf(key) == drive:
 			g.detach(s, key)
 		case isUnused(key):
@@ -122,6 +126,9 @@ func (ch change) apply(s *Server, g *guest) {
 			g.detach(s, key)
 		}
 		g.Config[key] = plan.attach(s, g)
+		maps.DeleteFunc(g.Config, func(other, volume string) bool {
+			return isUnused(other) && volume == plan.volume
+		})
 	}
 }
 

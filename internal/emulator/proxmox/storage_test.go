@@ -86,6 +86,22 @@ func TestDestroyFreesTheDisksOfTheVM(t *testing.T) {
 	}
 }
 
+func TestAnAttachedVolumeIsNotUnused(t *testing.T) {
+	n := withImage(t, Config{})
+	n.task("POST", "nodes/proxmox/qemu", order())
+	n.send("PUT", "nodes/proxmox/qemu/421/config", "delete=scsi1")
+	n.send("PUT", "nodes/proxmox/qemu/421/config", "scsi1=local-lvm:vm-421-disk-1,iothread=1")
+	if config := n.config("421"); config["unused0"] != nil ||
+		config["scsi1"] != "local-lvm:vm-421-disk-1,iothread=1,size=50G" {
+		t.Errorf("attached again: %v", config)
+	}
+	n.send("PUT", "nodes/proxmox/qemu/421/config", "delete=scsi1&force=1")
+	if config := n.config("421"); config["unused0"] != nil || config["scsi1"] != nil ||
+		slices.Contains(volumes(n.server), "local-lvm:vm-421-disk-1") {
+		t.Errorf("deleted by force: %v, volumes %v", config, volumes(n.server))
+	}
+}
+
 func TestDestroyWarnsAboutADiskThatItCannotFree(t *testing.T) {
 	n := listen(t, Config{})
 	disk := map[string]string{"scsi0": "local-lvm:vm-421-disk-0,size=20G"}
