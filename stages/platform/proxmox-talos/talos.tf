@@ -28,10 +28,21 @@ data "talos_machine_configuration" "node" {
 
 # replace_triggered_by notices a machine that is replaced, but not one that was lost
 # and is created once more: this stands between and is replaced in both cases.
-resource "terraform_data" "machine" {
+# The id is unknown while a machine is created and known in every other change: a machine that
+# only gets another network card, and with it another address, keeps its configuration.
+resource "terraform_data" "instance" {
   for_each = var.nodes
 
-  triggers_replace = proxmox_virtual_environment_vm.node[each.key].network_device[0].mac_address
+  triggers_replace = proxmox_virtual_environment_vm.node[each.key].id
+}
+
+# It once stood for the machine, by the address of its network card.
+removed {
+  from = terraform_data.machine
+
+  lifecycle {
+    destroy = false
+  }
 }
 
 # Every call goes to the machine itself, never to the VIP: the VIP needs etcd.
@@ -46,8 +57,8 @@ resource "talos_machine_configuration_apply" "node" {
   depends_on = [proxmox_virtual_environment_vm.node]
 
   lifecycle {
-    # A replaced machine has a new network card and no configuration.
-    replace_triggered_by = [terraform_data.machine[each.key]]
+    # A replaced machine has no configuration.
+    replace_triggered_by = [terraform_data.instance[each.key]]
   }
 }
 
