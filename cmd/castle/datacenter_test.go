@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/pem"
 	"fmt"
 	"maps"
@@ -83,6 +84,7 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox race WHEN ID NAME [TAG] adds it when castle's next VM is created, or its image is fetched
 //	proxmox show ID           prints the VM's configuration to stdout, one option a line
 //	proxmox twin ID           replaces the VM by one with another uuid; again: restores the first one
+//	proxmox set ID FORM       changes the VM's options by hand: delete=scsi1, scsi1=local-lvm:vm-421-disk-1
 //	proxmox remove ID         removes the VM
 //	proxmox hold              keeps created VMs under construction
 //	proxmox hold-deletions    keeps deletions of files running
@@ -111,7 +113,7 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: proxmox start|stop|disk|free|add|race|show|" +
-			"twin|remove|hold|hold-deletions|watched|wait|" +
+			"twin|set|remove|hold|hold-deletions|watched|wait|" +
 			"release|locked|lock|locking|unlock|protect|unprotect|off|" +
 			"token|secret|drop|lie|honest|break|refused|limit|intrude|untouched|list|created")
 	}
@@ -169,6 +171,8 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 				d.proxmox.AddVM(vm)
 			}
 		}
+	case "set":
+		ts.Check(d.set(args[1], args[2]))
 	case "remove":
 		d.proxmox.RemoveVM(number())
 	case "hold":
@@ -254,6 +258,26 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	default:
 		ts.Fatalf("proxmox: unknown %q", args[0])
 	}
+}
+
+// set changes options of a VM through the API.
+func (d *datacenter) set(id, form string) error {
+	url := d.server.URL + "/api2/json/nodes/proxmox/qemu/" + id + "/config"
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPut, url, strings.NewReader(form))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "PVEAPIToken="+d.token)
+	response, err := d.server.Client().Do(req)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("set %s of VM %s: %s", form, id, response.Status)
+	}
+	return nil
 }
 
 // foreign is a running VM that castle did not make, with an address and an identity of its own.

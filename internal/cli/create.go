@@ -25,8 +25,8 @@ not own: exit code 4, with the VM and the remedies. --adopt imports VMs that bel
 to this cluster by name, by all their tags and by their node, for example after the
 state was lost. Before castle replaces or destroys a resource, it shows the change
 and asks; without a terminal it requires --yes, or leaves the stage unchanged with
-exit code 3. Resources that an interrupted run created in part are completed without
-asking.
+exit code 3; so too before a VM gets an empty disk in the place of a detached one.
+Resources that an interrupted run created in part are completed without asking.
 
 castle takes no node out of a cluster that runs, and turns no control plane into a
 worker, without --force-node-removal: exit code 4, with the steps that come first.

@@ -52,11 +52,12 @@ It is valid for this state directory and this version of castle, on any machine.
 
 The exit code is 0 whatever the plan shows, and 1 if a stage could not be planned. With
 --exit-code, it is 0 only if castle has planned all stages and a create would change none.
-It is 2 if a create would change something, or if a stage cannot be planned yet. An error of
+It is 4 if a preflight would refuse a create, and else 2 if a create would change
+something, or if a stage cannot be planned yet. An error of
 usage or configuration is then 1, so that 2 has one meaning.`,
 		Example: `  castle plan blue
   castle plan blue --only networking
-  castle plan blue --exit-code           # 0 no changes, 2 changes or drift, 1 an error
+  castle plan blue --exit-code           # 0 no changes, 2 changes or drift, 4 refused, 1 an error
   castle plan blue --plan-out blue.castleplan
   castle plan blue -o markdown > plan.md
   castle plan blue -o json | jq .total`,
@@ -74,7 +75,11 @@ usage or configuration is then 1, so that 2 has one meaning.`,
 			if plan == nil {
 				return failed
 			}
-			if byCode && failed == nil && plan.Total.Changes {
+			switch {
+			case !byCode || failed != nil:
+			case plan.Refused():
+				failed = exitError(exitPreflight)
+			case plan.Total.Changes:
 				failed = exitError(exitChanges)
 			}
 			if a.output == "markdown" {
@@ -88,7 +93,7 @@ usage or configuration is then 1, so that 2 has one meaning.`,
 	cmd.Flags().BoolVar(&o.Quick, "no-refresh", false,
 		"run no Terraform for stages whose inputs, gates and revisions are unchanged")
 	cmd.Flags().BoolVar(&byCode, exitCodeFlag, false,
-		"exit with 2 if a create would change something, or a stage cannot be planned yet")
+		"exit with 2 if a create would change something, or a stage cannot be planned yet; with 4 if refused")
 	cmd.Flags().StringVar(&o.Out, "plan-out", "",
 		"save the plan in `FILE"+plan.Extension+"`, for create --plan; it holds secrets")
 	a.lockFlag(cmd)
@@ -212,7 +217,7 @@ func printPlanMarkdown(w io.Writer, p *plan.Plan) {
 	var losses []string
 	for _, s := range p.Stages {
 		for _, c := range s.Changes {
-			if c.Action == "replace" || c.Action == "delete" {
+			if c.Action == "replace" || c.Action == "delete" || len(c.Lost) > 0 {
 				losses = append(losses, fmt.Sprintf("%s/%s %s", s.Layer, s.Name, c))
 			}
 		}
@@ -299,6 +304,8 @@ func planSummary(s *plan.Stage) string {
 		return "drifted: " + changeCounts(s)
 	case review.Waits:
 		return "known after apply: " + strings.Join(s.Missing, ", ")
+	case review.Refused:
+		return "refused"
 	case review.Unknown:
 		return "unknown: " + firstLine(s.Reason)
 	case review.Unreachable:

@@ -33,17 +33,19 @@ func newStatus(a *app) *cobra.Command {
   changes pending  a create would change something; a new configuration alone closes no gate
   running          a run works on the cluster now: which, by whom, and at which step
 
-Then show whether each stage is absent, ready, up to date, stale, drifted, unknown, failed, skipped
-or interrupted, and check every gate once. Exit code 0 whatever the status is.
+Then show whether each stage is absent, ready, up to date, stale, drifted, refused, unknown, failed,
+skipped or interrupted, and check every gate once. Exit code 0 whatever the status is.
 
 A stage is ready if its gates are open and nothing is known to differ. It is stale if its inputs
 have changed since the last apply. It is drifted if only an object that it owns is absent or
-changed. It is unknown if castle could not look. castle compares the revisions of the
+changed. It is refused if a preflight refuses a create, as for a VM at its id that is another
+machine. It is unknown if castle could not look. castle compares the revisions of the
 objects that it can list. --refresh looks at all of them, as castle plan does: then a stage without
 a difference is up to date. It runs Terraform and locks the cluster.
 
-The exit code with --exit-code is 0 if every stage is ready or up to date, and 5 if a gate is
-closed. It is 1 if a stage failed, is drifted or unknown, or is not ready for another reason.
+The exit code with --exit-code is 0 if every stage is ready or up to date, 4 if a stage is refused,
+and 5 if a gate is closed. It is 1 if a stage failed, is drifted or unknown, or is not ready for
+another reason.
 
 --watch looks again every two seconds until it is interrupted: on a terminal it redraws the
 screen, elsewhere it prints a block for each change, with -o json one line.`,
@@ -65,7 +67,7 @@ screen, elsewhere it prints a block for each change, with -o json one line.`,
 			})(cmd, args)
 		},
 	})
-	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 or 5 unless every stage is ready")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1, 4 or 5 unless every stage is ready")
 	cmd.Flags().BoolVar(&refresh, "refresh", false, "look at every object that a stage owns")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "look again and again, and show each change")
 	return cmd
@@ -91,6 +93,8 @@ func showStatus(ctx context.Context, a *app, c *cluster.Cluster, refresh, exitCo
 	switch {
 	case err != nil || !exitCode || s.AllReady():
 		return err
+	case s.AnyRefused():
+		return exitError(exitPreflight)
 	case s.OnlyGates():
 		return exitError(exitGate)
 	}

@@ -70,12 +70,18 @@ type Inspection struct {
 	// Lost are addresses in the state of objects that no longer belong to the stage, such as a machine that
 	// was reset. castle untracks them.
 	Lost []string
+	// Detached are the disks that machines of the stage no longer have, and that still exist.
+	Detached []Detached
 	// Present names everything that exists now; after a destroy it must be empty.
 	Present []string
 	// Proof is the receipt's entry for objects that outlive the cluster, such as physical machines: whether
 	// the stage has released them.
 	Proof []event.OwnedObject
 }
+
+// Detached is a disk that somebody has taken from the machine at Address. Text says which, and how to attach
+// it again.
+type Detached struct{ Address, Text string }
 
 // Foreign is one object in the way, why it counts as somebody else's, and the fixes.
 type Foreign struct {

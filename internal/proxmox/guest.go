@@ -360,12 +360,17 @@ var driveOption = regexp.MustCompile(`^(ide|sata|scsi|virtio|efidisk|tpmstate|un
 func (c Config) volumes() []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(c)) {
-		volume, _, _ := strings.Cut(strings.TrimPrefix(c[key], "file="), ",")
-		if driveOption.MatchString(key) && strings.Contains(volume, ":") {
+		if volume := c.volume(key); volume != "" {
 			all = append(all, volume)
 		}
 	}
 	return all
+}
+
+// volume is the one that an option names; empty if the option is no drive.
+func (c Config) volume(option string) string {
+	volume, _, _ := strings.Cut(strings.TrimPrefix(c[option], "file="), ",")
+	return textIf(driveOption.MatchString(option) && strings.Contains(volume, ":"), volume)
 }
 
 // uses reports whether any option names a volume.

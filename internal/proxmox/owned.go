@@ -67,8 +67,9 @@ type attributes struct {
 		UUID string `json:"uuid"`
 	} `json:"smbios"`
 	Disks []struct {
-		Storage string `json:"datastore_id"`
-		Path    string `json:"path_in_datastore"`
+		Interface string `json:"interface"`
+		Storage   string `json:"datastore_id"`
+		Path      string `json:"path_in_datastore"`
 	} `json:"disk"`
 }
 

@@ -145,6 +145,7 @@ func (n *inspection) guest(ctx context.Context, s slot, g Guest) error {
 	if why := c.difference(s, g); why != "" {
 		return foreign(c.foreign(ctx, s, g, why))
 	}
+	n.found.Detached = append(n.found.Detached, c.client.detached(ctx, s, g)...)
 	if uuid := g.Config.uuid(); s.known == nil {
 		n.found.Ours = append(n.found.Ours, c.untracked(ctx, s, g))
 	} else if uuid != "" && (s.recorded.UUID != "" || g.Name == s.name && len(g.missing(c.tags)) == 0) {

@@ -56,6 +56,7 @@ const (
 	Overloaded  Failure = "overloaded"  // a service, or its proxy, that cannot answer now
 	Restarting  Failure = "restarting"  // an API server or its etcd that starts or stops
 	Unreachable Failure = "unreachable" // a connection that failed or broke off
+	Unfinished  Failure = "unfinished"  // bpg/proxmox has added a disk, and stops where the VM had none
 )
 
 // failures are the texts of Kubernetes, Proxmox, Infisical, Helm and Go's network. The
@@ -80,6 +81,7 @@ var failures = []struct {
 	{Unreachable, regexp.MustCompile(`connect: (connection refused|no route to host)|: i/o timeout|` +
 		`connection reset by peer|TLS handshake timeout|Client\.Timeout exceeded|` +
 		`"https?://[^"]*": (unexpected )?EOF|http2: (client connection lost|server sent GOAWAY)`)},
+	{Unfinished, regexp.MustCompile(`Defined disk interface not supported\. Interface was , but only`)},
 }
 
 var (

@@ -30,6 +30,12 @@ func TestFailureOfTellsTransientFromPermanent(t *testing.T) {
 		`admission webhook "v.longhorn.io" denied the request: cannot reach the target: dial tcp ` +
 			`10.0.0.9:2049: connect: connection refused`: Permanent,
 
+		// bpg/proxmox: a disk in the place of one that was detached
+		`Defined disk interface not supported. Interface was , but only [ide sata scsi virtio] are ` +
+			`supported`: Unfinished,
+		`Defined disk interface not supported. Interface was nvme0, but only [ide sata scsi virtio] are ` +
+			`supported`: Permanent,
+
 		// Kubernetes: the API server and its etcd
 		`etcdserver: leader changed`:                                             Restarting,
 		`etcdserver: request timed out`:                                          Restarting,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -121,7 +122,7 @@ func (a *attempt) checkNodes(ctx context.Context, plan *terraform.Plan) error {
 func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error {
 	c := a.creation
 	if a.approved != nil {
-		return c.saved.check(ctx, a.approved, plan, c.confirm == nil)
+		return c.saved.check(ctx, a, plan, c.confirm == nil)
 	}
 	if c.confirm == nil {
 		return nil
@@ -134,12 +135,14 @@ func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error
 	if err != nil {
 		return err
 	}
-	lost := review.Losses(plan.Changes, st, intent)
-	if len(lost) == 0 {
-		return nil
-	}
 	loss := review.Loss{Stage: a.stage.Name, Layer: a.stage.Layer}
-	if loss.Changes, _, err = review.Summarize(ctx, plan, lost, nil); err != nil {
+	if lost := review.Losses(plan.Changes, st, intent); len(lost) > 0 {
+		if loss.Changes, _, err = review.Summarize(ctx, plan, lost, nil); err != nil {
+			return err
+		}
+	}
+	emptied, err := a.emptied(ctx, plan)
+	if loss.Changes = append(loss.Changes, emptied...); err != nil || len(loss.Changes) == 0 {
 		return err
 	}
 	for i := range loss.Changes {
@@ -154,6 +157,27 @@ func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error
 		return err
 	}
 	return &review.UnagreedError{Loss: loss}
+}
+
+// emptied returns the changes of a plan that make an empty disk in the place of one that was detached before.
+func (a *attempt) emptied(ctx context.Context, plan *terraform.Plan) ([]review.Change, error) {
+	updates := slices.DeleteFunc(slices.Clone(plan.Changes), func(c terraform.Change) bool {
+		return c.Action != "update" || !recovery.IsMachine(c.Type)
+	})
+	if len(updates) == 0 {
+		return nil, nil
+	}
+	var detached []gate.Detached
+	err := a.inspect(ctx, func(found gate.Inspection) error {
+		detached = append(detached, found.Detached...)
+		return nil
+	})
+	if err != nil || len(detached) == 0 {
+		return nil, err
+	}
+	all, _, err := review.Summarize(ctx, plan, updates, nil)
+	review.MarkLost(all, detached)
+	return slices.DeleteFunc(all, func(c review.Change) bool { return len(c.Lost) == 0 }), err
 }
 
 // intended lists the objects that a plan creates or changes, for the intent. An existing object belongs to

@@ -66,6 +66,11 @@ func (p *savedPlan) refuseLosses(chosen []*config.Stage) error {
 		for _, c := range review.Losses(planned(p.plan.Stage(s.Name)), st, intent) {
 			loss.Changes = append(loss.Changes, review.Change{Address: c.Address, Action: c.Action})
 		}
+		for _, c := range p.plan.Stage(s.Name).Changes {
+			if len(c.Lost) > 0 {
+				loss.Changes = append(loss.Changes, c)
+			}
+		}
 		if len(loss.Changes) > 0 && !begun { // a killed run applied the rest of it
 			losses = append(losses, loss)
 		}
@@ -236,9 +241,24 @@ func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
 
 // check refuses a plan that was made in this run and does more than was reviewed. With yes, a stage that
 // could not be planned may do anything.
-func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan, yes bool) error {
+func (p *savedPlan) check(ctx context.Context, try *attempt, plan *terraform.Plan, yes bool) error {
+	a := try.approved
 	unplanned := !review.IsPlanned(a.stage.State)
-	if a.exact || unplanned && yes {
+	if unplanned && yes {
+		return nil
+	}
+	unseen, err := try.emptied(ctx, plan)
+	unseen = slices.DeleteFunc(unseen, func(now review.Change) bool {
+		return slices.ContainsFunc(a.stage.Changes, func(was review.Change) bool {
+			return was.Address == now.Address && slices.Equal(was.Lost, now.Lost)
+		})
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(unseen) > 0:
+		return p.unreviewed(unseen, unplanned)
+	case a.exact:
 		return nil
 	}
 	more := slices.DeleteFunc(slices.Clone(plan.Changes), func(c terraform.Change) bool {
@@ -247,7 +267,6 @@ func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan
 		}
 		return review.IsRemaining(c, a.stage.Changes)
 	})
-	var err error
 	if len(more) == 0 && unplanned { // a further attempt may do what remains of this plan
 		a.stage.State = review.Changes
 		a.stage.Changes, _, err = review.Summarize(ctx, plan, plan.Changes, nil)

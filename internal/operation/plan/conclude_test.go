@@ -45,3 +45,19 @@ func TestConcludeNeverCallsReadyWhatItCouldNotSee(t *testing.T) {
 		}
 	}
 }
+
+func TestAStageThatACreateRefusesIsNeverUpToDate(t *testing.T) {
+	for state, want := range map[string]string{
+		review.UpToDate: review.Refused, review.Unchanged: review.Refused, review.Drifted: review.Drifted,
+		review.Failed: review.Failed,
+	} {
+		s := Stage{State: state, Refused: []string{"VM 421 is another machine"}}
+		if s.refuse(); s.State != want {
+			t.Errorf("%s becomes %s, want %s", state, s.State, want)
+		}
+		s = Stage{State: state}
+		if s.refuse(); s.State != state {
+			t.Errorf("%s without a refusal becomes %s", state, s.State)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
@@ -59,9 +60,10 @@ type Stage struct {
 
 	config      *config.Stage
 	recorded    *state.State
-	unchanged   bool      // its inputs since its last good apply
-	closed      bool      // a gate is
-	drift       run.Drift // by the revisions of its objects, with Options.Quick
+	detached    []gate.Detached // disks of its machines
+	unchanged   bool            // its inputs since its last good apply
+	closed      bool            // a gate is
+	drift       run.Drift       // by the revisions of its objects, with Options.Quick
 	err         error
 	imports     bool   // an import comes first and makes any earlier plan outdated
 	saved       []byte // Terraform's own plan
@@ -196,9 +198,14 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 func (p *Plan) Looks() map[string]review.Look {
 	looks := map[string]review.Look{}
 	for _, s := range p.Stages {
-		looks[s.Name] = review.Look{State: s.State, Reason: s.Reason, Changes: s.Changes}
+		looks[s.Name] = review.Look{State: s.State, Reason: s.Reason, Refused: s.Refused, Changes: s.Changes}
 	}
 	return looks
+}
+
+// Refused reports whether a create would refuse a stage.
+func (p *Plan) Refused() bool {
+	return slices.ContainsFunc(p.Stages, func(s *Stage) bool { return len(s.Refused) > 0 })
 }
 
 // connect lists for each stage the earlier stages whose changed outputs it was planned with.
@@ -292,7 +299,7 @@ func (p *planning) save(path string, plan *Plan) error {
 		}
 		for _, c := range s.Changes {
 			one.Changes = append(one.Changes,
-				review.Change{Address: c.Address, Action: c.Action, Reason: c.Reason})
+				review.Change{Address: c.Address, Action: c.Action, Reason: c.Reason, Lost: c.Lost})
 		}
 		switch {
 		case !review.IsPlanned(s.State):

@@ -61,6 +61,7 @@ func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []*Stage 
 						made[i].State, made[i].Reason = review.Failed, err.Error()
 						made[i].err = run.WithLog(p.run, s.Name, err)
 					}
+					made[i].refuse()
 				})
 			}
 		}
@@ -114,6 +115,13 @@ func (p *planning) examine(ctx context.Context, one *Stage) error {
 		return err
 	}
 	return p.terraform(ctx, one, inputs, adopted)
+}
+
+// refuse keeps a refused stage from being up to date: Terraform may have compared an object of others.
+func (s *Stage) refuse() {
+	if len(s.Refused) > 0 && (s.State == review.UpToDate || s.State == review.Unchanged) {
+		s.State = review.Refused
+	}
 }
 
 // note adds a further effect of a create.
@@ -196,6 +204,7 @@ func (p *planning) askPreflights(ctx context.Context, one *Stage) error {
 		if err != nil {
 			return run.NoAnswer(pf.Name(), err)
 		}
+		one.detached = append(one.detached, findings.Detached...)
 		err = run.Refuse(p.run, one.config, pf, findings, false)
 		switch {
 		case errors.As(err, new(*run.PreflightError)):
@@ -288,6 +297,7 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 		return err
 	}
 	one.DriftLeft = left
+	review.MarkLost(changes, one.detached)
 	restored, unknown := p.releases(ctx, one, changes)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

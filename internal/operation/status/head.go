@@ -134,13 +134,13 @@ func (s *Status) sumUp() {
 		switch {
 		case shut:
 			closed = append(closed, one.Name)
-		case one.State == Absent && one.Refused != "":
+		case one.State == Refused, one.State == Absent && one.Refused != "":
 			refused = append(refused, one.Name)
 		case one.unready, one.State == Failed, one.State == Skipped, one.State == Interrupted:
 			unfinished = append(unfinished, one.Name)
 		}
 		switch one.State {
-		case Stale, Drifted, Absent, Failed, Skipped, Interrupted:
+		case Stale, Drifted, Absent, Failed, Skipped, Interrupted, Refused:
 			if one.State != Failed || !one.compared { // one with a closed gate alone has nothing to apply
 				pending = append(pending, fmt.Sprintf("%s %s", one.Name, one.State))
 			}

@@ -36,6 +36,7 @@ const (
 	Failed      = "failed"      // its last run failed, or a gate is closed now
 	Skipped     = "skipped"     // its last run ended before its last gates: what they wait for failed
 	Interrupted = "interrupted" // a run ended in the middle of it
+	Refused     = "refused"     // a preflight refuses a create: Reason says why
 )
 
 // Status is the result of `castle status` for a cluster.
@@ -76,16 +77,18 @@ type DriftedObject struct {
 	Object string   `json:"object"` // address of a resource, or kind and name
 	Absent bool     `json:"absent"`
 	Fields []string `json:"fields,omitempty"` // the changed ones, where castle knows them
+	Lost   []string `json:"lost,omitempty"`   // disks that a create would replace by empty ones
 }
 
 func (d DriftedObject) String() string {
+	text := d.Object + " has changed"
 	switch {
 	case d.Absent:
-		return d.Object + " is absent"
-	case len(d.Fields) == 0:
-		return d.Object + " has changed"
+		text = d.Object + " is absent"
+	case len(d.Fields) > 0:
+		text += ": " + strings.Join(d.Fields, ", ")
 	}
-	return d.Object + " has changed: " + strings.Join(d.Fields, ", ")
+	return strings.Join(append([]string{text}, d.Lost...), "; ")
 }
 
 // GateStatus is the result of one check of a gate.
@@ -104,7 +107,7 @@ type GateStatus struct {
 // OnlyGates reports whether a gate is closed and no stage failed for another reason.
 func (s Status) OnlyGates() bool {
 	failed := func(one StageStatus) bool {
-		return one.State == Drifted || one.State == Unknown ||
+		return one.State == Drifted || one.State == Unknown || one.State == Refused ||
 			!one.closed && (one.State == Failed || one.State == Interrupted)
 	}
 	return slices.ContainsFunc(s.Stages, func(one StageStatus) bool { return one.closed }) &&
@@ -115,6 +118,11 @@ func (s Status) OnlyGates() bool {
 func (s Status) AllReady() bool {
 	unready := func(one StageStatus) bool { return one.State != Ready && one.State != UpToDate }
 	return s.Unknown == nil && !slices.ContainsFunc(s.Stages, unready)
+}
+
+// AnyRefused reports whether a create would refuse a stage.
+func (s Status) AnyRefused() bool {
+	return slices.ContainsFunc(s.Stages, func(one StageStatus) bool { return one.State == Refused })
 }
 
 // AnyAbsent reports whether a stage is absent.
@@ -240,15 +248,19 @@ func (one *StageStatus) compare(ctx context.Context, r *run.Run, s *config.Stage
 	if looks != nil && !looked {
 		return nil
 	}
-	unknown := ""
+	unknown, refused := "", look.Refused
 	if !looked {
 		drift, err := run.FindDrift(ctx, r, s, st)
 		if err != nil {
 			return err
 		}
+		var lost map[string][]string
+		if len(drift.Differences) > 0 {
+			refused, lost = inspect(ctx, r, s)
+		}
 		for _, d := range drift.Differences {
-			object := r.Cluster.Masker.Hide(d.Object.String())
-			one.Drifted = append(one.Drifted, DriftedObject{Object: object, Absent: d.Now == revision.Absent})
+			one.Drifted = append(one.Drifted, DriftedObject{r.Cluster.Masker.Hide(d.Object.String()),
+				d.Now == revision.Absent, nil, lost[d.Object.Address]})
 		}
 		if !drift.OnlyTerraform {
 			unknown = drift.Unknown
@@ -258,7 +270,7 @@ func (one *StageStatus) compare(ctx context.Context, r *run.Run, s *config.Stage
 	case review.Drifted:
 		for _, c := range look.Changes {
 			absent := c.Action == "create" || c.Action == review.Restore && c.Reason == review.Absent
-			one.Drifted = append(one.Drifted, DriftedObject{c.Address, absent, c.Attributes})
+			one.Drifted = append(one.Drifted, DriftedObject{c.Address, absent, c.Attributes, c.Lost})
 		}
 	case review.Changes: // a stage that only reads, and would output something else
 		one.State, one.Changed = Stale, []string{"what it reads"}
@@ -270,12 +282,39 @@ func (one *StageStatus) compare(ctx context.Context, r *run.Run, s *config.Stage
 		unknown = look.Reason
 	}
 	switch {
+	case len(refused) > 0:
+		one.State, one.Refused = Refused, ""
+		one.Reason = r.Cluster.Masker.Hide(strings.Join(refused, "\n"))
 	case len(one.Drifted) > 0:
 		one.State = Drifted
 	case unknown != "" && one.State == Ready:
 		one.State, one.Reason = Unknown, r.Cluster.Masker.Hide(unknown)
 	}
 	return nil
+}
+
+// inspect asks the preflights of a stage's machines what has become of them: why they refuse a create, and
+// the detached disks by machine. Without an answer nothing more is known.
+func inspect(ctx context.Context, r *run.Run, s *config.Stage) (refused []string, lost map[string][]string) {
+	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	lost = map[string][]string{}
+	for _, p := range s.Preflights {
+		if !p.Type.HasMachineIDs {
+			continue
+		}
+		found, err := run.Inspect(ctx, r, s, p)
+		if err != nil {
+			continue
+		}
+		for _, d := range found.Detached {
+			lost[d.Address] = append(lost[d.Address], r.Cluster.Masker.Hide(d.Text))
+		}
+		if err := run.Refuse(r, s, p, found, false); errors.As(err, new(*run.PreflightError)) {
+			refused = append(refused, err.Error())
+		}
+	}
+	return refused, lost
 }
 
 // lastRun reads how the last run on an unready stage left it: failed with a reason, interrupted, or still

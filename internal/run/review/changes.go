@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/release"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -23,6 +25,7 @@ const (
 	Waits       = "waits"       // its inputs are known after apply: Missing names them
 	Unreachable = "unreachable" // its cluster does not answer
 	Failed      = "failed"      // its plan failed: Reason says why
+	Refused     = "refused"     // a preflight refuses a create, and Terraform planned no change
 )
 
 // IsPlanned reports whether Terraform planned a stage in this state with its inputs.
@@ -35,6 +38,7 @@ func HasWork(state string) bool { return state == Changes || state == Drifted }
 type Look struct {
 	State   string
 	Reason  string
+	Refused []string // why a preflight would refuse a create
 	Changes []Change
 }
 
@@ -66,9 +70,11 @@ type Change struct {
 	// Drift holds those of the paths that differ from the last apply: somebody else has changed them.
 	Drift []string `json:"drift,omitempty"`
 	// Absent: the last apply left the object, and it does not exist any more.
-	Absent   bool   `json:"absent,omitempty"`
-	From     string `json:"moved_from,omitempty"` // the address before a move
-	Imported bool   `json:"imported,omitempty"`   // by an import block of the module
+	Absent bool `json:"absent,omitempty"`
+	// Lost are disks that somebody has detached and that the change replaces by empty ones.
+	Lost     []string `json:"lost,omitempty"`
+	From     string   `json:"moved_from,omitempty"` // the address before a move
+	Imported bool     `json:"imported,omitempty"`   // by an import block of the module
 }
 
 // Drift is a resource that differs from its last apply in a way that no apply changes back: the attribute is
@@ -90,7 +96,7 @@ func (c *Change) Mask(hide func(string) string) {
 	for _, text := range []*string{&c.Address, &c.Reason, &c.From} {
 		*text = hide(*text)
 	}
-	for _, texts := range [][]string{c.Attributes, c.Paths, c.Drift} {
+	for _, texts := range [][]string{c.Attributes, c.Paths, c.Drift, c.Lost} {
 		maskAll(hide, texts)
 	}
 }
@@ -102,9 +108,9 @@ func maskAll(hide func(string) string, texts []string) {
 }
 
 // String formats the change with Terraform's signs.
-func (c Change) String() string { return c.line(0) }
+func (c Change) String() string { return strings.Join(Lines([]Change{c}), "\n") }
 
-// Lines formats changes, each as a line with its reason in a column.
+// Lines formats changes, each as a line with its reason in a column, and below it the disks that it loses.
 func Lines(changes []Change) (lines []string) {
 	const most = 60 // a longer address moves its own reason only
 	width := 0
@@ -115,6 +121,9 @@ func Lines(changes []Change) (lines []string) {
 	}
 	for _, c := range changes {
 		lines = append(lines, c.line(width))
+		for _, lost := range c.Lost {
+			lines = append(lines, "      "+lost)
+		}
 	}
 	return lines
 }
@@ -243,6 +252,21 @@ func (c *Change) attribute(drift map[string]terraform.Drift) {
 	d.Paths = slices.DeleteFunc(slices.Clone(d.Paths), func(p string) bool { return meets(c.Drift, p) })
 	if len(d.Paths) > 0 && c.Action != "delete" && c.Action != "replace" {
 		drift[c.Address] = d
+	}
+}
+
+// addsDisk matches the path of a change that gives a machine a disk which it does not have.
+var addsDisk = regexp.MustCompile(`^disk(\[\d+\](\.interface)?)?$`)
+
+// MarkLost adds the detached disks of a machine to a change that makes an empty disk there.
+func MarkLost(changes []Change, detached []gate.Detached) {
+	for i, c := range changes {
+		for _, d := range detached {
+			if d.Address == c.Address && c.Action == "update" &&
+				slices.ContainsFunc(c.Paths, addsDisk.MatchString) {
+				changes[i].Lost = append(changes[i].Lost, d.Text)
+			}
+		}
 	}
 }
 

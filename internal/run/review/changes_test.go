@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -47,6 +48,33 @@ func TestLinesExplainEachChange(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestAnEmptyDiskBesideADetachedOneIsALoss(t *testing.T) {
+	detached := []gate.Detached{{Address: "a.vm", Text: "disk x is detached"}}
+	for _, test := range []struct {
+		address, action, path string
+		lost                  bool
+	}{
+		{"a.vm", "update", "disk[1]", true},
+		{"a.vm", "update", "disk", true},
+		{"a.vm", "update", "disk[1].interface", true},
+		{"a.vm", "update", "disk[1].size", false},
+		{"a.vm", "update", "cdrom[1]", false},
+		{"a.other", "update", "disk[1]", false},
+		{"a.vm", "replace", "disk[1]", false}, // the whole machine is lost
+	} {
+		changes := []Change{{Address: test.address, Action: test.action, Paths: []string{"cpu", test.path}}}
+		MarkLost(changes, detached)
+		if lost := len(changes[0].Lost) == 1; lost != test.lost {
+			t.Errorf("%s %s of %s: lost %v", test.action, test.path, test.address, changes[0].Lost)
+		}
+		lines := Lines(changes)
+		if shown := len(lines) == 2 &&
+			lines[1] == "      disk x is detached"; shown != test.lost {
+			t.Errorf("%q", lines)
+		}
 	}
 }
 
