@@ -13,7 +13,7 @@ import (
 const module = "github.com/ephemeral-castle/castle/"
 
 // table lists the packages of castle that each package may import. Every package may use atomicfile, event,
-// process and secret; "lab" packages may import any other package of the lab. Imports point down only, and a
+// foreign, naming, process and secret; "lab" packages may import any other package of the lab. Imports point down only, and a
 // package that is not listed fails.
 func table() map[string][]string {
 	return map[string][]string{
@@ -92,7 +92,8 @@ func table() map[string][]string {
 		"internal/doctor": {"internal/tfeval", "internal/config", "internal/gate",
 			"internal/terraform", "internal/state", "internal/state/commits", "internal/store",
 			"internal/proxmox", "internal/talos", "internal/infisical", "internal/vault"},
-		"internal/config":                    {"internal/gate", "internal/graph", "internal/syntax"},
+		"internal/config":                    {"internal/gate", "internal/graph", "internal/folders", "internal/syntax"},
+		"internal/folders":                   {"internal/syntax"},
 		"internal/syntax":                    {},
 		"internal/graph":                     {},
 		"internal/gate":                      {},
@@ -101,6 +102,8 @@ func table() map[string][]string {
 		"internal/event":                     {},
 		"internal/secret":                    {},
 		"internal/fault":                     {},
+		"internal/foreign":                   {},
+		"internal/naming":                    {},
 		"internal/providers":                 {},
 		"internal/terraform":                 {"internal/providers", "internal/terraform/warm"},
 		"internal/terraform/warm":            {},
@@ -142,7 +145,8 @@ func table() map[string][]string {
 
 func TestImportsPointDown(t *testing.T) {
 	allowed := table()
-	everywhere := []string{"internal/atomicfile", "internal/event", "internal/process", "internal/secret"}
+	everywhere := []string{"internal/atomicfile", "internal/event", "internal/foreign", "internal/naming",
+		"internal/process", "internal/secret"}
 	for pkg, imports := range list(t, "..") {
 		may, known := allowed[pkg]
 		if !known {

@@ -43,10 +43,7 @@ type Report struct {
 
 // Run loads clusters and reports all problems at once.
 func Run(o Options) (*Report, error) {
-	all, err := config.Clusters(o.Config.Repository)
-	if err != nil {
-		return nil, err
-	}
+	all, _ := config.Clusters(o.Config.Repository) //nolint:errcheck // strayFolders reports the others
 	chosen := o.Clusters
 	if len(chosen) == 0 {
 		chosen = all
@@ -95,10 +92,7 @@ func Run(o Options) (*Report, error) {
 
 // Loaded checks a cluster that has been loaded, and compares it with all others of its repository.
 func Loaded(c *config.Cluster, o config.Options) (hcl.Diagnostics, error) {
-	all, err := config.Clusters(o.Repository)
-	if err != nil {
-		return nil, err
-	}
+	all, _ := config.Clusters(o.Repository) //nolint:errcheck // castle check reports the others
 	o.Definitions = new(config.Definitions)
 	own := newCluster(c, o)
 	others := own.startPeers(all)

@@ -17,6 +17,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
@@ -185,6 +186,10 @@ func strayFolders(repository string, clusters []string) hcl.Diagnostics {
 		}
 		near := syntax.Nearest(file, files)
 		switch outside := path.Dir(name) == "."; {
+		case !outside && slices.Contains(files, file): // config.Clusters leaves it out
+			wrong := naming.Check("clusters/"+name, "rename the folder", strings.Split(name, "/")...)
+			report("cluster-folder", hcl.Range{}, wrong.Error(), "")
+			continue
 		case outside && near == "" && platforms:
 			continue // it is reported for the folders inside
 		case outside:

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/naming"
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
 	"github.com/ephemeral-castle/castle/internal/run/past"
 )
@@ -41,14 +43,14 @@ ENDPOINT are outputs of the platform. AGE is the time since the first stage was 
 			if err != nil {
 				return err
 			}
-			all, err := clusters.Run(cmd.Context(), o)
-			if err != nil {
-				return err
+			all, wrong := clusters.Run(cmd.Context(), o)
+			if wrong != nil && !is[*naming.Error](wrong) {
+				return wrong
 			}
 			document := struct {
 				Clusters []clusters.Cluster `json:"clusters"`
 			}{all}
-			return a.print(document, func(w io.Writer) { printList(a, w, all) })
+			return errors.Join(a.print(document, func(w io.Writer) { printList(a, w, all) }), wrong)
 		},
 	}
 }

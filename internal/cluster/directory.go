@@ -3,20 +3,19 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/naming"
 )
 
 // recordedName finds a cluster that is recorded but no longer configured; "" if there is none.
 func recordedName(ctx context.Context, shared *StateStore, root, reference string) (
 	name, platform string, err error) {
 	all, err := shared.Clusters(ctx, root)
-	if err != nil {
-		return "", "", err
-	}
 	var found []string
 	for _, cluster := range all {
 		if cluster == reference || strings.HasPrefix(cluster, reference+"/") {
@@ -27,10 +26,11 @@ func recordedName(ctx context.Context, shared *StateStore, root, reference strin
 		return "", "", Usagef("cluster %q: several are recorded; say %s", reference,
 			strings.Join(found, " or "))
 	}
-	if len(found) == 1 {
+	if _, misnamed := errors.AsType[*naming.Error](err); len(found) == 1 && (err == nil || misnamed) {
 		name, platform, _ = strings.Cut(found[0], "/")
+		return name, platform, nil
 	}
-	return name, platform, nil
+	return "", "", err // the reference may mean one of those that are left out
 }
 
 // OutOfTree refuses a state directory inside the repository: `git clean` would delete it, and with it the

@@ -146,13 +146,13 @@ func userName() string {
 // Clusters lists the clusters of which root or the store has a state: blue/proxmox.
 func (s *StateStore) Clusters(ctx context.Context, root string) ([]string, error) {
 	all, err := state.Clusters(root)
-	if err != nil || s == nil {
+	if s == nil {
 		return all, err
 	}
-	stored, err := commits.Clusters(ctx, s.Store)
+	stored, storeErr := commits.Clusters(ctx, s.Store)
 	all = append(all, stored...)
 	slices.Sort(all)
-	return slices.Compact(all), err
+	return slices.Compact(all), errors.Join(err, storeErr)
 }
 
 // Log returns the log of a cluster in the store.

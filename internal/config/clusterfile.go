@@ -14,6 +14,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/naming"
 )
 
 // castleSyntax is castle.hcl. docs/reference_sentences_test.go describes the fields of this and the other
@@ -179,9 +180,8 @@ func (l *loader) readEntry(e *entry) {
 	case layerIndex(e.Name) >= 0:
 		l.diags.add(e.NameAt, "stage "+e.Name+": named like a layer",
 			"A stage's name may not be a layer's name, so that --only %s can mean one thing only.", e.Name)
-	case !hclsyntax.ValidIdentifier(e.Name):
-		l.diags.add(e.NameAt, "stage "+e.Name+": unsuitable name",
-			"A name has letters, digits, - and _ and begins with a letter.")
+	case !naming.Suits(e.Name):
+		l.diags.add(e.NameAt, "stage "+e.Name+": unsuitable name", "A name has %s.", naming.Rule)
 	}
 	enabled := l.diags.constant(e.Enabled, cty.Bool, l.cluster.context())
 	e.disabled = enabled.IsKnown() && enabled.False()

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
@@ -39,13 +40,16 @@ type loader struct {
 func Load(o Options) (*Cluster, hcl.Diagnostics) {
 	files := make(map[string]*hcl.File)
 	c := &Cluster{Files: files}
-	name, platform, err := resolve(o.Repository, o.Cluster)
+	name, platform, err := folders.Resolve(o.Repository, o.Cluster)
 	if err != nil {
 		return c, hcl.Diagnostics{problem(hcl.Range{}, err.Error(), "")}
 	}
 	c.Name, c.Platform = name, platform
 	c.Dir = filepath.Join(o.Repository, "clusters", name, platform)
 	l := &loader{options: o, cluster: c, library: newLibrary(o, files), partial: make(map[string]bool)}
+	if l.library.sources(); l.library.definitions.misnamed != nil {
+		l.diags.add(hcl.Range{}, l.library.definitions.misnamed.Error(), "")
+	}
 	defaults := l.readCastle()
 	l.addStages(l.readCluster(), defaults.timeout)
 	l.readGitOps()

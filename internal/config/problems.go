@@ -29,13 +29,8 @@ func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic 
 	return d
 }
 
-// DidYouMean returns `; did you mean "x"?` for the nearest of names, or nothing where none is near.
-func DidYouMean(name string, names []string) string {
-	if best := syntax.Nearest(name, names); best != "" {
-		return fmt.Sprintf("; did you mean %q?", best)
-	}
-	return ""
-}
+// DidYouMean is that of package syntax.
+func DidYouMean(name string, names []string) string { return syntax.DidYouMean(name, names) }
 
 // hint is DidYouMean, or the full stop of a sentence where no name is near.
 func hint(name string, names []string) string { return cmp.Or(DidYouMean(name, names), ".") }

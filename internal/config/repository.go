@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,82 +15,16 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/json"
 
+	"github.com/ephemeral-castle/castle/internal/folders"
+	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // FindRepository returns the nearest folder from start upward that holds a folder clusters/.
-func FindRepository(start string) (string, error) {
-	from, err := filepath.Abs(start)
-	if err != nil {
-		return "", err
-	}
-	for dir := from; ; dir = filepath.Dir(dir) {
-		info, err := os.Stat(filepath.Join(dir, "clusters"))
-		switch {
-		case err == nil && info.IsDir():
-			return dir, nil
-		case err != nil && !errors.Is(err, os.ErrNotExist):
-			return "", err
-		case dir == filepath.Dir(dir):
-			return "", fmt.Errorf("no castle repository: neither %s nor a folder above it holds a folder "+
-				"clusters/; `castle init` makes one, and -C DIR names another folder", from)
-		}
-	}
-}
+func FindRepository(start string) (string, error) { return folders.Find(start) }
 
-// Clusters returns the clusters of a repository, "blue/proxmox", sorted.
-func Clusters(repository string) ([]string, error) {
-	names, err := fs.Glob(os.DirFS(repository), "clusters/*/*/cluster.hcl")
-	for i, name := range names {
-		names[i] = strings.TrimPrefix(path.Dir(name), "clusters/")
-	}
-	slices.Sort(names)
-	return names, err
-}
-
-// resolve finds the one cluster that reference means.
-func resolve(repository, reference string) (name, platform string, err error) {
-	if repository == "" {
-		return "", "", errors.New("no castle repository: there is no folder clusters/ here or above")
-	}
-	wanted, wantedPlatform, hasPlatform := strings.Cut(reference, "/")
-	if fs.ValidPath(reference) && strings.Count(reference, "/") == 1 {
-		_, err := os.Lstat(filepath.Join(repository, "clusters", wanted, wantedPlatform, "cluster.hcl"))
-		if err == nil { // as a check names them; it need not list all clusters for each
-			return wanted, wantedPlatform, nil
-		}
-	}
-	all, err := Clusters(repository)
-	if err != nil {
-		return "", "", err
-	}
-	if len(all) == 0 {
-		return "", "", fmt.Errorf("no clusters: there is no clusters/<name>/<platform>/cluster.hcl in %s; "+
-			"`castle new CLUSTER` generates one", repository)
-	}
-	var names, platforms []string
-	for _, c := range all {
-		n, p, _ := strings.Cut(c, "/")
-		names = append(names, n)
-		if n == wanted {
-			platforms = append(platforms, p)
-		}
-	}
-	switch {
-	case slices.Contains(all, reference):
-		return wanted, wantedPlatform, nil
-	case len(platforms) == 0:
-		return "", "", fmt.Errorf("cluster %q: not known; there are %s%s", wanted, strings.Join(all, ", "),
-			DidYouMean(wanted, names))
-	case hasPlatform:
-		return "", "", fmt.Errorf("cluster %q: no platform %q; it lives on %s%s", wanted, wantedPlatform,
-			strings.Join(platforms, ", "), DidYouMean(wantedPlatform, platforms))
-	case len(platforms) > 1:
-		return "", "", fmt.Errorf("cluster %q: lives on several platforms; say %s/%s", wanted, wanted,
-			strings.Join(platforms, " or "+wanted+"/"))
-	}
-	return wanted, platforms[0], nil
-}
+// Clusters returns the clusters of a repository, "blue/proxmox", as package folders does.
+func Clusters(folder string) ([]string, error) { return folders.Clusters(folder) }
 
 // library is every stage there is: those in the binary, shadowed folder by folder by those in the repository.
 type library struct {
@@ -107,6 +40,8 @@ type Definitions struct {
 	mu      sync.Mutex
 	sources func() []string
 	known   map[string]func() *definition
+
+	misnamed error // the folders whose names break the rule, known after sources
 }
 
 // definition is the content of a stage's folder, the same for every cluster.
@@ -154,11 +89,18 @@ func (l *library) find() []string {
 	}
 	var found []string
 	for _, tree := range trees {
-		names, _ := fs.Glob(tree, "*/*") // an error is that of a bad pattern
-		found = append(found, slices.DeleteFunc(names, func(name string) bool {
-			info, err := fs.Stat(tree, name)
-			return err != nil || !info.IsDir() || layerIndex(path.Dir(name)) < 0
-		})...)
+		folders, _ := fs.Glob(tree, "*/*") // an error is that of a bad pattern
+		for _, folder := range folders {
+			info, err := fs.Stat(tree, folder)
+			if err != nil || !info.IsDir() || strings.HasPrefix(folder, ".") {
+				continue
+			}
+			wrong := naming.Check(path.Join("stages", folder), "rename the folder", strings.Split(folder, "/")...)
+			l.definitions.misnamed = errors.Join(l.definitions.misnamed, wrong)
+			if wrong == nil && layerIndex(path.Dir(folder)) >= 0 {
+				found = append(found, folder)
+			}
+		}
 	}
 	slices.Sort(found)
 	return slices.Compact(found)

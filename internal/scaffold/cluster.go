@@ -6,12 +6,12 @@ import (
 	"io/fs"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/naming"
 )
 
 // NewCluster is a cluster to generate: a template and the answers so far.
@@ -32,8 +32,6 @@ type NewCluster struct {
 // errDependency reports that the form of an answer depends on another one that is missing or wrong.
 var errDependency = errors.New("depends on an answer that is missing or wrong")
 
-var clusterName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
-
 // Begin reads a template and the repository's clusters. label is "green" or
 // "green/proxmox"; the default platform is the template's first word.
 func Begin(o config.Options, label, template string) (*NewCluster, error) {
@@ -46,9 +44,9 @@ func Begin(o config.Options, label, template string) (*NewCluster, error) {
 	if !given {
 		platform, _, _ = strings.Cut(template, "-")
 	}
-	if !clusterName.MatchString(name) || !clusterName.MatchString(platform) {
-		return nil, fmt.Errorf("cluster %q: the name and the platform after a slash consist of lower-case "+
-			"letters, digits and inner hyphens: they become host names and a Proxmox tag", label)
+	if err := naming.Check("", "choose another name; it becomes a part of host names and a Proxmox tag",
+		name, platform); err != nil {
+		return nil, err
 	}
 	if err := checkVacant(o.Repository, name, platform); err != nil {
 		return nil, err

@@ -8,11 +8,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // The files begin with the command that wrote them and a checksum of the rest, so that castle replaces its
@@ -232,6 +236,16 @@ func inspectPipeline(text []byte) (own, intact bool) {
 	return true, fmt.Sprintf("%x", sha256.Sum256(rest[len(sum[0]):])) == string(sum[1])
 }
 
+// word is a text as one word of a shell line.
+func word(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return process.Quote(text)
+}
+
+var plainWord = regexp.MustCompile(`^[\w./-]+$`)
+
 // yamlList returns names as a list of YAML.
 func yamlList(names []string) string {
 	quoted := make([]string, len(names))
@@ -263,6 +277,10 @@ func newPipelineValues(p Pipeline, root string) (*pipelineValues, error) {
 	v.Install, v.Pattern = installable(p.Version)
 	scheme, _, _ := strings.Cut(p.Store, ":")
 	for _, c := range p.Clusters {
+		// The jobs have it in shell lines, in expressions and in names of files.
+		if err := naming.Check("clusters/"+c.Name, "rename the folder", strings.Split(c.Name, "/")...); err != nil {
+			return nil, err
+		}
 		c.Secrets = append([]string{"CASTLE_AGE_IDENTITY"}, storeSecrets[scheme]...)
 		for _, provider := range c.Providers {
 			c.Secrets = append(c.Secrets, providerSecrets[provider]...)
@@ -311,7 +329,7 @@ func (v *pipelineValues) data(name string, value any) map[string]any {
 		"several":        v.Several(),
 		"store_variable": p.StoreVariable,
 		"quoted": map[string]string{"branch": strconv.Quote(p.Branch), "runner": strconv.Quote(p.Runner),
-			"folder": strconv.Quote(v.Folder)},
+			"folder": strconv.Quote(v.Folder), "enter": strconv.Quote("cd " + word(v.Folder))},
 		name: value,
 	}
 }
@@ -319,8 +337,10 @@ func (v *pipelineValues) data(name string, value any) map[string]any {
 // clusters returns what the files read of each cluster.
 func (v *pipelineValues) clusters() (all []map[string]any) {
 	for _, c := range v.Clusters {
+		secrets := path.Join("clusters", c.Name, "secrets.tfvars")
 		all = append(all, map[string]any{"name": c.Name, "id": c.ID(), "reference": c.Reference,
-			"prefix": c.Prefix(), "secrets_file": c.SecretsFile, "secrets": c.Secrets})
+			"word": word(c.Reference), "secrets_path": word(secrets),
+			"secrets_whole": word(path.Join(filepath.ToSlash(v.Folder), secrets)), "prefix": c.Prefix(), "secrets_file": c.SecretsFile, "secrets": c.Secrets})
 	}
 	return all
 }

@@ -133,8 +133,8 @@ func remains(dir string) map[string][]byte {
 	return files
 }
 
-// naming are the attributes that name an object in its system.
-var naming = []string{"id", "name", "namespace", "node_name", "vm_id"}
+// identifying are the attributes that name an object in its system.
+var identifying = []string{"id", "name", "namespace", "node_name", "vm_id"}
 
 // archivedState is a state with what an archive keeps of it. Other fields are dropped, such as the private
 // data of providers.
@@ -218,7 +218,7 @@ func (i *archivedInstance) dropMarked(secrets *secret.Masker) {
 // such as the result of random_string.
 func (i *archivedInstance) dropValues(secrets *secret.Masker) {
 	kept := map[string]any{}
-	for _, name := range naming {
+	for _, name := range identifying {
 		value := i.Attributes[name]
 		switch value.(type) {
 		case string, float64:
@@ -233,7 +233,7 @@ func (i *archivedInstance) dropValues(secrets *secret.Masker) {
 
 func (i *archivedInstance) repeats(id any) bool {
 	for name, value := range i.Attributes {
-		if value == id && !slices.Contains(naming, name) {
+		if value == id && !slices.Contains(identifying, name) {
 			return i.Attributes["name"] != id
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/naming"
 )
 
 // layout is the version of the directory's layout that this package reads and writes.
@@ -49,10 +50,8 @@ func (d *Dir) KeepSnapshots(n int) { d.snapshots = n }
 
 // Open creates the state directory if need be and refuses a layout that it does not know.
 func Open(root, cluster, platform string) (*Dir, error) {
-	for _, name := range []string{cluster, platform} {
-		if name == "." || !filepath.IsLocal(name) || filepath.Base(name) != name {
-			return nil, fmt.Errorf("state directory: %q cannot be the name of a folder", name)
-		}
+	if err := naming.Check("", "rename its folder", cluster, platform); err != nil {
+		return nil, err
 	}
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -121,19 +120,19 @@ func (d *Dir) Runs() ([]string, error) {
 
 func (d *Dir) stages() string { return filepath.Join(d.path, "stages") }
 
-// Stages returns the names of the stages that have a record or a state, sorted.
-func (d *Dir) Stages() ([]string, error) {
+// Stages returns the names of the stages that have a record or a state, sorted. Another name than castle
+// gives a stage is an error.
+func (d *Dir) Stages() (all []string, err error) {
 	entries, err := os.ReadDir(d.stages())
 	if err != nil {
 		return nil, err
 	}
-	var names []string
 	for _, e := range entries {
 		if d.Stage(e.Name()).known() {
-			names = append(names, e.Name())
+			all = append(all, e.Name())
 		}
 	}
-	return names, nil
+	return all, naming.Check(d.stages(), "castle made no such folder; move it away", all...)
 }
 
 // Leftovers returns the folders that belong to no stage: a killed run prepared them

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
@@ -36,13 +37,15 @@ func Root(flag string, environ []string) (string, error) {
 }
 
 // Clusters lists the clusters that have a state directory below root, each with
-// its platform: blue/proxmox. It creates nothing.
+// its platform: blue/proxmox. It creates nothing. It leaves out folders with other names than castle gives
+// them; the error is then a *naming.Error for each.
 func Clusters(root string) (clusters []string, err error) {
-	names, err := folder(root) // not fs.Glob: it skips what it may not read
+	outer, err := folder(root) // not fs.Glob: it skips what it may not read
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
+	var wrong error
+	for _, name := range outer {
 		platforms, err := folder(filepath.Join(root, name))
 		if err != nil {
 			return nil, err
@@ -52,22 +55,29 @@ func Clusters(root string) (clusters []string, err error) {
 			if err != nil {
 				return nil, err
 			}
-			if slices.Contains(files, "layout") {
+			if !slices.Contains(files, "layout") {
+				continue
+			}
+			place := filepath.Join(root, name, platform)
+			if err := naming.Check(place, "castle made no such folder; move it away", name, platform); err != nil {
+				wrong = errors.Join(wrong, err)
+			} else {
 				clusters = append(clusters, path.Join(name, platform))
 			}
 		}
 	}
-	return clusters, nil
+	return clusters, wrong
 }
 
 // Recorded lists the folders of the stages and of the runs of a cluster, "blue/proxmox", below root, the
-// newest run first. It reads none of them and creates nothing.
+// newest run first. It reads none of them, creates nothing, and leaves out what has no name of castle's.
 func Recorded(root, cluster string) (stages, runs []string) {
 	d := &Dir{path: filepath.Join(root, filepath.FromSlash(cluster))}
 	stages, _ = folder(d.stages()) //nolint:errcheck // what cannot be listed is not offered
 	runs, _ = folder(d.runs())     //nolint:errcheck // likewise
 	slices.Reverse(runs)
-	return stages, runs
+	return slices.DeleteFunc(stages, func(s string) bool { return !naming.Suits(s) }),
+		slices.DeleteFunc(runs, func(r string) bool { return !runID.MatchString(r) })
 }
 
 // folder returns the sorted names of the entries of a folder; none if there is no folder.

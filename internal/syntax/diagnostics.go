@@ -12,6 +12,14 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
+// DidYouMean returns `; did you mean "x"?` for the nearest of names, or nothing where none is near.
+func DidYouMean(name string, names []string) string {
+	if best := Nearest(name, names); best != "" {
+		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	return ""
+}
+
 // Nearest returns the name that name probably stands for, or "".
 func Nearest(name string, names []string) string {
 	best, distance := "", min(1+(len(name)+2)/3, 5)

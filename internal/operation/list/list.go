@@ -22,6 +22,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/past"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -57,7 +58,7 @@ type Cluster struct {
 // Name is the cluster with its platform: blue/proxmox.
 func (c Cluster) Name() string { return c.Cluster + "/" + c.Platform }
 
-// Run lists the clusters by name.
+// Run lists the clusters by name, also if others have names that castle refuses: a *naming.Error for each.
 func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
@@ -68,19 +69,18 @@ func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
 		return nil, err
 	}
 	defer store.Close() //nolint:errcheck // all was read
-	recorded, err := store.Clusters(ctx, root)
-	if err != nil {
-		return nil, err
+	recorded, wrong := store.Clusters(ctx, root)
+	if _, misnamed := errors.AsType[*naming.Error](wrong); wrong != nil && !misnamed {
+		return nil, wrong
 	}
 	var configured []string
 	if o.Repository != "" {
-		if configured, err = config.Clusters(o.Repository); err != nil {
-			return nil, err
-		}
+		configured, err = config.Clusters(o.Repository)
+		wrong = errors.Join(wrong, err)
 	}
-	names := slices.Concat(configured, recorded)
-	slices.Sort(names)
-	all := run.Each(slices.Compact(names), func(name string) Cluster {
+	known := slices.Concat(configured, recorded)
+	slices.Sort(known)
+	all := run.Each(slices.Compact(known), func(name string) Cluster {
 		c := Cluster{Status: Absent, Configured: slices.Contains(configured, name)}
 		c.Cluster, c.Platform, _ = strings.Cut(name, "/")
 		var stages []string
@@ -100,7 +100,7 @@ func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return slices.DeleteFunc(all, Cluster.empty), nil
+	return slices.DeleteFunc(all, Cluster.empty), wrong
 }
 
 // empty reports whether the record of a cluster that is not configured has nothing but its runs: it is gone.

@@ -27,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/store"
 )
 
@@ -132,13 +133,18 @@ func random(bytes int) string {
 
 const markers = "clusters"
 
-// Clusters lists the clusters that have a log in the store: blue/proxmox.
-func Clusters(ctx context.Context, s store.Store) ([]string, error) {
+// Clusters lists the clusters that have a log in the store: blue/proxmox. It leaves out other names than
+// castle gives them; the error is then a *naming.Error for each.
+func Clusters(ctx context.Context, s store.Store) (all []string, err error) {
 	keys, err := s.List(ctx, markers+"/")
-	var all []string
 	for _, key := range keys {
 		// A cluster with the name "clusters" has longer keys.
-		if cluster := strings.TrimPrefix(key, markers+"/"); strings.Count(cluster, "/") == 1 {
+		cluster := strings.TrimPrefix(key, markers+"/")
+		if strings.Count(cluster, "/") != 1 {
+			continue
+		}
+		wrong := naming.Check(key, "castle made no such key in the store; delete it", strings.Split(cluster, "/")...)
+		if err = errors.Join(err, wrong); wrong == nil {
 			all = append(all, cluster)
 		}
 	}
