@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/tracing"
 	"github.com/ephemeral-castle/castle/internal/ui"
@@ -28,8 +29,9 @@ import (
 type app struct {
 	version        string
 	stdin          io.Reader
-	stdout, stderr io.Writer
-	commands       io.Writer // stderr for castle's own commands to a pipeline, and for other programs
+	stdout, stderr io.Writer // which make the texts of others visible
+	values         io.Writer // stdout for values and files, which must not change, and for castle's own colours
+	commands       io.Writer // stderr for castle's own commands to a terminal or a pipeline, and for programs
 	environ        []string
 
 	directory   string
@@ -91,7 +93,9 @@ really ready, and destroys the whole cluster again.`)
 		if a.parallelism < 0 {
 			return usageError(cmd, fmt.Errorf("--parallelism %d is negative", a.parallelism))
 		}
-		guardResult(a, cmd)
+		if w, is := a.stdout.(*foreign.Writer); is && a.output == "json" {
+			w.SetJSON()
+		}
 		if a.profile != "" {
 			end, err := startProfile(a.profile)
 			if err != nil {
@@ -293,7 +297,7 @@ func (a *app) runReporter() cluster.Reporter {
 
 // progress returns a reporter that writes to stderr.
 func (a *app) progress() cluster.Reporter {
-	lines := ui.NewLines(a.stderr, display(a))
+	lines := ui.NewLines(a.commands, display(a))
 	a.interrupts.update(func(i *interrupts) { i.lines = lines })
 	return lines
 }

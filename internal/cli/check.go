@@ -70,7 +70,7 @@ func printCheck(a *app, r *check.Report) error {
 		problems = append(problems, p)
 	}
 	if a.output != "json" {
-		_, err := ui.WriteDiagnostics(a.stderr, r.Diagnostics, r.Files, coloured(a, a.stderr))
+		_, err := ui.WriteDiagnostics(a.commands, r.Diagnostics, r.Files, coloured(a, a.stderr))
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,8 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
@@ -37,9 +39,8 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	syscall.Umask(0o077)
 	// Kubernetes' client logs every retry to stderr; castle reports failures itself.
 	klog.SetLogger(logr.Discard())
-	a := &app{version: version, stdin: stdin, stdout: stdout, stderr: stderr, commands: stderr,
-		environ: os.Environ()}
-	guardErrors(a)
+	a := &app{version: version, stdin: stdin, stdout: foreign.NewWriter(stdout), values: stdout,
+		stderr: foreign.NewWriter(stderr), commands: stderr, environ: os.Environ()}
 	a.interrupts.stderr, a.interrupts.command = a.stderr, commandLine(args)
 	ctx, stop := interruptible(context.Background(), &a.interrupts)
 	defer stop()
@@ -73,7 +74,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	if !a.interrupts.profiled() {
 		code = cmp.Or(code, exitFailed)
 	}
-	if flushGuards(a) != nil {
+	if flush(a) != nil {
 		code = cmp.Or(code, exitFailed)
 	}
 	return code
@@ -87,7 +88,7 @@ func explain(a *app, err error, stateRoot string) {
 	switch {
 	case err == nil, is[exitError](err):
 	case errors.As(err, &invalid):
-		n, err := ui.WriteDiagnostics(w, invalid.Diagnostics, invalid.Files, coloured(a, w))
+		n, err := ui.WriteDiagnostics(a.commands, invalid.Diagnostics, invalid.Files, coloured(a, w))
 		if err != nil {
 			fmt.Fprintln(w, "castle:", invalid.Diagnostics)
 		}
@@ -176,7 +177,8 @@ func exitCode(err error) int {
 		return int(exit)
 	case is[*unconfirmedError](err):
 		return exitUnconfirmed
-	case is[*cluster.ConfigError](err), is[*cluster.UsageError](err), is[*workingcopy.OtherError](err):
+	case is[*cluster.ConfigError](err), is[*cluster.UsageError](err), is[*workingcopy.OtherError](err),
+		is[*naming.Error](err):
 		return exitUsage
 	case is[*state.HeldError](err):
 		return exitLocked
@@ -241,7 +243,7 @@ func listIf(text string, names []string) string {
 }
 
 func isTerminal(w any) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 

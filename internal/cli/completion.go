@@ -12,6 +12,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/fault"
+	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/naming"
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
 	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
@@ -37,11 +39,11 @@ bash needs the package bash-completion. zsh needs fpath+=~/.zfunc before compini
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch root := cmd.Root(); args[0] {
 			case "bash":
-				return root.GenBashCompletionV2(a.stdout, true)
+				return root.GenBashCompletionV2(a.values, true)
 			case "zsh":
-				return root.GenZshCompletion(a.stdout)
+				return root.GenZshCompletion(a.values)
 			case "fish":
-				return root.GenFishCompletion(a.stdout, true)
+				return root.GenFishCompletion(a.values, true)
 			}
 			return usageError(cmd, fmt.Errorf("no completion for %q; choose one of bash, zsh, fish%s",
 				args[0], nearestName(args[0], []string{"bash", "zsh", "fish"})))
@@ -179,9 +181,11 @@ func (c completer) flag(cmd *cobra.Command, f *pflag.Flag, args []string, word s
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// offer returns what begins with a word. A description follows a tab.
+// offer returns what begins with a word, and nothing that a terminal would obey. A description follows a tab.
 func offer(word string, all []string) ([]string, cobra.ShellCompDirective) {
-	others := func(s string) bool { return !strings.HasPrefix(s, word) }
+	others := func(s string) bool {
+		return !strings.HasPrefix(s, word) || strings.Contains(s, "\n") || foreign.Text(s) != s
+	}
 	return slices.DeleteFunc(slices.Clone(all), others), cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -254,6 +258,9 @@ func (c completer) stages(reference string, layers bool) []string {
 	for _, name := range named(c.configured(), reference) {
 		listed, _ := clusters.Stages(c.repository(), name) //nolint:errcheck // none then
 		for _, s := range listed {
+			if !naming.Suits(s.Name) {
+				continue
+			}
 			names = append(names, s.Name+"\t"+s.Source)
 			used = append(used, s.Layer())
 		}
@@ -263,7 +270,7 @@ func (c completer) stages(reference string, layers bool) []string {
 		stages, _ := state.Recorded(root, name)
 		for _, stage := range stages {
 			known := func(s string) bool { return strings.HasPrefix(s, stage+"\t") }
-			if !strings.HasPrefix(stage, ".") && !slices.ContainsFunc(names, known) {
+			if !slices.ContainsFunc(names, known) {
 				names = append(names, stage+"\trecorded")
 			}
 		}

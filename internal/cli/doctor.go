@@ -9,6 +9,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/doctor"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 )
 
@@ -47,7 +48,12 @@ read (castle check lists its problems).`,
 			if err != nil {
 				return err
 			}
-			err = a.print(report, func(w io.Writer) { printReport(w, report, coloured(a, a.stdout)) })
+			err = a.print(report, func(w io.Writer) {
+				if coloured(a, a.stdout) {
+					w = a.values
+				}
+				printReport(w, foreign.Value(report), coloured(a, a.stdout))
+			})
 			if err == nil && !report.Healthy {
 				return exitError(exitFailed)
 			}

@@ -26,8 +26,8 @@ func newEnv(a *app) *cobra.Command {
 				return err
 			}
 			all := map[string]string{"KUBECONFIG": kubeconfig, "TALOSCONFIG": talosconfig}
-			return a.print(all, func(w io.Writer) {
-				fmt.Fprintf(w, "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n", process.Quote(kubeconfig),
+			return a.print(all, func(io.Writer) {
+				fmt.Fprintf(values(a), "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n", process.Quote(kubeconfig),
 					process.Quote(talosconfig))
 			})
 		}),

@@ -44,11 +44,11 @@ nothing, and contacts nothing but the store of the states, if there is one.`,
 			}
 			switch a.output {
 			case "dot":
-				return newDrawing(g).WriteDot(a.stdout)
+				return newDrawing(g).WriteDot(values(a))
 			case "mermaid":
-				return newDrawing(g).WriteMermaid(a.stdout)
+				return newDrawing(g).WriteMermaid(values(a))
 			case "svg":
-				return newDrawing(g).WriteSVG(a.stdout)
+				return newDrawing(g).WriteSVG(values(a))
 			}
 			return a.print(g, func(w io.Writer) { printGraph(w, g, ui.Columns(a.stdout, 120)) })
 		},

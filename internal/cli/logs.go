@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/history"
 	"github.com/ephemeral-castle/castle/internal/run/past"
 	"github.com/ephemeral-castle/castle/internal/ui"
@@ -67,16 +68,20 @@ func logPrinter(a *app) func(history.Line) error {
 		e := json.NewEncoder(a.stdout)
 		return func(l history.Line) error { return e.Encode(l) }
 	}
-	day := ""
+	day, out := "", a.stdout
+	if coloured(a, out) {
+		out = a.values
+	}
 	return func(l history.Line) error {
 		at := l.Time.Local()
 		if d := at.Format(time.DateOnly); d != day {
 			day = d
-			if _, err := fmt.Fprintf(a.stdout, "%s\n", d); err != nil {
+			if _, err := fmt.Fprintf(out, "%s\n", d); err != nil {
 				return err
 			}
 		}
-		text := "│ " + l.Terraform
+		l.Layer, l.Stage = foreign.Text(l.Layer), foreign.Text(l.Stage)
+		text := "│ " + foreign.Text(l.Terraform)
 		if l.Event != nil {
 			text = ui.LogText(*l.Event, coloured(a, a.stdout))
 		}
@@ -89,7 +94,7 @@ func logPrinter(a *app) func(history.Line) error {
 		}
 		moment := at.Format("15:04:05.000")
 		for line := range strings.Lines(text) {
-			_, err := fmt.Fprintf(a.stdout, "%s  %-26s %s\n", moment, where, strings.TrimRight(line, "\n"))
+			_, err := fmt.Fprintf(out, "%s  %-26s %s\n", moment, where, strings.TrimRight(line, "\n"))
 			if err != nil {
 				return err
 			}

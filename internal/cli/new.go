@@ -239,7 +239,7 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 	if err != nil {
 		return err
 	}
-	_, err = ui.WriteDiagnostics(a.stderr, report.Diagnostics, report.Files, coloured(a, a.stderr))
+	_, err = ui.WriteDiagnostics(a.commands, report.Diagnostics, report.Files, coloured(a, a.stderr))
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func printOutput(a *app, all []status.OutputValue, name string) error {
 	}
 	text, err := render(found[0].Value)
 	if err == nil {
-		_, err = fmt.Fprintln(a.stdout, strings.TrimSuffix(text, "\n"))
+		_, err = fmt.Fprintln(values(a), strings.TrimSuffix(text, "\n"))
 	}
 	return err
 }

@@ -6,15 +6,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/spf13/cobra"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/report"
@@ -41,34 +40,19 @@ func (w *runWatch) Report(e event.Event) {
 	}
 }
 
-// guardErrors has stderr guarded, if a pipeline obeys commands in it. A terminal is no job of a pipeline.
-func guardErrors(a *app) {
-	if !isTerminal(a.stderr) {
-		a.stderr = findPipeline(a).Guarded(a.stderr, false)
+// values returns stdout for a value or a file: a program must get it unchanged, a terminal must not obey it.
+func values(a *app) io.Writer {
+	if isTerminal(a.stdout) {
+		return a.stdout
 	}
+	return a.values
 }
 
-// guardResult has stdout guarded for a command that prints texts of others for people. Those that print
-// values or files must not change them.
-func guardResult(a *app, cmd *cobra.Command) {
-	const forPeople = "create destroy recreate plan status logs history doctor gate nuke"
-	if slices.Contains(strings.Fields(forPeople), cmd.Name()) {
-		guardText(a)
-	}
-}
-
-// guardText has stdout guarded.
-func guardText(a *app) {
-	if !isTerminal(a.stdout) {
-		a.stdout = findPipeline(a).Guarded(a.stdout, a.output == "json")
-	}
-}
-
-// flushGuards passes on what the guards hold.
-func flushGuards(a *app) (err error) {
+// flush passes on what stdout and stderr hold.
+func flush(a *app) (err error) {
 	for _, w := range []io.Writer{a.stdout, a.stderr} {
-		if g, is := w.(*report.Guard); is {
-			err = errors.Join(err, g.Flush())
+		if safe, is := w.(*foreign.Writer); is {
+			err = errors.Join(err, safe.Flush())
 		}
 	}
 	return err

@@ -111,7 +111,7 @@ func runLab(ctx context.Context, a *app, argv []string) error {
 		return err
 	}
 	run := exec.CommandContext(ctx, lab, argv...)
-	run.Stdin, run.Stdout, run.Stderr = a.stdin, a.stdout, a.commands
+	run.Stdin, run.Stdout, run.Stderr = a.stdin, a.values, a.commands
 	run.Env = untraced(a.environ) // no collector can be reached from inside
 	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
 	if err := run.Start(); err != nil {

@@ -52,9 +52,6 @@ changes nothing, and contacts nothing but the store of the states, if there is o
 				format = "json"
 			}
 			format = cmp.Or(format, "text")
-			if format == "text" {
-				guardText(a)
-			}
 			reported, err := reportedRun(c, id)
 			if err != nil {
 				return err
@@ -63,7 +60,7 @@ changes nothing, and contacts nothing but the store of the states, if there is o
 			if err != nil {
 				return err
 			}
-			return r.Write(a.stdout, format)
+			return r.Write(a.values, format) // which has made the texts visible
 		}),
 	})
 	cmd.Flags().StringVar(&id, "run", "",

@@ -121,7 +121,7 @@ func printStageFile(a *app, s *config.LibraryStage, name string) error {
 	}
 	text, err := fs.ReadFile(s.Folder, name)
 	if err == nil {
-		_, err = a.stdout.Write(text)
+		_, err = values(a).Write(text)
 	}
 	return err
 }

@@ -158,7 +158,7 @@ func showLook(a *app, s status.Status, before *string) error {
 	*before = string(now)
 	switch {
 	case terminal:
-		fmt.Fprint(a.stdout, "\x1b[H\x1b[2J")
+		fmt.Fprint(a.values, "\x1b[H\x1b[2J")
 	case !changed:
 		return nil
 	case a.output == "json":

@@ -26,7 +26,7 @@ be a layer that has one stage.`,
 			return nil
 		}),
 		RunE: a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, args []string) error {
-			code, err := repair.Terraform(ctx, c, args[0], args[1:], a.stdin, a.stdout, a.commands)
+			code, err := repair.Terraform(ctx, c, args[0], args[1:], a.stdin, a.values, a.commands)
 			if err == nil && code != 0 {
 				return exitError(code)
 			}

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/foreign"
 )
 
 // Pipeline is a system that runs castle in a job, and reads commands from its output.
@@ -35,10 +37,10 @@ func FindPipeline(getenv func(string) string) Pipeline {
 func (p Pipeline) OpenSection(w io.Writer, title string, at time.Time) {
 	switch p {
 	case GitHub:
-		fmt.Fprintf(w, "::group::%s\n", gitHubText.Replace(title))
+		fmt.Fprintf(w, "::group::%s\n", gitHubText.Replace(foreign.Text(title)))
 	case GitLab:
 		fmt.Fprintf(w, "\x1b[0Ksection_start:%d:%s\r\x1b[0K%s\n", at.Unix(), sectionName(title),
-			oneLine(title))
+			foreign.Text(oneLine(title)))
 	}
 }
 
@@ -71,7 +73,7 @@ func (p Pipeline) Annotate(w io.Writer, a Annotation) {
 	if p != GitHub {
 		return
 	}
-	kind, properties := "error", []string{}
+	kind, properties, a := "error", []string{}, foreign.Value(a)
 	if a.Warning {
 		kind = "warning"
 	}

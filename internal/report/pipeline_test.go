@@ -2,8 +2,6 @@ package report_test
 
 import (
 	"bytes"
-	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
@@ -59,36 +57,6 @@ func TestOutputWithSeveralLinesIsOneValue(t *testing.T) {
 	}
 	if got := strings.Join(values, " "); got != "result run changed endpoint" || delimiter != "" {
 		t.Errorf("got the values %s, open block %q", got, delimiter)
-	}
-}
-
-// GitHub's runner obeys a line that begins with "::" after blanks, and "##[" anywhere in a line.
-func TestAGuardedTextIsNoCommand(t *testing.T) {
-	text := "castle: failed\n  ::error::a\n\u00a0::add-mask::b\rc ##[group]d\ne::f ::1\n::end"
-	want := "castle: failed\n  \\::error::a\n\u00a0\\::add-mask::b\rc ##\\[group]d\ne::f ::1\n\\::end"
-	for size := 1; size <= len(text); size++ {
-		var got bytes.Buffer
-		w := report.GitHub.Guarded(&got, false).(*report.Guard)
-		for part := range slices.Chunk([]byte(text), size) {
-			if n, err := w.Write(part); n != len(part) || err != nil {
-				t.Fatalf("wrote %d of %d bytes: %v", n, len(part), err)
-			}
-		}
-		if err := w.Flush(); err != nil || got.String() != want {
-			t.Fatalf("in parts of %d: %q, %v", size, got.String(), err)
-		}
-	}
-	var got bytes.Buffer
-	encoded := json.NewEncoder(report.GitHub.Guarded(&got, true))
-	var decoded string
-	if err := encoded.Encode("##[error]a"); err != nil || strings.Contains(got.String(), "##[") {
-		t.Fatalf("JSON: %q, %v", got.String(), err)
-	}
-	if err := json.Unmarshal(got.Bytes(), &decoded); err != nil || decoded != "##[error]a" {
-		t.Errorf("decoded: %q, %v", decoded, err)
-	}
-	if _, guarded := report.GitLab.Guarded(&got, false).(*report.Guard); guarded {
-		t.Error("GitLab's output is guarded, which reads no such commands")
 	}
 }
 

@@ -4,7 +4,8 @@
 // JSON or JUnit. GitHub and GitLab are the outputs for a pipeline.
 //
 // The package reads no file and knows no cluster. Events hold no secret, so neither does a report. Texts come
-// from Terraform, Kubernetes and others: each writer escapes them for its format.
+// from Terraform, Kubernetes and others: New makes their control characters visible, and each writer escapes
+// them for its format.
 package report
 
 import (
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 )
 
 // How a run ended, in the words of event.Outcome; unfinished if it still runs or was killed.
@@ -164,7 +166,7 @@ const mostSlowest = 10
 // New sums up the events of a run, and compares it with the events of earlier runs of the same kind. path is
 // the critical path, if it is known.
 func New(events []event.Event, path []Step, earlier ...[]event.Event) Report {
-	r := sum(events)
+	r := sum(foreign.Value(events))
 	r.CriticalPath = append(r.CriticalPath, path...)
 	for _, step := range path {
 		r.CriticalSeconds += step.Seconds

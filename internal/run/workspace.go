@@ -17,6 +17,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -110,7 +111,7 @@ func (l *lazyLog) Write(p []byte) (int, error) {
 		l.file = file
 	}
 	var text []byte
-	for line := range bytes.Lines(p) {
+	for line := range bytes.Lines([]byte(foreign.Text(string(p)))) {
 		if !l.inLine {
 			text = append(time.Now().UTC().AppendFormat(text, state.LogTime), ' ')
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 )
 
 // Run is the folder of one run: its journal and a log for each stage.
@@ -290,7 +291,7 @@ func (j *Journal) append(entry any, flush bool) error {
 	defer j.mu.Unlock()
 	j.unsynced = true
 	// One write for one line: only the last line can ever be torn.
-	if _, err := j.file.Write(append(line, '\n')); err != nil {
+	if _, err := j.file.Write(append(foreign.JSON(line), '\n')); err != nil {
 		return err
 	}
 	if !flush {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 )
 
 // Options are how progress is shown.
@@ -60,6 +61,7 @@ func (l *Lines) Report(e event.Event) {
 	if l.started.IsZero() {
 		l.started = e.Time
 	}
+	e = foreign.Value(e)
 	l.events = append(l.events, e)
 	l.board.add(e)
 	l.ended = e.Kind == event.RunEnded || l.ended && e.Kind != event.RunStarted
@@ -101,7 +103,7 @@ func (l *Lines) reports(e event.Event) bool {
 func (l *Lines) Say(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.print(text)
+	l.print(foreign.Text(text))
 }
 
 func (l *Lines) print(text string) {
@@ -197,7 +199,7 @@ func (l *Lines) text(e event.Event) string {
 // LogText is the text of an event in a log, which also has Terraform's own lines. It is empty for an event
 // that they tell, or another event does.
 func LogText(e event.Event, terminal bool) string {
-	l := &Lines{paint: painter(terminal)}
+	l, e := &Lines{paint: painter(terminal)}, foreign.Value(e)
 	switch e.Kind {
 	case event.StepStarted:
 		return e.Step + l.paint.dim(" …")

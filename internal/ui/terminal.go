@@ -170,7 +170,7 @@ func Columns(w io.Writer, unknown int) int {
 
 // size returns a terminal's columns and rows, or what is given for anything else.
 func size(w io.Writer, columns, rows int) (int, int) {
-	if f, ok := w.(*os.File); ok {
+	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 2 && height > 1 {
 			return width, height
 		}

@@ -14,7 +14,7 @@
 // read the keyboard and handle Ctrl-C, which are castle's own while Terraform runs, and leave the terminal in
 // raw mode if castle is killed.
 //
-// Every text that arrives here is masked already.
+// Every text that arrives here is masked already. What may have colours makes the texts of others visible itself.
 package ui
 
 import (
@@ -29,6 +29,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/report"
 )
 
@@ -94,7 +95,7 @@ func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.
 	var located hcl.Diagnostics
 	for _, d := range diags {
 		if d.Subject == nil {
-			fmt.Fprintln(w, "castle:", diagnosticText(d))
+			fmt.Fprintln(w, "castle:", foreign.Text(diagnosticText(d)))
 			continue
 		}
 		private, ok := hcl.DiagnosticExtra[unquoted](d)
@@ -106,7 +107,15 @@ func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.
 		}
 		located = append(located, d)
 	}
-	return len(located), hcl.NewDiagnosticTextWriter(w, files, width, colour).WriteDiagnostics(located)
+	var plain strings.Builder
+	if err := hcl.NewDiagnosticTextWriter(&plain, files, width, false).WriteDiagnostics(located); err != nil {
+		return 0, err
+	}
+	if visible := foreign.Text(plain.String()); visible != plain.String() || !colour {
+		_, err := io.WriteString(w, visible)
+		return len(located), err
+	}
+	return len(located), hcl.NewDiagnosticTextWriter(w, files, width, true).WriteDiagnostics(located)
 }
 
 // unquoted is the extra of a diagnostic whose line may hold a secret, although the

@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secret"
@@ -70,14 +71,14 @@ func report(r *run.Run, s Subject, findings []*run.Finding) (folder string) {
 	for _, f := range findings {
 		f.Report.Folder = folder
 		for name, data := range f.Found.Files {
-			files[name] = []byte(secret.HideLikely(r.Cluster.Masker.Hide(string(data))))
+			files[name] = []byte(foreign.Text(secret.HideLikely(r.Cluster.Masker.Hide(string(data)))))
 		}
 		d := f.Report.Masked(r.Cluster.Masker.Hide)
 		fmt.Fprintf(&summary, "waited for  %s\nseen        %s\nsince       %s\n"+
 			"likely      %s\nnext        %s\n\n", d.Waited, d.Seen, d.Since.UTC().Format(time.RFC3339),
 			cmp.Or(d.Cause, "unknown"), cmp.Or(d.Next, "-"))
 	}
-	files["summary.txt"] = []byte(summary.String())
+	files["summary.txt"] = []byte(foreign.Text(summary.String()))
 	if keepErr := r.Files.KeepDiagnosis(s.Name, files); keepErr != nil {
 		r.Notice(fmt.Sprintf("%s: not all of the diagnosis could be written: %v", s.Name, keepErr))
 	}
