@@ -13,7 +13,7 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
-	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/providers"
 )
 
@@ -28,7 +28,7 @@ type Resolution struct {
 // Resolve returns the newest versions that the constraints allow, from where Terraform's own configuration
 // installs providers, with their checksums. Checksums that it cannot have are absent.
 func (o Resolution) Resolve(ctx context.Context) (_ providers.Lock, err error) {
-	dir, err := atomicfile.MkdirTemp(os.TempDir(), "providers")
+	dir, err := process.TempDir("providers")
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func offers(
 	if len(lock) == 0 {
 		return nil, nil
 	}
-	dir, err := atomicfile.MkdirTemp(os.TempDir(), "providers")
+	dir, err := process.TempDir("providers")
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func offers(
 func MirrorRegistry(
 	ctx context.Context, r *Root, platform, mirror string, lock providers.Lock,
 ) (err error) {
-	dir, err := atomicfile.MkdirTemp(os.TempDir(), "providers")
+	dir, err := process.TempDir("providers")
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
 	"golang.org/x/sys/unix"
+
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // Provider is one provider's executable.
@@ -117,6 +119,7 @@ func privateDir(path string) error {
 	if info.Mode&unix.S_IFMT != unix.S_IFDIR || int(info.Uid) != os.Getuid() || info.Mode&0o077 != 0 {
 		return fmt.Errorf("%s: not a folder of this user alone", path)
 	}
+	process.Claim(path)
 	return nil
 }
 
