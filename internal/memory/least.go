@@ -1,0 +1,47 @@
+package memory
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// The least that castle runs with. Below, Go ends a program in the middle of anything, with a page of its own
+// state and the exit code 2. Go reserves address space long before it uses it.
+const (
+	leastSpace = 2 << 30   // ulimit -v
+	leastData  = 256 << 20 // ulimit -d, and the limit of a container
+)
+
+var _ = require()
+
+// require ends castle if it has less.
+func require() bool {
+	var space, data syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_AS, &space) != nil || syscall.Getrlimit(syscall.RLIMIT_DATA, &data) != nil {
+		return false
+	}
+	group, _ := os.ReadFile("/sys/fs/cgroup/memory.max") //nolint:errcheck // outside of a container there is none
+	if problem := tooLittle(space.Cur, data.Cur, string(group)); problem != "" {
+		fmt.Fprintln(os.Stderr, "castle: too little memory: "+problem)
+		os.Exit(1)
+	}
+	return true
+}
+
+// tooLittle names the limit that is too low, and what to do; "" if none is.
+func tooLittle(space, data uint64, group string) string {
+	const text = "%s is %d MiB, and castle requires %d MiB; raise it"
+	contained, err := strconv.ParseUint(strings.TrimSpace(group), 10, 64)
+	switch {
+	case space < leastSpace:
+		return fmt.Sprintf(text, "the limit of the address space (ulimit -v)", space>>20, leastSpace>>20)
+	case data < leastData:
+		return fmt.Sprintf(text, "the limit of the data segment (ulimit -d)", data>>20, leastData>>20)
+	case err == nil && contained < leastData:
+		return fmt.Sprintf(text, "the memory limit of the container", contained>>20, leastData>>20)
+	}
+	return ""
+}
