@@ -13,8 +13,8 @@ import (
 const module = "github.com/ephemeral-castle/castle/"
 
 // table lists the packages of castle that each package may import. Every package may use atomicfile, event,
-// foreign, naming, process and secret; "lab" packages may import any other package of the lab. Imports point down only, and a
-// package that is not listed fails.
+// foreign, naming, process and secret; "lab" packages may import any other package of the lab. Imports point
+// down only, and a package that is not listed fails.
 func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle": {"internal/cli", "internal/memory"},
@@ -92,7 +92,8 @@ func table() map[string][]string {
 		"internal/doctor": {"internal/tfeval", "internal/config", "internal/gate",
 			"internal/terraform", "internal/state", "internal/state/commits", "internal/store",
 			"internal/proxmox", "internal/talos", "internal/infisical", "internal/vault"},
-		"internal/config":                    {"internal/gate", "internal/graph", "internal/folders", "internal/syntax"},
+		"internal/config": {"internal/folders", "internal/gate", "internal/graph",
+			"internal/syntax"},
 		"internal/folders":                   {"internal/syntax"},
 		"internal/syntax":                    {},
 		"internal/graph":                     {},

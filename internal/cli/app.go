@@ -17,7 +17,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/tracing"
 	"github.com/ephemeral-castle/castle/internal/ui"
@@ -30,7 +29,7 @@ type app struct {
 	version        string
 	stdin          io.Reader
 	stdout, stderr io.Writer // which make the texts of others visible
-	values         io.Writer // stdout for values and files, which must not change, and for castle's own colours
+	values         io.Writer // stdout for values, files and colours
 	commands       io.Writer // stderr for castle's own commands to a terminal or a pipeline, and for programs
 	environ        []string
 
@@ -92,9 +91,6 @@ really ready, and destroys the whole cluster again.`)
 		}
 		if a.parallelism < 0 {
 			return usageError(cmd, fmt.Errorf("--parallelism %d is negative", a.parallelism))
-		}
-		if w, is := a.stdout.(*foreign.Writer); is && a.output == "json" {
-			w.SetJSON()
 		}
 		if a.profile != "" {
 			end, err := startProfile(a.profile)

@@ -74,9 +74,6 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	if !a.interrupts.profiled() {
 		code = cmp.Or(code, exitFailed)
 	}
-	if flush(a) != nil {
-		code = cmp.Or(code, exitFailed)
-	}
 	return code
 }
 

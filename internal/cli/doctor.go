@@ -48,12 +48,7 @@ read (castle check lists its problems).`,
 			if err != nil {
 				return err
 			}
-			err = a.print(report, func(w io.Writer) {
-				if coloured(a, a.stdout) {
-					w = a.values
-				}
-				printReport(w, foreign.Value(report), coloured(a, a.stdout))
-			})
+			err = a.print(report, func(io.Writer) { printReport(a.values, report, coloured(a, a.stdout)) })
 			if err == nil && !report.Healthy {
 				return exitError(exitFailed)
 			}
@@ -62,7 +57,7 @@ read (castle check lists its problems).`,
 	})
 }
 
-// printReport writes a line for each finding, and its fix below it.
+// printReport writes a line for each finding, its text made visible, and its fix below it.
 func printReport(w io.Writer, r *doctor.Report, inColour bool) {
 	codes := map[doctor.Colour]string{doctor.Green: "32", doctor.Yellow: "33", doctor.Red: "31",
 		doctor.Grey: "2"}
@@ -75,9 +70,9 @@ func printReport(w io.Writer, r *doctor.Report, inColour bool) {
 		if inColour {
 			colour = "\x1b[" + codes[f.Colour] + "m" + colour + "\x1b[0m"
 		}
-		fmt.Fprintf(w, "%s  %-*s  %s\n", colour, width, f.Name, f.Text)
+		fmt.Fprintf(w, "%s  %-*s  %s\n", colour, width, f.Name, foreign.Text(f.Text))
 		if f.Fix != "" {
-			fmt.Fprintf(w, "%*s  fix: %s\n", len("yellow  ")+width, "", f.Fix)
+			fmt.Fprintf(w, "%*s  fix: %s\n", len("yellow  ")+width, "", foreign.Text(f.Fix))
 		}
 	}
 }

@@ -27,8 +27,8 @@ func newEnv(a *app) *cobra.Command {
 			}
 			all := map[string]string{"KUBECONFIG": kubeconfig, "TALOSCONFIG": talosconfig}
 			return a.print(all, func(io.Writer) {
-				fmt.Fprintf(values(a), "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n", process.Quote(kubeconfig),
-					process.Quote(talosconfig))
+				fmt.Fprintf(values(a), "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n",
+					process.Quote(kubeconfig), process.Quote(talosconfig))
 			})
 		}),
 	})

@@ -62,21 +62,18 @@ on another machine is followed through the store, a few seconds behind.`,
 	return cmd
 }
 
-// logPrinter returns what prints a line: as text, or as one JSON object.
+// logPrinter returns what prints a line: as text, in which it makes all visible, or as one JSON object.
 func logPrinter(a *app) func(history.Line) error {
 	if a.output == "json" {
 		e := json.NewEncoder(a.stdout)
 		return func(l history.Line) error { return e.Encode(l) }
 	}
-	day, out := "", a.stdout
-	if coloured(a, out) {
-		out = a.values
-	}
+	day := ""
 	return func(l history.Line) error {
 		at := l.Time.Local()
 		if d := at.Format(time.DateOnly); d != day {
 			day = d
-			if _, err := fmt.Fprintf(out, "%s\n", d); err != nil {
+			if _, err := fmt.Fprintf(a.values, "%s\n", d); err != nil {
 				return err
 			}
 		}
@@ -94,7 +91,7 @@ func logPrinter(a *app) func(history.Line) error {
 		}
 		moment := at.Format("15:04:05.000")
 		for line := range strings.Lines(text) {
-			_, err := fmt.Fprintf(out, "%s  %-26s %s\n", moment, where, strings.TrimRight(line, "\n"))
+			_, err := fmt.Fprintf(a.values, "%s  %-26s %s\n", moment, where, strings.TrimRight(line, "\n"))
 			if err != nil {
 				return err
 			}

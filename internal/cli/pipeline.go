@@ -13,7 +13,6 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/report"
@@ -46,16 +45,6 @@ func values(a *app) io.Writer {
 		return a.stdout
 	}
 	return a.values
-}
-
-// flush passes on what stdout and stderr hold.
-func flush(a *app) (err error) {
-	for _, w := range []io.Writer{a.stdout, a.stderr} {
-		if safe, is := w.(*foreign.Writer); is {
-			err = errors.Join(err, safe.Flush())
-		}
-	}
-	return err
 }
 
 // findPipeline returns the system whose job castle runs in.

@@ -95,7 +95,7 @@ func (l *library) find() []string {
 			if err != nil || !info.IsDir() || strings.HasPrefix(folder, ".") {
 				continue
 			}
-			wrong := naming.Check(path.Join("stages", folder), "rename the folder", strings.Split(folder, "/")...)
+			wrong := naming.Check("stages/"+folder, "rename the folder", strings.Split(folder, "/")...)
 			l.definitions.misnamed = errors.Join(l.definitions.misnamed, wrong)
 			if wrong == nil && layerIndex(path.Dir(folder)) >= 0 {
 				found = append(found, folder)

@@ -7,6 +7,8 @@ package event
 import (
 	"slices"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/foreign"
 )
 
 // Kind is the type of an event.
@@ -118,6 +120,14 @@ func (e Event) Masked(hide func(string) string) Event {
 		e.Ending = &masked
 	}
 	return e
+}
+
+// Visible returns the event with its texts and names as a terminal and a runner may have them.
+func (e Event) Visible() Event {
+	for _, name := range []*string{&e.Run, &e.Layer, &e.Stage, &e.Step, &e.Gate, &e.Action, &e.By} {
+		*name = foreign.Text(*name)
+	}
+	return e.Masked(foreign.Text)
 }
 
 // Selection lists the stages that a run creates or destroys, in an order that respects their needs.

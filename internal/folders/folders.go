@@ -36,8 +36,8 @@ func Find(start string) (string, error) {
 	}
 }
 
-// Clusters returns the clusters of a repository, "blue/proxmox", sorted. It leaves out folders with other names
-// than castle accepts; the error is a *naming.Error for each.
+// Clusters returns the clusters of a repository, "blue/proxmox", sorted. It leaves out folders whose names
+// break the rule; the error is a *naming.Error for each.
 func Clusters(folder string) (all []string, err error) {
 	files, err := fs.Glob(os.DirFS(folder), "clusters/*/*/cluster.hcl")
 	for _, file := range files {
@@ -63,18 +63,8 @@ func Resolve(folder, reference string) (name, platform string, err error) {
 			return wanted, wantedPlatform, nil
 		}
 	}
-	place := path.Join("clusters", reference)
-	if _, missing := os.Lstat(filepath.Join(folder, filepath.FromSlash(place))); missing == nil {
-		wrong := naming.Check(place, "rename the folder", strings.Split(reference, "/")...)
-		if wrong != nil {
-			return "", "", wrong
-		}
-	}
 	all, err := Clusters(folder)
-	switch {
-	case len(all) == 0 && err != nil:
-		return "", "", err
-	case len(all) == 0:
+	if len(all) == 0 && err == nil {
 		return "", "", fmt.Errorf("no clusters: there is no clusters/<name>/<platform>/cluster.hcl in %s; "+
 			"`castle new CLUSTER` generates one", folder)
 	}
@@ -89,6 +79,8 @@ func Resolve(folder, reference string) (name, platform string, err error) {
 	switch {
 	case slices.Contains(all, reference):
 		return wanted, wantedPlatform, nil
+	case len(platforms) == 0 && err != nil: // it may mean one of those that are left out
+		return "", "", err
 	case len(platforms) == 0:
 		return "", "", fmt.Errorf("cluster %q: not known; there are %s%s", wanted, strings.Join(all, ", "),
 			syntax.DidYouMean(wanted, known))

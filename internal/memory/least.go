@@ -8,24 +8,18 @@ import (
 	"syscall"
 )
 
-// The least that castle runs with. Below, Go ends a program in the middle of anything, with a page of its own
-// state and the exit code 2. Go reserves address space long before it uses it.
-const (
-	leastSpace = 2 << 30   // ulimit -v
-	leastData  = 256 << 20 // ulimit -d, and the limit of a container
-)
+// The least that castle runs with. With less, Go ends a program in the middle of anything, with a page of its
+// own state and the exit code 2. Go reserves address space long before it uses it.
+const leastSpace, leastData = 2 << 30, 256 << 20
 
 var _ = require()
 
-// require ends castle if it has less.
 func require() bool {
-	var space, data syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_AS, &space) != nil || syscall.Getrlimit(syscall.RLIMIT_DATA, &data) != nil {
-		return false
-	}
-	group, _ := os.ReadFile("/sys/fs/cgroup/memory.max") //nolint:errcheck // outside of a container there is none
+	space, data := syscall.Rlimit{Cur: leastSpace}, syscall.Rlimit{Cur: leastData}
+	_, _ = syscall.Getrlimit(syscall.RLIMIT_AS, &space), syscall.Getrlimit(syscall.RLIMIT_DATA, &data)
+	group, _ := os.ReadFile("/sys/fs/cgroup/memory.max") //nolint:errcheck // there may be none
 	if problem := tooLittle(space.Cur, data.Cur, string(group)); problem != "" {
-		fmt.Fprintln(os.Stderr, "castle: too little memory: "+problem)
+		fmt.Fprintln(os.Stderr, "castle: "+problem)
 		os.Exit(1)
 	}
 	return true
@@ -33,8 +27,8 @@ func require() bool {
 
 // tooLittle names the limit that is too low, and what to do; "" if none is.
 func tooLittle(space, data uint64, group string) string {
-	const text = "%s is %d MiB, and castle requires %d MiB; raise it"
 	contained, err := strconv.ParseUint(strings.TrimSpace(group), 10, 64)
+	const text = "too little memory: %s is %d MiB, and castle requires %d MiB; raise it"
 	switch {
 	case space < leastSpace:
 		return fmt.Sprintf(text, "the limit of the address space (ulimit -v)", space>>20, leastSpace>>20)

@@ -29,7 +29,7 @@ func TestClaimRemovesOnlyFoldersOfKilledCastles(t *testing.T) {
 		}
 		return dir
 	}
-	const killed, live = "castle-20260301T120000.000-create-000001", "castle-20260301T120000.000-create-000002"
+	const killed, live = "castle-20260301T120000.000-create-000001", "castle-20260301T120000.000-plan-000002"
 	gone := []string{folder(killed, 0o700, time.Hour), folder("castle-providers-12345", 0o700, time.Hour)}
 	stay := []string{
 		folder("castle-20260301T120000.000-create-000003", 0o700, 0), // it may be claimed in a moment

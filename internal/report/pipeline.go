@@ -73,7 +73,7 @@ func (p Pipeline) Annotate(w io.Writer, a Annotation) {
 	if p != GitHub {
 		return
 	}
-	kind, properties, a := "error", []string{}, foreign.Value(a)
+	kind, properties := "error", []string{}
 	if a.Warning {
 		kind = "warning"
 	}
@@ -83,8 +83,9 @@ func (p Pipeline) Annotate(w io.Writer, a Annotation) {
 			properties = append(properties, fmt.Sprintf("line=%d", a.Line))
 		}
 	}
-	properties = append(properties, "title="+gitHubProperty.Replace(oneLine(a.Title)))
-	fmt.Fprintf(w, "::%s %s::%s\n", kind, strings.Join(properties, ","), gitHubText.Replace(a.Text))
+	properties = append(properties, "title="+gitHubProperty.Replace(foreign.Text(oneLine(a.Title))))
+	fmt.Fprintf(w, "::%s %s::%s\n", kind, strings.Join(properties, ","),
+		gitHubText.Replace(foreign.Text(a.Text)))
 }
 
 // The characters that end a command of GitHub, or a property of it.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/foreign"
 )
 
 // How a run ended, in the words of event.Outcome; unfinished if it still runs or was killed.
@@ -166,7 +165,11 @@ const mostSlowest = 10
 // New sums up the events of a run, and compares it with the events of earlier runs of the same kind. path is
 // the critical path, if it is known.
 func New(events []event.Event, path []Step, earlier ...[]event.Event) Report {
-	r := sum(foreign.Value(events))
+	visible := make([]event.Event, len(events))
+	for i, e := range events {
+		visible[i] = e.Visible()
+	}
+	r := sum(visible)
 	r.CriticalPath = append(r.CriticalPath, path...)
 	for _, step := range path {
 		r.CriticalSeconds += step.Seconds

@@ -44,8 +44,7 @@ func Begin(o config.Options, label, template string) (*NewCluster, error) {
 	if !given {
 		platform, _, _ = strings.Cut(template, "-")
 	}
-	if err := naming.Check("", "choose another name; it becomes a part of host names and a Proxmox tag",
-		name, platform); err != nil {
+	if err := naming.Check(label, "choose another", name, platform); err != nil {
 		return nil, err
 	}
 	if err := checkVacant(o.Repository, name, platform); err != nil {

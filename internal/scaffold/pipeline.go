@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
@@ -277,10 +276,6 @@ func newPipelineValues(p Pipeline, root string) (*pipelineValues, error) {
 	v.Install, v.Pattern = installable(p.Version)
 	scheme, _, _ := strings.Cut(p.Store, ":")
 	for _, c := range p.Clusters {
-		// The jobs have it in shell lines, in expressions and in names of files.
-		if err := naming.Check("clusters/"+c.Name, "rename the folder", strings.Split(c.Name, "/")...); err != nil {
-			return nil, err
-		}
 		c.Secrets = append([]string{"CASTLE_AGE_IDENTITY"}, storeSecrets[scheme]...)
 		for _, provider := range c.Providers {
 			c.Secrets = append(c.Secrets, providerSecrets[provider]...)
@@ -340,7 +335,8 @@ func (v *pipelineValues) clusters() (all []map[string]any) {
 		secrets := path.Join("clusters", c.Name, "secrets.tfvars")
 		all = append(all, map[string]any{"name": c.Name, "id": c.ID(), "reference": c.Reference,
 			"word": word(c.Reference), "secrets_path": word(secrets),
-			"secrets_whole": word(path.Join(filepath.ToSlash(v.Folder), secrets)), "prefix": c.Prefix(), "secrets_file": c.SecretsFile, "secrets": c.Secrets})
+			"secrets_whole": word(path.Join(filepath.ToSlash(v.Folder), secrets)),
+			"prefix":        c.Prefix(), "secrets_file": c.SecretsFile, "secrets": c.Secrets})
 	}
 	return all
 }

@@ -50,7 +50,7 @@ func (d *Dir) KeepSnapshots(n int) { d.snapshots = n }
 
 // Open creates the state directory if need be and refuses a layout that it does not know.
 func Open(root, cluster, platform string) (*Dir, error) {
-	if err := naming.Check("", "rename its folder", cluster, platform); err != nil {
+	if err := naming.Check(cluster+"/"+platform, "rename its folder", cluster, platform); err != nil {
 		return nil, err
 	}
 	root, err := filepath.Abs(root)
@@ -132,7 +132,7 @@ func (d *Dir) Stages() (all []string, err error) {
 			all = append(all, e.Name())
 		}
 	}
-	return all, naming.Check(d.stages(), "castle made no such folder; move it away", all...)
+	return all, naming.Check(d.stages(), NotMade, all...)
 }
 
 // Leftovers returns the folders that belong to no stage: a killed run prepared them

@@ -36,9 +36,12 @@ func Root(flag string, environ []string) (string, error) {
 	return "", errors.New("state directory: neither CASTLE_STATE_DIR nor HOME is set")
 }
 
+// NotMade says what to do about a name that castle would not have chosen.
+const NotMade = "castle did not make it; move it away"
+
 // Clusters lists the clusters that have a state directory below root, each with
-// its platform: blue/proxmox. It creates nothing. It leaves out folders with other names than castle gives
-// them; the error is then a *naming.Error for each.
+// its platform: blue/proxmox. It creates nothing. It leaves out folders whose names break the rule; the error
+// is a *naming.Error for each.
 func Clusters(root string) (clusters []string, err error) {
 	outer, err := folder(root) // not fs.Glob: it skips what it may not read
 	if err != nil {
@@ -58,10 +61,8 @@ func Clusters(root string) (clusters []string, err error) {
 			if !slices.Contains(files, "layout") {
 				continue
 			}
-			place := filepath.Join(root, name, platform)
-			if err := naming.Check(place, "castle made no such folder; move it away", name, platform); err != nil {
-				wrong = errors.Join(wrong, err)
-			} else {
+			one := naming.Check(filepath.Join(root, name, platform), NotMade, name, platform)
+			if wrong = errors.Join(wrong, one); one == nil {
 				clusters = append(clusters, path.Join(name, platform))
 			}
 		}

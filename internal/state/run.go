@@ -291,7 +291,7 @@ func (j *Journal) append(entry any, flush bool) error {
 	defer j.mu.Unlock()
 	j.unsynced = true
 	// One write for one line: only the last line can ever be torn.
-	if _, err := j.file.Write(append(foreign.JSON(line), '\n')); err != nil {
+	if _, err := j.file.WriteString(foreign.Text(string(line) + "\n")); err != nil {
 		return err
 	}
 	if !flush {

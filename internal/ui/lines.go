@@ -61,7 +61,7 @@ func (l *Lines) Report(e event.Event) {
 	if l.started.IsZero() {
 		l.started = e.Time
 	}
-	e = foreign.Value(e)
+	e = e.Visible()
 	l.events = append(l.events, e)
 	l.board.add(e)
 	l.ended = e.Kind == event.RunEnded || l.ended && e.Kind != event.RunStarted
@@ -199,7 +199,7 @@ func (l *Lines) text(e event.Event) string {
 // LogText is the text of an event in a log, which also has Terraform's own lines. It is empty for an event
 // that they tell, or another event does.
 func LogText(e event.Event, terminal bool) string {
-	l, e := &Lines{paint: painter(terminal)}, foreign.Value(e)
+	l, e := &Lines{paint: painter(terminal)}, e.Visible()
 	switch e.Kind {
 	case event.StepStarted:
 		return e.Step + l.paint.dim(" …")

@@ -14,7 +14,7 @@
 // read the keyboard and handle Ctrl-C, which are castle's own while Terraform runs, and leave the terminal in
 // raw mode if castle is killed.
 //
-// Every text that arrives here is masked already. What may have colours makes the texts of others visible itself.
+// Every text that arrives here is masked already. What may have colours makes texts of others visible itself.
 package ui
 
 import (

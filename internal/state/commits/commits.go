@@ -133,8 +133,8 @@ func random(bytes int) string {
 
 const markers = "clusters"
 
-// Clusters lists the clusters that have a log in the store: blue/proxmox. It leaves out other names than
-// castle gives them; the error is then a *naming.Error for each.
+// Clusters lists the clusters that have a log in the store: blue/proxmox. It leaves out names that
+// break the rule; the error is a *naming.Error for each.
 func Clusters(ctx context.Context, s store.Store) (all []string, err error) {
 	keys, err := s.List(ctx, markers+"/")
 	for _, key := range keys {
@@ -143,7 +143,7 @@ func Clusters(ctx context.Context, s store.Store) (all []string, err error) {
 		if strings.Count(cluster, "/") != 1 {
 			continue
 		}
-		wrong := naming.Check(key, "castle made no such key in the store; delete it", strings.Split(cluster, "/")...)
+		wrong := naming.Check(key, "castle did not make this key; delete it", strings.Split(cluster, "/")...)
 		if err = errors.Join(err, wrong); wrong == nil {
 			all = append(all, cluster)
 		}
