@@ -89,16 +89,15 @@ func (l *library) find() []string {
 	}
 	var found []string
 	for _, tree := range trees {
-		folders, _ := fs.Glob(tree, "*/*") // an error is that of a bad pattern
-		for _, folder := range folders {
-			info, err := fs.Stat(tree, folder)
-			if err != nil || !info.IsDir() || strings.HasPrefix(folder, ".") {
-				continue
+		names, _ := fs.Glob(tree, "*/[^.]*") // an error is that of a bad pattern
+		for _, name := range names {
+			info, err := fs.Stat(tree, name)
+			if err != nil || !info.IsDir() || layerIndex(path.Dir(name)) < 0 {
+				continue // nothing uses it
 			}
-			wrong := naming.Check("stages/"+folder, "rename the folder", strings.Split(folder, "/")...)
-			l.definitions.misnamed = errors.Join(l.definitions.misnamed, wrong)
-			if wrong == nil && layerIndex(path.Dir(folder)) >= 0 {
-				found = append(found, folder)
+			wrong := naming.Check("stages/"+name, "rename the folder", path.Base(name))
+			if l.definitions.misnamed = errors.Join(l.definitions.misnamed, wrong); wrong == nil {
+				found = append(found, name)
 			}
 		}
 	}

@@ -335,8 +335,8 @@ func (v *pipelineValues) clusters() (all []map[string]any) {
 		secrets := path.Join("clusters", c.Name, "secrets.tfvars")
 		all = append(all, map[string]any{"name": c.Name, "id": c.ID(), "reference": c.Reference,
 			"word": word(c.Reference), "secrets_path": word(secrets),
-			"secrets_whole": word(path.Join(filepath.ToSlash(v.Folder), secrets)),
-			"prefix":        c.Prefix(), "secrets_file": c.SecretsFile, "secrets": c.Secrets})
+			"remove": strconv.Quote(`rm -f "$CI_PROJECT_DIR"/` + word(path.Join(v.Folder, secrets))),
+			"prefix": c.Prefix(), "secrets_file": c.SecretsFile, "secrets": c.Secrets})
 	}
 	return all
 }

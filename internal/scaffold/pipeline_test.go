@@ -241,6 +241,30 @@ func TestGitLabJobs(t *testing.T) {
 	}
 }
 
+// The checkout's folder and the clusters have names that somebody else may have chosen.
+func TestShellLinesQuoteNames(t *testing.T) {
+	p := pipelines()["several"]
+	const evil, folder = "a;id>pwn/metal", "it's $(id): # `x`"
+	p.Clusters[1].Name, p.Clusters[1].Reference = evil, evil
+	var jobs map[string]struct {
+		Before []any    `json:"before_script"`
+		After  []string `json:"after_script"`
+		Script []string `json:"script"`
+	}
+	parse(t, written(t, 1, p, folder), &jobs)
+	quoted := `it'\''s $(id): # ` + "`x`"
+	if got := jobs[".castle"].Before[0]; got != "cd '"+quoted+"'" {
+		t.Errorf("enters the folder with %s", got)
+	}
+	want := `rm -f "$CI_PROJECT_DIR"/'` + quoted + "/clusters/" + evil + "/secrets.tfvars'"
+	if got := jobs[".a;id>pwn-metal"].After; len(got) != 1 || got[0] != want {
+		t.Errorf("removes secrets with %q, want %s", got, want)
+	}
+	if got := jobs[evil+": plan"].Script[0]; got != "castle check '"+evil+"'" {
+		t.Errorf("checks with %s", got)
+	}
+}
+
 func TestInstallableVersions(t *testing.T) {
 	for version, want := range map[string][2]string{
 		"v1.2.3":             {"v1.2.3", `"castle v1.2.3 "*|"castle 1.2.3 "*`},
