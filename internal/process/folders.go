@@ -12,18 +12,18 @@ import (
 // temporary matches castle's folders among the temporary files: RuntimeDir and TempDir.
 var temporary = regexp.MustCompile(`^castle-(\d{8}T\d{6}\.\d{3}-[a-z]+-[0-9a-f]{6}|[a-z]+-\d+)$`)
 
-// TempDir creates a private folder among the temporary files, and claims it. The caller removes it.
+// TempDir creates a private folder among the temporary files, and locks it. The caller removes it.
 func TempDir(name string) (string, error) {
 	dir, err := os.MkdirTemp("", "castle-"+name+"-*")
 	if err == nil {
-		Claim(dir)
+		Hold(dir)
 	}
 	return dir, err
 }
 
-// Claim locks a folder of castle among the temporary files until this process ends, however it ends. It
+// Hold locks a folder of castle among the temporary files until this process ends, however it ends. It
 // removes the folders of this user that nobody has locked, or is about to: killed castles have left them.
-func Claim(dir string) {
+func Hold(dir string) {
 	_, _ = lock(dir, unix.LOCK_SH)                                        // the descriptor stays open
 	all, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "castle-*")) //nolint:errcheck // none then
 	for _, other := range all {

@@ -12,7 +12,7 @@ import (
 )
 
 // A killed castle leaves a folder that nobody has locked; a live one has locked its own.
-func TestClaimRemovesOnlyFoldersOfKilledCastles(t *testing.T) {
+func TestHoldRemovesOnlyFoldersOfKilledCastles(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	folder := func(name string, mode os.FileMode, age time.Duration) string {
@@ -32,7 +32,7 @@ func TestClaimRemovesOnlyFoldersOfKilledCastles(t *testing.T) {
 	const killed, live = "castle-20260301T120000.000-create-000001", "castle-20260301T120000.000-plan-000002"
 	gone := []string{folder(killed, 0o700, time.Hour), folder("castle-providers-12345", 0o700, time.Hour)}
 	stay := []string{
-		folder("castle-20260301T120000.000-create-000003", 0o700, 0), // it may be claimed in a moment
+		folder("castle-20260301T120000.000-create-000003", 0o700, 0), // it may be locked in a moment
 		folder("castle-20260301T120000.000-create-000004", 0o755, time.Hour),
 		folder("castle-notes", 0o700, time.Hour), folder("other", 0o700, time.Hour),
 	}
@@ -76,6 +76,6 @@ func TestClaimRemovesOnlyFoldersOfKilledCastles(t *testing.T) {
 		t.Errorf("%s is left after its castle has ended: %v", held, err)
 	}
 	if _, err := os.Lstat(mine); err != nil {
-		t.Errorf("another claim has removed %s: %v", mine, err)
+		t.Errorf("another one has removed %s: %v", mine, err)
 	}
 }

@@ -119,7 +119,7 @@ func privateDir(path string) error {
 	if info.Mode&unix.S_IFMT != unix.S_IFDIR || int(info.Uid) != os.Getuid() || info.Mode&0o077 != 0 {
 		return fmt.Errorf("%s: not a folder of this user alone", path)
 	}
-	process.Claim(path)
+	process.Hold(path)
 	return nil
 }
 
