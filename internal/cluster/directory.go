@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
 // recordedName finds a cluster that is recorded but no longer configured; "" if there is none.
@@ -64,6 +67,24 @@ func ReplaceFile(path string, data []byte) error {
 		return err
 	}
 	return atomicfile.Write(path, data)
+}
+
+// CheckExports refuses a kubeconfig or talosconfig in the state directory that runs a program or names a file,
+// before providers or the user's tools read it. The state, and with it the file, may come from a store.
+func (c *Cluster) CheckExports() error {
+	var files [2][]byte
+	for i, path := range []string{c.Dir.Kubeconfig(), c.Dir.Talosconfig()} {
+		var err error
+		if files[i], err = os.ReadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return CheckInline(files[0], files[1])
+}
+
+// CheckInline refuses a kubeconfig or talosconfig that runs a program or names a file.
+func CheckInline(kubeconfig, talosconfig []byte) error {
+	return errors.Join(kube.Inline(kubeconfig), talos.Inline(talosconfig))
 }
 
 // RemoveExports removes the exported files of a cluster that is gone.

@@ -41,6 +41,9 @@ func Survey(ctx context.Context, target gate.Target) gate.Diagnosis {
 	return diagnose.Cluster(ctx, target)
 }
 
+// Inline refuses a kubeconfig that runs a program or names a file.
+func Inline(kubeconfig []byte) error { return client.Inline(kubeconfig) }
+
 // ClusterIdentity identifies the cluster of a kubeconfig by its CA.
 func ClusterIdentity(kubeconfig []byte) (string, error) { return client.ClusterIdentity(kubeconfig) }
 

@@ -132,6 +132,9 @@ func (r *Run) ReadState(dir *state.Stage) (*state.State, error) {
 // providers read them. It copies both to the cluster's configs folder for the user.
 func export(r *Run) error {
 	target, dir := r.Outputs.Target(), r.Cluster.Dir
+	if err := cluster.CheckInline(target.Kubeconfig, target.Talosconfig); err != nil {
+		return err
+	}
 	var errs []error
 	for path, data := range map[string][]byte{
 		dir.Kubeconfig(): target.Kubeconfig, dir.Talosconfig(): target.Talosconfig,

@@ -159,6 +159,11 @@ func (w *Workspace) PrepareRecorded(ctx context.Context) error {
 
 func (w *Workspace) prepare(ctx context.Context, module fs.FS, o terraform.Override) error {
 	o.Kubeconfig = w.Run.Cluster.Dir.Kubeconfig()
+	if len(o.InCluster) > 0 && (o.Inputs != nil || o.Kept != nil) { // else init alone follows
+		if err := w.Run.Cluster.CheckExports(); err != nil {
+			return err
+		}
+	}
 	if err := w.Root.Materialise(module, o); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -58,6 +59,9 @@ func newMachines(talosconfig []byte, values gate.Values) (*machines, error) {
 		// The file holds a key, and a decoder's error may quote the file.
 		return nil, errors.New("the talosconfig is no valid YAML")
 	}
+	if err := Inline(talosconfig); err != nil {
+		return nil, err
+	}
 	selected := config.Contexts[config.Context]
 	if selected == nil {
 		return nil, fmt.Errorf("the talosconfig has no context %q", config.Context)
@@ -73,6 +77,24 @@ func newMachines(talosconfig []byte, values gate.Values) (*machines, error) {
 	}
 	m.endpoints = slices.Compact(slices.Sorted(slices.Values(m.endpoints)))
 	return m, nil
+}
+
+// Inline refuses a talosconfig that signs in to Omni: the client opens a browser at the server that the file
+// names, and writes keys to the home directory. Such a file may come from a state that somebody else has
+// written. Nothing else in a talosconfig names files or programs. A text that is no talosconfig passes.
+func Inline(talosconfig []byte) error {
+	config := readConfig(talosconfig)
+	if config == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {
+		if config.Contexts[name].Auth.SideroV1 != nil {
+			return fmt.Errorf("talosconfig: the context %q signs in with a browser (auth.siderov1), which castle "+
+				"refuses: whoever can write the state would choose where\n  output a talosconfig that has its "+
+				"certificates and key in itself (ca, crt, key)", name)
+		}
+	}
+	return nil
 }
 
 // readConfig returns nil for a text that is no talosconfig: on a context that is null, machinery panics.

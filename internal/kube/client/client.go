@@ -21,9 +21,11 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -112,6 +114,9 @@ func restConfig(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("kubeconfig: no platform has output one yet")
 	}
+	if err := Inline(kubeconfig); err != nil {
+		return nil, err
+	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	switch {
 	case clientcmd.IsConfigurationInvalid(err), clientcmd.IsEmptyConfig(err):
@@ -119,9 +124,6 @@ func restConfig(kubeconfig []byte) (*rest.Config, error) {
 	case err != nil:
 		// A parser's error may quote the unreadable text, keys included.
 		return nil, errors.New("kubeconfig: is not valid YAML of kind Config")
-	}
-	if err := rest.LoadTLSFiles(config); err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	if config.Proxy == nil {
 		config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
@@ -134,6 +136,39 @@ func restConfig(kubeconfig []byte) (*rest.Config, error) {
 	metav1.AddToGroupVersion(answers, schema.GroupVersion{Version: "v1"})
 	config.NegotiatedSerializer = serializer.NewCodecFactory(answers).WithoutConversion()
 	return config, nil
+}
+
+// Inline refuses a kubeconfig that runs a program or names a file, in any of its users and clusters: kubectl
+// and providers may select another context than castle. Such a file may come from a state that somebody else
+// has written, and would run his program or send the contents of a file to his server. A text that is no
+// kubeconfig passes: nothing can use it.
+func Inline(kubeconfig []byte) error {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil
+	}
+	refuse := func(kind, name, what string) error {
+		return fmt.Errorf("kubeconfig: the %s %q %s, which castle refuses: whoever can write the state would "+
+			"choose it\n  output a kubeconfig that has its certificates and keys, or a token, in itself "+
+			"(certificate-authority-data, client-certificate-data, client-key-data, token)", kind, name, what)
+	}
+	for _, name := range slices.Sorted(maps.Keys(config.AuthInfos)) {
+		switch user := config.AuthInfos[name]; {
+		case user.Exec != nil:
+			return refuse("user", name, fmt.Sprintf("runs the program %q (exec)", user.Exec.Command))
+		case user.AuthProvider != nil:
+			return refuse("user", name, fmt.Sprintf("uses the plugin %q (auth-provider)", user.AuthProvider.Name))
+		case user.ClientCertificate+user.ClientKey+user.TokenFile != "":
+			return refuse("user", name, fmt.Sprintf("names the file %q",
+				cmp.Or(user.ClientCertificate, user.ClientKey, user.TokenFile)))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(config.Clusters)) {
+		if file := config.Clusters[name].CertificateAuthority; file != "" {
+			return refuse("cluster", name, fmt.Sprintf("names the file %q", file))
+		}
+	}
+	return nil
 }
 
 // withPort adds a port to a host that has none.

@@ -225,6 +225,9 @@ func (d *destruction) kubeconfig() ([]byte, error) {
 		out, ok := s.state.Outputs[cluster.KubeconfigOutput]
 		if ok && s.Record.Layer == cluster.PlatformLayer {
 			data = []byte(text(out.Value))
+			if err := kube.Inline(data); err != nil {
+				return nil, err
+			}
 			return data, cluster.ReplaceFile(d.run.Cluster.Dir.Kubeconfig(), data)
 		}
 	}

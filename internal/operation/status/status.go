@@ -412,7 +412,7 @@ func Outputs(c *cluster.Cluster) ([]OutputValue, error) {
 }
 
 // Configs returns the paths of the platform's kubeconfig and talosconfig. The error for a missing one
-// names the command that creates it.
+// names the command that creates it. One that runs a program or names a file is an error, too.
 func Configs(c *cluster.Cluster) (kubeconfig, talosconfig string, err error) {
 	for _, path := range []string{c.Dir.Kubeconfig(), c.Dir.Talosconfig()} {
 		if _, err := os.Stat(path); err != nil {
@@ -420,5 +420,5 @@ func Configs(c *cluster.Cluster) (kubeconfig, talosconfig string, err error) {
 				"%s has no kubeconfig yet; create it with `castle create %s`", c.Name(), c.Config.Name)}
 		}
 	}
-	return c.Dir.Kubeconfig(), c.Dir.Talosconfig(), nil
+	return c.Dir.Kubeconfig(), c.Dir.Talosconfig(), c.CheckExports()
 }
