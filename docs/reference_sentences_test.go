@@ -86,5 +86,6 @@ func sentences() map[string]string {
 		"stateSyntax.Encryption": "castle encrypts with age what leaves this machine: " +
 			"the content of the store, and saved plans",
 		"stateSyntax.Encryption.Recipients": "public keys of age, age1…: who can read the content",
+		"stateSyntax.Encryption.Signers":    "public keys, castle-ed25519:…: whose commits castle accepts",
 	}
 }

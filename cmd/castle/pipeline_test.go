@@ -130,8 +130,7 @@ func newForge(t *testing.T) *forge {
 	must(t, os.MkdirAll(f.repository, 0o755))
 	must(t, os.Mkdir(filepath.Join(f.folder, "store"), 0o700))
 	must(t, os.WriteFile(filepath.Join(f.repository, "castle.hcl"), fmt.Appendf(nil,
-		"state {\n  store = \"file://%s/store\"\n  encryption { recipients = [%q] }\n}\n", f.folder,
-		identity.Recipient()), 0o644))
+		"state {\n  store = \"file://%s/store\"\n%s}\n", f.folder, encryption(identity)), 0o644))
 	castle("init")
 	must(t, os.CopyFS(filepath.Join(f.repository, "clusters/mini"),
 		os.DirFS(filepath.Join(os.Getenv("CASTLE_LAB_REPOSITORY"), "clusters/mini"))))

@@ -27,8 +27,8 @@ func TestSoakLost(t *testing.T) {
 		identity, err := age.GenerateX25519Identity()
 		must(t, err)
 		t.Setenv("CASTLE_AGE_IDENTITY", identity.String())
-		k.machine = &soakMachine{t: t, disk: k.disk, config: fmt.Sprintf("state {\n  store = %q\n"+
-			"  encryption { recipients = [%q] }\n}\n", server.URL, identity.Recipient())}
+		k.machine = &soakMachine{t: t, disk: k.disk, config: fmt.Sprintf("state {\n  store = %q\n%s}\n",
+			server.URL, encryption(identity))}
 		must(t, k.machine.replace())
 		k.repository = k.machine.clone
 		k.machine.store = server.Dir

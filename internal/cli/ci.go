@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
+	"github.com/ephemeral-castle/castle/internal/store/location"
 )
 
 const mainBranch = "main"
@@ -121,7 +122,8 @@ func writePipeline(a *app, system scaffold.PipelineSystem, p scaffold.Pipeline, 
 
 // pipelineStore finds the store of the states and requires what a job needs of it.
 func pipelineStore(o cluster.Options, p *scaffold.Pipeline) error {
-	configured, files, diags := config.ReadStateStore(o.Repository)
+	configured, files, diags := config.ReadStateStore(config.Options{
+		Repository: o.Repository, Environ: o.Environ})
 	if diags.HasErrors() {
 		return &cluster.ConfigError{Diagnostics: diags, Files: files}
 	}
@@ -137,7 +139,7 @@ func pipelineStore(o cluster.Options, p *scaffold.Pipeline) error {
 			"holds secrets, and everybody who can read the repository could read those of its jobs\n" +
 			"  add to castle.hcl: state { encryption { recipients = [\"age1…\"] } } (docs/state.md)")
 	}
-	if err := config.CheckStoreURL(p.Store); err != nil {
+	if err := location.Check(p.Store); err != nil {
 		return refuse("CASTLE_STATE_STORE: %v", err)
 	}
 	return nil

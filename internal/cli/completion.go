@@ -147,7 +147,7 @@ func (c completer) flag(cmd *cobra.Command, f *pflag.Flag, args []string, word s
 	case "template":
 		return offer(word, scaffold.Templates(c.repository(), templates.Files))
 	case "set":
-		return keys(word), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		return answerKeys(word), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	case "snapshot":
 		return offer(word, []string{"newest"})
 	case "run":
@@ -337,8 +337,8 @@ func faults(word string) []string {
 	return all
 }
 
-// keys completes KEY= of the answers for castle new.
-func keys(word string) []string {
+// answerKeys completes KEY= of the answers for castle new.
+func answerKeys(word string) []string {
 	var all []string
 	for line := range strings.Lines(scaffold.Usage()) {
 		name, question, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -124,6 +124,7 @@ func Variables() []VariableGroup {
 			{"XDG_STATE_HOME", "holds the state directory castle if CASTLE_STATE_DIR is not set"},
 			{"CASTLE_STATE_STORE", "the URL of the store, instead of that in castle.hcl; local uses none"},
 			{"CASTLE_STATE_LOCK_TIME", "how long a lock in the store lasts without renewal, such as 5m"},
+			{"CASTLE_STATE_AT_LEAST", "the number of a commit: castle refuses a log that ends before it"},
 			{"CASTLE_AGE_IDENTITY", "the identity of age that decrypts the content of the store, and plans"},
 			{"CASTLE_AGE_IDENTITY_FILE", "the file that holds this identity, with mode 0600"},
 		}},

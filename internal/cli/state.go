@@ -23,9 +23,9 @@ after every change (the newest 20 of each stage), and repair them. castle never 
 values. No valid configuration is required.
 
 If castle.hcl names a store, the states live there: migrate moves them, log shows the
-commits, and restore --commit goes back to one.`,
+commits, restore --commit goes back to one, and identity and rekey are for its keys.`,
 		newStateList(a), newStateShow(a), newStateRestore(a), newStateForget(a), newStateLog(a),
-		newStateMigrate(a))
+		newStateMigrate(a), newStateIdentity(a), newStateRekey(a))
 }
 
 // onStates returns a RunE that reads the recorded states of a cluster, or of one stage if it is named.

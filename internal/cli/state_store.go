@@ -13,6 +13,8 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/share"
+	"github.com/ephemeral-castle/castle/internal/state/commits"
+	"github.com/ephemeral-castle/castle/internal/state/keys"
 )
 
 func newStateLog(a *app) *cobra.Command {
@@ -30,7 +32,7 @@ commits of older runs. Requires a store; see docs/state.md.`,
 			if limit < 0 {
 				return refuse("--limit %d is negative", limit)
 			}
-			commits, err := share.History(ctx, c, limit)
+			entries, err := share.History(ctx, c, limit)
 			if err != nil {
 				return err
 			}
@@ -39,8 +41,8 @@ commits of older runs. Requires a store; see docs/state.md.`,
 				Platform string        `json:"platform"`
 				Store    string        `json:"store"`
 				Commits  []share.Entry `json:"commits"`
-			}{c.Config.Name, c.Config.Platform, c.Place(), commits}
-			return a.print(document, func(w io.Writer) { printLog(a, w, c, commits) })
+			}{c.Config.Name, c.Config.Platform, c.Place(), entries}
+			return a.print(document, func(w io.Writer) { printLog(a, w, c, entries) })
 		}),
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "show only the newest `COUNT` commits (default all)")
@@ -58,7 +60,8 @@ func printLog(a *app, w io.Writer, c *cluster.Cluster, all []share.Entry) {
 		if e.Changed != nil {
 			changed, size = strconv.Itoa(*e.Changed), bytes(*e.Bytes)
 		}
-		what := e.What + textIf(e.Moved != "", "; the state is in "+e.Moved)
+		what := e.What + textIf(e.Moved != "", "; the state is in "+e.Moved) +
+			textIf(e.Untrusted, "; not signed by a signer in castle.hcl")
 		fmt.Fprintf(w, "%d\t%s\t%s@%s\t%s\t%s\t%s\t%s\n", e.Number, localTime(e.Time), e.User, e.Host,
 			cmp.Or(e.Run, "-"), changed, size, oneLine(what))
 	}
@@ -120,6 +123,96 @@ func printMigration(w io.Writer, c *cluster.Cluster, m *share.Migration) {
 		fmt.Fprintf(w, "  add this to castle.hcl, or set CASTLE_STATE_STORE to the URL:\n\n"+
 			"    state {\n      store = %q\n    }\n\n", m.Store)
 	}
+}
+
+func newStateIdentity(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "identity",
+		Short: "Show the public keys of this environment's identity",
+		Long: `Show the public keys of the identity in CASTLE_AGE_IDENTITY or CASTLE_AGE_IDENTITY_FILE, as
+lines for the block encryption of castle.hcl: the recipient, who can read, and the signer,
+who may write. The signer is derived from the identity, so that each holder keeps one
+secret. castle does not show it.`,
+		Example: "  castle state identity",
+		Args:    usage(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			text, err := keys.FromEnviron(a.environ)
+			if err == nil && text == "" {
+				err = fmt.Errorf("there is no identity: set %s, or %s to the path of its file; age-keygen "+
+					"makes one", keys.IdentityVariable, keys.IdentityFileVariable)
+			}
+			if err != nil {
+				return refuse("%v", err)
+			}
+			all, err := keys.Parse(text)
+			if err != nil {
+				return refuse("%v", err)
+			}
+			type public struct {
+				Recipient string `json:"recipient"`
+				Signer    string `json:"signer"`
+			}
+			document := []public{}
+			for _, h := range all {
+				document = append(document, public{h.Recipient, h.Signer})
+			}
+			return a.print(document, func(w io.Writer) {
+				for _, one := range document {
+					fmt.Fprintf(w, "recipients = [%q]\nsigners    = [%q]\n", one.Recipient, one.Signer)
+				}
+			})
+		},
+	}
+}
+
+func newStateRekey(a *app) *cobra.Command {
+	trust := ""
+	cmd := &cobra.Command{
+		Use:   "rekey CLUSTER",
+		Short: "Encrypt and sign the state anew after a change of keys",
+		Long: `Encrypt the newest commit of the state for the recipients in castle.hcl, and sign it with
+the key of this environment's identity, which has to be one of the signers there. Change
+both lists first. castle takes the lock and makes a new commit; older commits keep their
+keys until castle removes them.
+
+castle must be able to read the newest commit: by an identity that opens it, and signed
+by a signer in castle.hcl or by a key of this environment. After a holder has left whose
+commit is the newest, --trust names that signer. --trust unsigned accepts a commit that
+nobody has signed, and contents in clear, for a state from before there were signers.
+--trust asks for the cluster's name; without a terminal it requires --yes.`,
+		Example: `  castle state rekey blue
+  castle state rekey blue --trust unsigned`,
+		Args: a.cluster(cobra.MatchAll(cobra.ExactArgs(1), func(*cobra.Command, []string) error {
+			if trust == "" || trust == commits.Unsigned {
+				return nil
+			}
+			return keys.CheckSigner(trust)
+		})),
+		RunE: onPlace(a, func(ctx context.Context, c *cluster.Cluster) error {
+			head, err := share.PrepareRekey(ctx, c, trust)
+			if err != nil {
+				return err
+			}
+			if trust != "" {
+				fmt.Fprintf(a.stderr, "Would accept commit %d of %s by %s@%s (%s), signed by %s, as it "+
+					"is in %s\n", head.Sequence, localTime(head.Time), head.User, head.Host,
+					oneLine(head.What), cmp.Or(head.Signer, "nobody"), c.Place())
+				if err := confirmCluster(a, c, "sign it", "nothing was signed"); err != nil {
+					return err
+				}
+			}
+			rekeyed, err := share.Rekey(ctx, c, head, noticeLine(a))
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stderr, "castle: encrypted the state of %s for %s and signed it, as commit %d\n",
+				c.Name(), count(len(rekeyed.Recipients), "recipient"), rekeyed.Sequence)
+			return nil
+		}),
+	}
+	cmd.Flags().StringVar(&trust, "trust", "", "accept the newest commit of this `SIGNER`, or unsigned")
+	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
+	return cmd
 }
 
 // restoreCommit goes back to a commit of the store, for castle state restore --commit.

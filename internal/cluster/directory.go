@@ -69,8 +69,8 @@ func ReplaceFile(path string, data []byte) error {
 	return atomicfile.Write(path, data)
 }
 
-// CheckExports refuses a kubeconfig or talosconfig in the state directory that runs a program or names a file,
-// before providers or the user's tools read it. The state, and with it the file, may come from a store.
+// CheckExports refuses a kubeconfig or talosconfig in the state directory that runs a program or names a
+// file, before providers or the user's tools read it. The state, and with it the file, may come from a store.
 func (c *Cluster) CheckExports() error {
 	var files [2][]byte
 	for i, path := range []string{c.Dir.Kubeconfig(), c.Dir.Talosconfig()} {

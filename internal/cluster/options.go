@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/keys"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/vault"
@@ -151,7 +152,7 @@ func (o Options) NewMasker(configured *config.Cluster) *secret.Masker {
 			m.Add(value)
 		}
 	}
-	identities, _ := ageIdentities(o.Environ) //nolint:errcheck // OpenStore reports it
+	identities, _ := keys.FromEnviron(o.Environ) //nolint:errcheck // OpenStore reports it
 	for _, word := range strings.Fields(identities) {
 		if strings.HasPrefix(word, "AGE-") { // the rest are comments
 			m.Add(word)

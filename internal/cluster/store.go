@@ -8,21 +8,23 @@ import (
 	"os"
 	"os/user"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
+	"github.com/ephemeral-castle/castle/internal/state/keys"
 	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
 	"github.com/ephemeral-castle/castle/internal/store"
+	"github.com/ephemeral-castle/castle/internal/store/location"
 )
 
 // The variables of the environment that say where the states are. None reaches Terraform.
 const (
-	storeVariable        = "CASTLE_STATE_STORE" // overrides castle.hcl
-	identityVariable     = "CASTLE_AGE_IDENTITY"
-	identityFileVariable = "CASTLE_AGE_IDENTITY_FILE"
+	storeVariable   = "CASTLE_STATE_STORE" // overrides castle.hcl
+	atLeastVariable = "CASTLE_STATE_AT_LEAST"
 
 	localStore = "local" // as the URL of a store: the state directory alone
 )
@@ -35,6 +37,7 @@ type StateStore struct {
 	Writer     commits.Writer // without a run
 
 	lockTime time.Duration
+	atLeast  int64 // the number that the newest commit of each log must have
 }
 
 // OpenStore opens the store that the environment or castle.hcl names; nil if neither does. It makes no
@@ -51,34 +54,46 @@ func OpenStore(ctx context.Context, o Options) (*StateStore, error) {
 	if url = cmp.Or(url, configured.URL); url == "" {
 		return nil, nil
 	}
-	return openStoreAt(ctx, o, url, configured.Recipients)
+	s, err := openStoreAt(ctx, o, url, configured)
+	if err != nil {
+		return nil, err
+	}
+	if text := process.Getenv(o.Environ, atLeastVariable); text != "" {
+		if s.atLeast, err = strconv.ParseInt(text, 10, 64); err != nil || s.atLeast < 0 {
+			return nil, Usagef("%s=%s: give the number of a commit, which `castle state log` shows",
+				atLeastVariable, text)
+		}
+	}
+	return s, nil
 }
 
-// OpenStoreAt is OpenStore for another URL. The encryption is the configured one.
+// OpenStoreAt is OpenStore for another URL. The encryption is the configured one. A log may be of any length.
 func OpenStoreAt(ctx context.Context, o Options, url string) (*StateStore, error) {
 	configured, err := o.stateStore()
 	if err != nil {
 		return nil, err
 	}
-	return openStoreAt(ctx, o, url, configured.Recipients)
+	return openStoreAt(ctx, o, url, configured)
 }
 
-func openStoreAt(ctx context.Context, o Options, url string, recipients []string) (*StateStore, error) {
-	if err := config.CheckStoreURL(url); err != nil {
+func openStoreAt(ctx context.Context, o Options, url string, configured config.StateStore,
+) (*StateStore, error) {
+	if err := location.Check(url); err != nil {
 		return nil, Usagef("the store of the states: %v", err)
 	}
-	identities, err := ageIdentities(o.Environ)
+	identities, err := keys.FromEnviron(o.Environ)
 	switch {
 	case err != nil:
-		return nil, err
-	case identities == "" && len(recipients) > 0:
+		return nil, &UsageError{Message: err.Error()}
+	case identities == "" && len(configured.Recipients) > 0:
 		return nil, Usagef("castle.hcl encrypts the states in %s: set %s, or %s to the path of a file with "+
-			"the identity of one of the recipients", url, identityVariable, identityFileVariable)
+			"the identity of one of the recipients", url, keys.IdentityVariable, keys.IdentityFileVariable)
 	case identities != "" && o.Repository == "": // what it wrote would be in clear
 		return nil, Usagef("castle.hcl says for whom the states in %s are encrypted, and there is no castle "+
 			"repository here: run the command in the repository, or name that with -C DIR", url)
 	}
-	s := &StateStore{Encryption: commits.Encryption{Recipients: recipients, Identities: identities}}
+	s := &StateStore{Encryption: commits.Encryption{Recipients: configured.Recipients,
+		Signers: configured.Signers, Identities: identities}}
 	if s.lockTime, err = workingcopy.LockTime(o.Environ); err != nil {
 		return nil, &UsageError{Message: err.Error()}
 	}
@@ -97,33 +112,12 @@ func (o Options) stateStore() (config.StateStore, error) {
 	if o.Repository == "" {
 		return config.StateStore{}, nil
 	}
-	configured, files, diags := config.ReadStateStore(o.Repository)
+	configured, files, diags := config.ReadStateStore(
+		config.Options{Repository: o.Repository, Environ: o.Environ})
 	if diags.HasErrors() {
 		return configured, &ConfigError{Diagnostics: diags, Files: files}
 	}
 	return configured, nil
-}
-
-// ageIdentities returns the text of the identities that decrypt states; empty if there are none.
-func ageIdentities(environ []string) (string, error) {
-	text := process.Getenv(environ, identityVariable)
-	path := process.Getenv(environ, identityFileVariable)
-	switch {
-	case text != "" && path != "":
-		return "", Usagef("%s and %s are both set: unset one", identityVariable, identityFileVariable)
-	case path == "":
-		return text, nil
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", Usagef("%s: %v", identityFileVariable, err)
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return "", Usagef("%s: %s holds secrets and is readable by others (mode %04o); run chmod 600 %s",
-			identityFileVariable, path, mode, process.Quote(path))
-	}
-	data, err := os.ReadFile(path)
-	return string(data), err
 }
 
 // Self names who runs castle, and where: user@host.
@@ -161,6 +155,7 @@ func (s *StateStore) Log(cluster string) (*commits.Log, error) {
 	if err != nil {
 		return nil, &UsageError{Message: err.Error()}
 	}
+	log.Expect(s.atLeast)
 	return log, nil
 }
 

@@ -21,6 +21,12 @@ const (
 	clusterFile = "clusters/blue/proxmox/cluster.hcl"
 )
 
+// The public keys of one holder.
+const (
+	aRecipient = "age1j6uma6v3jqlfm2dh32lv4mhgexuplv74sg9zymws0mte34ly05tqudrvtl"
+	aSigner    = "castle-ed25519:RxSS3jgw7-q2ppvLCXPKnvD83_9Dyx65PkoIUo5rboE"
+)
+
 func TestProblemsInClusterFile(t *testing.T) {
 	const some = "-- clusters/blue/proxmox/terraform.tfvars --\n-- " + clusterFile +
 		" --\nstage \"infisical\" { source = \"secrets/infisical\" }\n"
@@ -93,11 +99,24 @@ func TestProblemsInCastleFile(t *testing.T) {
 			[]string{"castle.hcl:3 | no recipients | age-keygen"}},
 		{"a recipient that is none", "-- castle.hcl --\nstate {\n  encryption {\n    recipients = [\n" +
 			"      \"age1j6uma6v3jqlfm2dh32lv4mhgexuplv74sg9zymws0mte34ly05tqudrvtl\",\n" +
-			"      \"me\"]\n  }\n}\n",
+			"      \"me\"]\n    signers = [\"" + aSigner + "\"]\n  }\n}\n",
 			[]string{`castle.hcl:5 | unsuitable recipient | "me" is no public key of age | age1…`}},
 		{"an identity among the recipients", "-- castle.hcl --\nstate {\n  encryption {\n" +
-			"    recipients = [\"AGE-SECRET-KEY-1QQQ\"]\n  }\n}\n",
+			"    recipients = [\"AGE-SECRET-KEY-1QQQ\"]\n" +
+			"    signers = [\"" + aSigner + "\"]\n  }\n}\n",
 			[]string{"castle.hcl:3 | unsuitable recipient | this is an identity, which is secret"}},
+		{"recipients without signers", "-- castle.hcl --\nstate {\n  encryption {\n" +
+			"    recipients = [\"" + aRecipient + "\"]\n  }\n}\n",
+			[]string{"castle.hcl:3 | no signers | nothing says who may write | " +
+				"signers = [\"castle-ed25519:…\"] | castle state identity"}},
+		{"a signer that is none", "-- castle.hcl --\nstate {\n  encryption {\n" +
+			"    recipients = [\"" + aRecipient + "\"]\n" +
+			"    signers = [\n      \"" + aRecipient + "\"]\n  }\n}\n",
+			[]string{`castle.hcl:5 | unsuitable signer | is no signer. Write one that | castle-ed25519:…`}},
+		{"an identity among the signers", "-- castle.hcl --\nstate {\n  encryption {\n" +
+			"    recipients = [\"" + aRecipient + "\"]\n" +
+			"    signers = [\"AGE-SECRET-KEY-1QQQ\"]\n  }\n}\n",
+			[]string{"castle.hcl:4 | unsuitable signer | this is an identity, which is secret"}},
 		{"too few snapshots", "-- castle.hcl --\nstate {\n  snapshots = 1\n}\n",
 			[]string{"castle.hcl:2 | unsuitable snapshots | 1 is no whole number of at least 2"}},
 		{"half a snapshot", "-- castle.hcl --\nstate {\n  snapshots = 2.5\n}\n",

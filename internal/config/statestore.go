@@ -2,18 +2,15 @@ package config
 
 import (
 	"errors"
-	"fmt"
-	"net/url"
 	"os"
-	"slices"
-	"strings"
 
-	"filippo.io/age"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/state/keys"
+	"github.com/ephemeral-castle/castle/internal/store/location"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -21,6 +18,7 @@ import (
 type StateStore struct {
 	URL        string   // empty: in the state directory alone
 	Recipients []string // age1…; none: nothing is encrypted
+	Signers    []string // castle-ed25519:…; none without recipients
 }
 
 // stateSyntax is the block state of castle.hcl.
@@ -29,15 +27,17 @@ type stateSyntax struct {
 	Store      *hcl.Attribute `hcl:"store,optional" type:"string"`
 	Encryption *struct {
 		Recipients *hcl.Attribute `hcl:"recipients" type:"list of strings"`
+		Signers    *hcl.Attribute `hcl:"signers,optional" type:"list of strings, required"`
 	} `hcl:"encryption,block"`
 }
 
 // ReadStateStore reads castle.hcl as far as it says where the states are, which commands that need no valid
-// cluster need, too. files holds the sources that its diagnostics may quote.
-func ReadStateStore(repository string) (s StateStore, files map[string]*hcl.File, _ hcl.Diagnostics) {
+// cluster need, too. Repository and Environ of o are enough. files holds the sources that its diagnostics may
+// quote.
+func ReadStateStore(o Options) (s StateStore, files map[string]*hcl.File, _ hcl.Diagnostics) {
 	files = make(map[string]*hcl.File)
-	l := &loader{library: newLibrary(Options{Repository: repository}, files)}
-	f, diags := l.library.read(os.DirFS(repository), "castle.hcl", "castle.hcl", true)
+	l := &loader{options: o, library: newLibrary(Options{Repository: o.Repository}, files)}
+	f, diags := l.library.read(os.DirFS(o.Repository), "castle.hcl", "castle.hcl", true)
 	if f == nil || diags.HasErrors() { // it may name a store
 		return s, files, diags
 	}
@@ -58,7 +58,7 @@ func (l *loader) readStateStore(state *stateSyntax) (s StateStore) {
 	}
 	if v := l.diags.constant(state.Store, cty.String, nil); state.Store != nil && v.IsKnown() {
 		s.URL = v.AsString()
-		if err := CheckStoreURL(s.URL); err != nil {
+		if err := location.Check(s.URL); err != nil {
 			l.diags.add(state.Store.Expr.Range(), "castle.hcl: unsuitable store", "%s.", err)
 			l.hideCastleFile(err)
 		}
@@ -67,86 +67,45 @@ func (l *loader) readStateStore(state *stateSyntax) (s StateStore) {
 		return s
 	}
 	attr := state.Encryption.Recipients
-	elements, diags := hcl.ExprList(attr.Expr)
-	if diags.HasErrors() || len(elements) == 0 {
+	s.Recipients = l.publicKeys(attr, "recipient", func(text string) error {
+		_, err := keys.Recipient(text)
+		return err
+	})
+	if elements, diags := hcl.ExprList(attr.Expr); diags.HasErrors() || len(elements) == 0 {
 		l.diags.add(attr.Expr.Range(), "castle.hcl: no recipients",
 			`Write recipients = ["age1…"]: the public keys that age-keygen prints. Or remove the block.`)
 	}
+	s.Signers = l.publicKeys(state.Encryption.Signers, "signer", keys.CheckSigner)
+	if len(s.Recipients) > 0 && len(s.Signers) == 0 {
+		identities, _ := keys.FromEnviron(l.options.Environ) //nolint:errcheck // only for the text
+		l.diags.add(attr.Range, "castle.hcl: no signers", "%s.", keys.MissingSigners(identities))
+	}
+	return s
+}
+
+// publicKeys reads a list of public keys, which may be nil.
+func (l *loader) publicKeys(attr *hcl.Attribute, kind string, check func(string) error) (all []string) {
+	if attr == nil {
+		return nil
+	}
+	elements, _ := hcl.ExprList(attr.Expr)
 	for _, e := range elements {
 		v := l.diags.constant(&hcl.Attribute{Expr: e}, cty.String, nil)
 		if !v.IsKnown() {
 			continue
 		}
-		if err := checkRecipient(v.AsString()); err != nil {
-			l.diags.add(e.Range(), "castle.hcl: unsuitable recipient", "%s.", err)
+		if err := check(v.AsString()); err != nil {
+			l.diags.add(e.Range(), "castle.hcl: unsuitable "+kind, "%s.", err)
 			l.hideCastleFile(err)
 		}
-		s.Recipients = append(s.Recipients, v.AsString())
+		all = append(all, v.AsString())
 	}
-	return s
+	return all
 }
 
 // hideCastleFile keeps diagnostics from quoting lines of castle.hcl if one of them holds a secret.
 func (l *loader) hideCastleFile(err error) {
-	if errors.As(err, new(*secretInFileError)) {
+	if errors.As(err, new(*secret.ExposedError)) {
 		delete(l.library.files, "castle.hcl")
 	}
-}
-
-// secretInFileError reports a secret where everybody can read it.
-type secretInFileError struct{ message string }
-
-func (e *secretInFileError) Error() string { return e.message }
-
-// storeSchemes are the schemes of stores, with an example of each.
-var storeSchemes = []struct{ name, example string }{
-	{"s3", "s3://bucket/folder?region=eu-central-1"}, {"file", "file:///srv/castle"},
-	{"postgres", "postgres://host/database"},
-}
-
-// CheckStoreURL returns why a URL cannot be that of a store. It contacts nothing.
-func CheckStoreURL(text string) error {
-	var names, examples []string
-	for _, s := range storeSchemes {
-		names, examples = append(names, s.name), append(examples, s.example)
-	}
-	all := "Write one of " + strings.Join(examples, ", ")
-	u, err := url.Parse(text)
-	if err != nil { // its text may quote a password
-		return errors.New("this is no URL. " + all)
-	}
-	if _, has := u.User.Password(); has {
-		return &secretInFileError{"a URL with a password is visible to everybody who can read it. Remove " +
-			"the password; castle takes credentials from the usual environment of each system, such as " +
-			"PGPASSWORD"}
-	}
-	for name := range u.Query() {
-		if secret.LikelyName(name) {
-			return &secretInFileError{fmt.Sprintf("a URL with %s is visible to everybody who can read it. "+
-				"Remove that; castle takes credentials from the usual environment of each system", name)}
-		}
-	}
-	i := slices.Index(names, u.Scheme)
-	switch {
-	case i < 0:
-		return fmt.Errorf("%q has an unknown scheme. %s", text, all)
-	case u.Scheme == "file" && (u.Host != "" || len(u.Path) < 2):
-		return fmt.Errorf("%q names no folder. Write %s, with three slashes", text, examples[i])
-	case u.Scheme != "file" && u.Scheme != "postgres" && u.Host == "": // PGHOST may name the host
-		return fmt.Errorf("%q is not complete. Write %s", text, examples[i])
-	}
-	return nil
-}
-
-// checkRecipient returns why a text is no recipient of age.
-func checkRecipient(text string) error {
-	if strings.HasPrefix(strings.ToUpper(text), "AGE-SECRET-KEY-") {
-		return &secretInFileError{"this is an identity, which is secret. Write its recipient, the public " +
-			"key age1… that age-keygen -y prints, and make a new identity: everybody who could read the " +
-			"file has it"}
-	}
-	if found, err := age.ParseRecipients(strings.NewReader(text)); err != nil || len(found) != 1 {
-		return fmt.Errorf("%q is no public key of age. Write one that age-keygen prints: age1…", text)
-	}
-	return nil
 }

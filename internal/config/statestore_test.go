@@ -24,7 +24,7 @@ func TestStateStoreNeedsNoValidCluster(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "castle.hcl"), []byte(c.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			s, files, diags := ReadStateStore(dir)
+			s, files, diags := ReadStateStore(Options{Repository: dir})
 			switch {
 			case c.problem == "" && (diags.HasErrors() || s.URL != c.url):
 				t.Errorf("got %q, %v", s.URL, diags)
@@ -35,7 +35,7 @@ func TestStateStoreNeedsNoValidCluster(t *testing.T) {
 			}
 		})
 	}
-	if s, _, diags := ReadStateStore(t.TempDir()); s.URL != "" || diags.HasErrors() {
+	if s, _, diags := ReadStateStore(Options{Repository: t.TempDir()}); s.URL != "" || diags.HasErrors() {
 		t.Errorf("without a file: %v, %v", s, diags)
 	}
 }

@@ -19,6 +19,11 @@ import (
 	"unicode/utf8"
 )
 
+// ExposedError reports a secret where everybody can read it, without the secret.
+type ExposedError struct{ Message string }
+
+func (e *ExposedError) Error() string { return e.Message }
+
 // Mask replaces a secret.
 const Mask = "(sensitive)"
 

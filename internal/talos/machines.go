@@ -89,9 +89,9 @@ func Inline(talosconfig []byte) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {
 		if config.Contexts[name].Auth.SideroV1 != nil {
-			return fmt.Errorf("talosconfig: the context %q signs in with a browser (auth.siderov1), which castle "+
-				"refuses: whoever can write the state would choose where\n  output a talosconfig that has its "+
-				"certificates and key in itself (ca, crt, key)", name)
+			return fmt.Errorf("talosconfig: the context %q signs in with a browser (auth.siderov1), which "+
+				"castle refuses: whoever can write the state would choose where\n  output a talosconfig "+
+				"that has its certificates and key in itself (ca, crt, key)", name)
 		}
 	}
 	return nil

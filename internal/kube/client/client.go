@@ -148,16 +148,17 @@ func Inline(kubeconfig []byte) error {
 		return nil
 	}
 	refuse := func(kind, name, what string) error {
-		return fmt.Errorf("kubeconfig: the %s %q %s, which castle refuses: whoever can write the state would "+
-			"choose it\n  output a kubeconfig that has its certificates and keys, or a token, in itself "+
-			"(certificate-authority-data, client-certificate-data, client-key-data, token)", kind, name, what)
+		return fmt.Errorf("kubeconfig: the %s %q %s, which castle refuses: whoever can write the state "+
+			"would choose it\n  output a kubeconfig that has its certificates and keys, or a token, in "+
+			"itself (certificate-authority-data, client-certificate-data, client-key-data, token)", kind, name,
+			what)
 	}
 	for _, name := range slices.Sorted(maps.Keys(config.AuthInfos)) {
-		switch user := config.AuthInfos[name]; {
+		switch user, plugin := config.AuthInfos[name], config.AuthInfos[name].AuthProvider; {
 		case user.Exec != nil:
 			return refuse("user", name, fmt.Sprintf("runs the program %q (exec)", user.Exec.Command))
-		case user.AuthProvider != nil:
-			return refuse("user", name, fmt.Sprintf("uses the plugin %q (auth-provider)", user.AuthProvider.Name))
+		case plugin != nil:
+			return refuse("user", name, fmt.Sprintf("uses the plugin %q (auth-provider)", plugin.Name))
 		case user.ClientCertificate+user.ClientKey+user.TokenFile != "":
 			return refuse("user", name, fmt.Sprintf("names the file %q",
 				cmp.Or(user.ClientCertificate, user.ClientKey, user.TokenFile)))

@@ -24,6 +24,9 @@ type Entry struct {
 	Bytes   *int64 `json:"bytes,omitempty"`
 	Locked  bool   `json:"locked"`
 	Moved   string `json:"moved,omitempty"` // where the state lives instead
+	Signer  string `json:"signer,omitempty"`
+	// Untrusted reports that no signer in castle.hcl vouches for the commit.
+	Untrusted bool `json:"untrusted,omitempty"`
 }
 
 // History returns the commits that the store still has, the newest first; all if limit is 0.
@@ -54,6 +57,7 @@ func entry(one, before *commits.Commit) Entry {
 	e := Entry{
 		Number: one.Sequence, Time: one.Time, Run: one.Run, User: one.User, Host: one.Host,
 		Castle: one.Castle, What: one.What, Files: len(one.Files), Locked: one.Lock != nil, Moved: one.Moved,
+		Signer: one.Signer, Untrusted: one.Untrusted() != nil,
 	}
 	if before == nil && one.Sequence > 1 {
 		return e

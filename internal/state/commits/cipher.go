@@ -5,30 +5,34 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
 	"filippo.io/age"
+
+	"github.com/ephemeral-castle/castle/internal/state/keys"
 )
 
-// Encryption encrypts objects with age. The zero value does not.
+// Encryption encrypts objects with age, and signs commits. The zero value does not.
 type Encryption struct {
 	Recipients []string // age1…
+	Signers    []string // castle-ed25519:…: only their commits are accepted
 	Identities string   // the text of an identity file: AGE-SECRET-KEY-1…; secret
+	// Trust are further signers whose commits are accepted, and Unsigned. It is for a rotation of keys.
+	Trust []string
 }
 
-const (
-	identityVariables = "CASTLE_AGE_IDENTITY, or CASTLE_AGE_IDENTITY_FILE to the path of its file"
-	ageHeader         = "age-encryption.org/v1\n"
-)
+const ageHeader = "age-encryption.org/v1\n"
 
 // InClear returns a notice for the user if the log's objects are not encrypted, else "".
 func InClear(l *Log) string {
 	if len(l.cipher.recipients) > 0 {
 		return ""
 	}
-	return fmt.Sprintf("the states of %s hold secrets in clear in %s; to encrypt them, add "+
-		"encryption { recipients = [\"age1…\"] } to the block state of castle.hcl", l.cluster, l.URL())
+	return fmt.Sprintf("the states of %s hold secrets in clear in %s, and castle believes everybody who can "+
+		"write there; to encrypt and sign them, add encryption { recipients = [\"age1…\"] } to the block "+
+		"state of castle.hcl", l.cluster, l.URL())
 }
 
 // IsSealed reports whether a file was encrypted by Seal.
@@ -83,33 +87,33 @@ type cipher struct {
 	url        string
 	names      []string // of the recipients
 	recipients []age.Recipient
-	identities []age.Identity
-	readable   func() error
+	signers    []string
+	trusted    []string // signers, and whoever else is accepted in a rotation
+	holders    []keys.Holder
+	usable     func() error
 }
 
 func newCipher(url string, e Encryption) (*cipher, error) {
-	c := &cipher{url: url, names: e.Recipients}
+	c := &cipher{url: url, names: e.Recipients, signers: e.Signers,
+		trusted: slices.Concat(e.Signers, e.Trust)}
 	for _, name := range e.Recipients {
-		one, err := age.ParseRecipients(strings.NewReader(name))
-		if err != nil || len(one) != 1 {
-			return nil, fmt.Errorf("%q is no public key of age: it begins with age1, and age-keygen prints "+
-				"it", name)
+		one, err := keys.Recipient(name)
+		if err != nil {
+			return nil, err
 		}
-		c.recipients = append(c.recipients, one[0])
+		c.recipients = append(c.recipients, one)
 	}
-	if strings.TrimSpace(e.Identities) != "" {
-		var err error // its text may contain a part of the key
-		if c.identities, err = age.ParseIdentities(strings.NewReader(e.Identities)); err != nil {
-			return nil, errors.New("castle cannot read the identity for age: each line has to be empty, " +
-				"begin with # or with AGE-SECRET-KEY-1; set " + identityVariables)
-		}
+	var err error
+	if c.holders, err = keys.Parse(e.Identities); err != nil {
+		return nil, err
 	}
-	c.readable = sync.OnceValue(c.probe)
+	c.usable = sync.OnceValue(c.probe)
 	return c, nil
 }
 
-// check refuses recipients that no identity opens: nobody writes what he cannot read.
-func (c *cipher) check() error { return c.readable() }
+// check refuses recipients that no identity opens, and signers of whom this is none: nobody writes what he
+// could not read again.
+func (c *cipher) check() error { return c.usable() }
 
 func (c *cipher) probe() error {
 	data, err := c.encrypt(nil)
@@ -118,6 +122,13 @@ func (c *cipher) probe() error {
 	}
 	if wrong, is := errors.AsType[*IdentityError](err); is {
 		wrong.Recipients, wrong.Writing = c.names, true
+	}
+	if err == nil && len(c.signers) > 0 && c.signer() == nil {
+		wrong := &SignerError{}
+		for _, h := range c.holders {
+			wrong.Given = append(wrong.Given, h.Signer)
+		}
+		return wrong
 	}
 	return err
 }
@@ -146,18 +157,14 @@ func (c *cipher) decrypt(data []byte, of *Commit) ([]byte, error) {
 	if of != nil {
 		wrong.Recipients = of.Recipients
 	}
-	for _, one := range c.identities {
-		switch i := one.(type) {
-		case *age.X25519Identity:
-			wrong.Given = append(wrong.Given, i.Recipient().String())
-		case *age.HybridIdentity:
-			wrong.Given = append(wrong.Given, i.Recipient().String())
-		}
+	var identities []age.Identity
+	for _, h := range c.holders {
+		wrong.Given, identities = append(wrong.Given, h.Recipient), append(identities, h.Identity)
 	}
-	if len(c.identities) == 0 {
+	if len(identities) == 0 {
 		return nil, wrong
 	}
-	r, err := age.Decrypt(bytes.NewReader(data), c.identities...)
+	r, err := age.Decrypt(bytes.NewReader(data), identities...)
 	if errors.As(err, new(*age.NoIdentityMatchError)) {
 		return nil, wrong
 	}

@@ -28,15 +28,18 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/state/keys"
 	"github.com/ephemeral-castle/castle/internal/store"
 )
 
 // Commit is one entry of the log: the whole state directory at one moment.
 type Commit struct {
-	Format   int       `json:"format"`   // of this value; 1
-	Sequence int64     `json:"sequence"` // 1 is the first
-	ID       string    `json:"id"`       // random: after a lost answer its writer recognises it
-	Time     time.Time `json:"time"`     // by the writer's clock
+	Format   int       `json:"format"`             // of this value; 1
+	Sequence int64     `json:"sequence"`           // 1 is the first
+	ID       string    `json:"id"`                 // random: after a lost answer its writer recognises it
+	Cluster  string    `json:"cluster"`            // blue/proxmox: another log refuses a copy
+	Previous string    `json:"previous,omitempty"` // the digest of the commit before
+	Time     time.Time `json:"time"`               // by the writer's clock
 	Run      string    `json:"run,omitempty"`
 	Host     string    `json:"host"`
 	User     string    `json:"user"`
@@ -49,11 +52,20 @@ type Commit struct {
 	Over string `json:"over,omitempty"`
 	// Recipients are the age keys for which the writer encrypted.
 	Recipients []string `json:"recipients,omitempty"`
+	// Signer is the public key of the writer; empty in a log without signers.
+	Signer string `json:"signer,omitempty"`
 	// Moved is where the state lives instead: the URL of another store, or host:directory. Checkout and Take
 	// refuse such a head. Only a migration to this log appends after it: its copy is marked as moved to the
 	// source until that is marked as moved to this log.
 	Moved string `json:"moved,omitempty"`
+	// Digest is the SHA-256 of the commit as it was signed, for the next one. It is no part of that.
+	Digest string `json:"digest,omitempty"`
+
+	untrusted error // why nobody vouches for it; nil: somebody does, or the log has no signers
 }
+
+// Untrusted returns why no signer vouches for a commit that List has returned: an *UntrustedError, or nil.
+func (c *Commit) Untrusted() error { return c.untrusted }
 
 // File is where the content of a file lies.
 type File struct {
@@ -105,6 +117,7 @@ type Log struct {
 	cluster string // blue/proxmox
 	cipher  *cipher
 	suffix  string // of the names of the objects that this value writes
+	least   int64  // the number that Head expects
 
 	mu       sync.Mutex
 	known    *Commit           // the newest that was read or written
@@ -115,9 +128,12 @@ type Log struct {
 }
 
 // Open returns the log of a cluster, such as "blue/proxmox". It makes no request. Recipients or identities
-// that age cannot read are an error.
+// that age cannot read are an error, and recipients without signers.
 func Open(s store.Store, cluster string, e Encryption) (*Log, error) {
 	c, err := newCipher(s.URL(), e)
+	if err == nil && len(e.Recipients) > 0 && len(e.Signers) == 0 {
+		err = keys.MissingSigners(e.Identities)
+	}
 	return &Log{
 		store: s, cluster: cluster, cipher: c, suffix: random(4),
 		tried: map[string]bool{}, mine: map[int64]*Commit{},
@@ -207,15 +223,20 @@ func (l *Log) numbers(ctx context.Context) ([]int64, error) {
 // change it.
 func (l *Log) Head(ctx context.Context) (*Commit, error) {
 	for range 5 {
-		asOf := time.Now()
+		asOf, seen := time.Now(), l.seen()
 		recheck := recheck(ctx, l)
 		all, err := l.sequences(ctx)
 		c := cmp.Or(recheck(), l.last())
+		if newest := slices.Max(append(all, 0)); err == nil && newest < l.least {
+			err = &ShortError{URL: l.URL(), Cluster: l.cluster, Least: l.least, Head: newest}
+		}
 		if err != nil || len(all) == 0 {
 			return nil, err
 		}
 		if c == nil || c.Sequence != all[len(all)-1] {
-			c, err = l.Read(ctx, all[len(all)-1])
+			if c, err = l.Read(ctx, all[len(all)-1]); err == nil {
+				err = checkLinks(ctx, l, seen, c, all)
+			}
 		}
 		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile, so there is a newer one
 			continue
@@ -260,6 +281,13 @@ func recheck(ctx context.Context, l *Log) func() *Commit {
 	return func() *Commit { return <-there }
 }
 
+// seen returns the newest commit that this machine is known to have seen.
+func (l *Log) seen() *Commit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cmp.Or(l.known, l.recalled)
+}
+
 func (l *Log) last() *Commit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,8 +323,21 @@ func (l *Log) CheckFiles(ctx context.Context, head *Commit) error {
 	return err
 }
 
-// Read returns one commit. The error matches fs.ErrNotExist if there is none, or if it was removed.
+// Read returns one commit. The error matches fs.ErrNotExist if there is none, or if it was removed. It is an
+// *UntrustedError for one that no signer vouches for.
 func (l *Log) Read(ctx context.Context, sequence int64) (*Commit, error) {
+	c, err := l.read(ctx, sequence)
+	if err == nil {
+		err = c.untrusted
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// read is Read, whoever has written the commit.
+func (l *Log) read(ctx context.Context, sequence int64) (*Commit, error) {
 	data, err := l.store.Read(ctx, l.key(sequence))
 	if err != nil {
 		return nil, err
@@ -304,7 +345,8 @@ func (l *Log) Read(ctx context.Context, sequence int64) (*Commit, error) {
 	return l.decode(sequence, data)
 }
 
-// List returns all commits that the store still has with all their objects, the newest first.
+// List returns all commits that the store still has with all their objects, the newest first. Some may be
+// untrusted, such as those of a signer who has left.
 func (l *Log) List(ctx context.Context) ([]*Commit, error) {
 	objects, err := l.store.List(ctx, l.prefix("objects"))
 	if err != nil {
@@ -314,7 +356,7 @@ func (l *Log) List(ctx context.Context) ([]*Commit, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := l.readAll(ctx, sequences, l.Read)
+	all, err := l.readAll(ctx, sequences, l.read)
 	there := map[string]bool{}
 	for _, key := range objects {
 		there[path.Base(key)] = true
@@ -360,11 +402,11 @@ func (l *Log) Append(ctx context.Context, after *Commit, next Commit) (*Commit, 
 	if err := l.cipher.check(); err != nil {
 		return nil, err
 	}
-	next.Format, next.ID, next.Recipients = format, random(16), l.cipher.names
+	next.Format, next.ID, next.Cluster, next.Recipients = format, random(16), l.cluster, l.cipher.names
 	for {
 		next.Sequence, next.Time = 1, time.Now().UTC()
 		if after != nil {
-			next.Sequence = after.Sequence + 1
+			next.Sequence, next.Previous = after.Sequence+1, after.Digest
 		}
 		there, err := l.create(ctx, &next)
 		switch {
@@ -381,7 +423,7 @@ func (l *Log) Append(ctx context.Context, after *Commit, next Commit) (*Commit, 
 
 // create creates a commit, or returns the one that has its number.
 func (l *Log) create(ctx context.Context, c *Commit) (there *Commit, err error) {
-	data, err := encode(c)
+	data, err := l.encode(c)
 	if err != nil {
 		return nil, err
 	}

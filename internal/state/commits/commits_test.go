@@ -14,6 +14,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/ephemeral-castle/castle/internal/state/commits/commitstest"
+	"github.com/ephemeral-castle/castle/internal/state/keys"
 	"github.com/ephemeral-castle/castle/internal/store"
 )
 
@@ -308,11 +309,24 @@ func identity(t *testing.T) (public, secret string) {
 	return i.Recipient().String(), i.String()
 }
 
+// encryption encrypts for some holders, who sign, too. identities are those of the process.
+func encryption(identities string, holders ...string) Encryption {
+	e := Encryption{Identities: identities}
+	all, err := keys.Parse(strings.Join(holders, "\n"))
+	if err != nil {
+		panic(err)
+	}
+	for _, h := range all {
+		e.Recipients, e.Signers = append(e.Recipients, h.Recipient), append(e.Signers, h.Signer)
+	}
+	return e
+}
+
 func TestEncryption(t *testing.T) {
 	s := commitstest.New("memory://store")
 	public, secret := identity(t)
 	otherPublic, otherSecret := identity(t)
-	l, err := Open(s, cluster, Encryption{[]string{public}, "# mine\n" + secret + "\n"})
+	l, err := Open(s, cluster, encryption("# mine\n"+secret+"\n", secret))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +347,7 @@ func TestEncryption(t *testing.T) {
 		{"wrong", otherSecret, []string{"belongs to " + otherPublic}},
 		{"missing", "", []string{"there is no identity"}},
 	} {
-		reader, err := Open(s, cluster, Encryption{nil, tt.identities})
+		reader, err := Open(s, cluster, Encryption{Identities: tt.identities})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -354,10 +368,11 @@ func TestEncryption(t *testing.T) {
 
 func TestNobodyWritesWhatHeCannotRead(t *testing.T) {
 	s := commitstest.New("memory://store")
-	public, _ := identity(t)
+	public, secret := identity(t)
 	_, otherSecret := identity(t)
+	signer := encryption("", secret).Signers[0]
 	for _, identities := range []string{"", otherSecret} {
-		l, err := Open(s, cluster, Encryption{[]string{public}, identities})
+		l, err := Open(s, cluster, Encryption{[]string{public}, []string{signer}, identities, nil})
 		if err != nil {
 			t.Fatal(err)
 		}

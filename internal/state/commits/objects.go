@@ -65,44 +65,40 @@ func (e *FormatError) Error() string {
 		e.Castle)
 }
 
-func encode(c *Commit) ([]byte, error) {
-	data, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
-	return compress(data)
-}
-
 func (l *Log) decode(sequence int64, data []byte) (*Commit, error) {
 	var c Commit
 	plain, err := decompress(data)
+	text, signature, _ := bytes.Cut(plain, []byte("\n"))
 	if err == nil {
-		err = json.Unmarshal(plain, &struct{ Format *int }{&c.Format})
+		err = json.Unmarshal(text, &struct{ Format *int }{&c.Format})
 	}
 	if err == nil && c.Format > format {
-		json.Unmarshal(plain, &struct{ Castle *string }{&c.Castle}) //nolint:errcheck // only for the text
+		json.Unmarshal(text, &struct{ Castle *string }{&c.Castle}) //nolint:errcheck // only for the text
 		return nil, &FormatError{l.URL(), l.cluster, sequence, c.Castle, c.Format}
 	}
 	if err == nil {
-		err = json.Unmarshal(plain, &c)
+		err = json.Unmarshal(text, &c)
 	}
 	if err == nil {
-		err = c.check(sequence)
+		err = c.check(l.cluster, sequence)
 	}
 	if err != nil {
 		return nil, &DamagedError{URL: l.URL(), Cluster: l.cluster, Commit: sequence, Key: l.key(sequence),
 			Reason: err}
 	}
+	c.Digest, c.untrusted = digestOf(text), l.verify(&c, text, signature)
 	return &c, nil
 }
 
 // check refuses what no castle writes. A path could lead out of the state directory.
-func (c *Commit) check(sequence int64) error {
+func (c *Commit) check(cluster string, sequence int64) error {
 	switch {
 	case c.Format < 1:
 		return errors.New("it has no format")
 	case c.Sequence != sequence:
 		return fmt.Errorf("it says that it is commit %d", c.Sequence)
+	case c.Cluster != cluster && (c.Cluster != "" || c.Signer != ""):
+		return fmt.Errorf("it is a commit of the cluster %q", c.Cluster)
 	case c.ID == "":
 		return errors.New("it has no ID")
 	}
@@ -236,6 +232,12 @@ func (l *Log) object(ctx context.Context, c *Commit, object, name string) ([]byt
 		return nil, err
 	case !strings.HasPrefix(object, fmt.Sprintf("%x-", sha256.Sum256(data))):
 		return nil, damaged(l, c, name, object, errors.New("its content does not match its name"))
+	}
+	if !l.cipher.sealed(data) {
+		wrong := untrusted(l, c, "has contents that are not encrypted ("+name+"), though castle.hcl names "+
+			"recipients")
+		wrong.Key, wrong.Trust = l.prefix("objects")+object, Unsigned
+		return nil, wrong
 	}
 	if data, err = l.cipher.decrypt(data, c); err != nil {
 		return nil, err

@@ -75,7 +75,7 @@ func readBrief(ctx context.Context, l *Log, sequence int64) (*Commit, error) {
 	if c != nil {
 		return c, nil
 	}
-	c, err := l.Read(ctx, sequence)
+	c, err := l.read(ctx, sequence)
 	if err != nil {
 		return nil, err
 	}

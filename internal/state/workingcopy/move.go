@@ -75,10 +75,18 @@ func (h *Held) Leave(ctx context.Context, since *commits.Commit, to string) erro
 // Restore commits the files of an earlier commit, whose contents it stores anew, and brings the directory to
 // them. An interrupted restore leaves the old commit or the new one.
 func (h *Held) Restore(ctx context.Context, earlier *commits.Commit) error {
-	return h.ask(ctx, request{do: func(ctx context.Context) error { return restore(ctx, h, earlier) }})
+	what := fmt.Sprintf("restored commit %d", earlier.Sequence)
+	return h.ask(ctx, request{do: func(ctx context.Context) error { return restore(ctx, h, earlier, what) }})
 }
 
-func restore(ctx context.Context, h *Held, earlier *commits.Commit) (err error) {
+// Rekey stores all contents of the newest commit anew, as the log encrypts them, and commits them.
+func (h *Held) Rekey(ctx context.Context) error {
+	return h.ask(ctx, request{do: func(ctx context.Context) error {
+		return restore(ctx, h, h.Head(), "encrypted and signed anew")
+	}})
+}
+
+func restore(ctx context.Context, h *Held, earlier *commits.Commit, what string) (err error) {
 	c, r := h.copy, h.record
 	contents, err := c.log.Download(ctx, earlier)
 	if err != nil {
@@ -110,7 +118,7 @@ func restore(ctx context.Context, h *Held, earlier *commits.Commit) (err error) 
 		return err
 	}
 	err = h.append(ctx, func(next *commits.Commit) bool {
-		next.What, next.Files = fmt.Sprintf("restored commit %d", earlier.Sequence), files
+		next.What, next.Files = what, files
 		return true
 	})
 	if err != nil {

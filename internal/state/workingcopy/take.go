@@ -46,7 +46,7 @@ func TakeRestored(ctx context.Context, c *Copy, run string, earlier *commits.Com
 			return err
 		}
 		h.record.Run = run
-		return restore(ctx, h, earlier)
+		return restore(ctx, h, earlier, fmt.Sprintf("restored commit %d", earlier.Sequence))
 	})
 }
 
