@@ -131,33 +131,21 @@ func newStateIdentity(a *app) *cobra.Command {
 		Short: "Show the public keys of this environment's identity",
 		Long: `Show the public keys of the identity in CASTLE_AGE_IDENTITY or CASTLE_AGE_IDENTITY_FILE, as
 lines for the block encryption of castle.hcl: the recipient, who can read, and the signer,
-who may write. The signer is derived from the identity, so that each holder keeps one
-secret. castle does not show it.`,
+who may write. Both are derived from the identity, which castle does not show.`,
 		Example: "  castle state identity",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			text, err := keys.FromEnviron(a.environ)
-			if err == nil && text == "" {
-				err = fmt.Errorf("there is no identity: set %s, or %s to the path of its file; age-keygen "+
-					"makes one", keys.IdentityVariable, keys.IdentityFileVariable)
+			all, unread := keys.Parse(text)
+			switch {
+			case errors.Join(err, unread) != nil:
+				return refuse("%v", errors.Join(err, unread))
+			case len(all) == 0:
+				return refuse("there is no identity: set %s, or %s to the path of its file; age-keygen makes one",
+					keys.IdentityVariable, keys.IdentityFileVariable)
 			}
-			if err != nil {
-				return refuse("%v", err)
-			}
-			all, err := keys.Parse(text)
-			if err != nil {
-				return refuse("%v", err)
-			}
-			type public struct {
-				Recipient string `json:"recipient"`
-				Signer    string `json:"signer"`
-			}
-			document := []public{}
-			for _, h := range all {
-				document = append(document, public{h.Recipient, h.Signer})
-			}
-			return a.print(document, func(w io.Writer) {
-				for _, one := range document {
+			return a.print(all, func(w io.Writer) {
+				for _, one := range all {
 					fmt.Fprintf(w, "recipients = [%q]\nsigners    = [%q]\n", one.Recipient, one.Signer)
 				}
 			})
@@ -170,16 +158,14 @@ func newStateRekey(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rekey CLUSTER",
 		Short: "Encrypt and sign the state anew after a change of keys",
-		Long: `Encrypt the newest commit of the state for the recipients in castle.hcl, and sign it with
-the key of this environment's identity, which has to be one of the signers there. Change
-both lists first. castle takes the lock and makes a new commit; older commits keep their
-keys until castle removes them.
+		Long: `Encrypt the newest commit for the recipients in castle.hcl, and sign it with the key of
+this environment's identity. Change both lists there first. castle takes the lock and
+makes a new commit; older ones keep their keys until castle removes them.
 
-castle must be able to read the newest commit: by an identity that opens it, and signed
-by a signer in castle.hcl or by a key of this environment. After a holder has left whose
-commit is the newest, --trust names that signer. --trust unsigned accepts a commit that
-nobody has signed, and contents in clear, for a state from before there were signers.
---trust asks for the cluster's name; without a terminal it requires --yes.`,
+The newest commit must be signed by a signer in castle.hcl or by a key of this
+environment. --trust accepts that of a signer who has left, or with unsigned one without
+a signature and contents in clear, from before there were signers. It asks for the
+cluster's name; without a terminal it requires --yes.`,
 		Example: `  castle state rekey blue
   castle state rekey blue --trust unsigned`,
 		Args: a.cluster(cobra.MatchAll(cobra.ExactArgs(1), func(*cobra.Command, []string) error {
@@ -189,19 +175,15 @@ nobody has signed, and contents in clear, for a state from before there were sig
 			return keys.CheckSigner(trust)
 		})),
 		RunE: onPlace(a, func(ctx context.Context, c *cluster.Cluster) error {
-			head, err := share.PrepareRekey(ctx, c, trust)
-			if err != nil {
-				return err
-			}
-			if trust != "" {
-				fmt.Fprintf(a.stderr, "Would accept commit %d of %s by %s@%s (%s), signed by %s, as it "+
-					"is in %s\n", head.Sequence, localTime(head.Time), head.User, head.Host,
-					oneLine(head.What), cmp.Or(head.Signer, "nobody"), c.Place())
-				if err := confirmCluster(a, c, "sign it", "nothing was signed"); err != nil {
-					return err
+			rekeyed, err := share.Rekey(ctx, c, trust, func(head *commits.Commit) error {
+				if trust == "" {
+					return nil
 				}
-			}
-			rekeyed, err := share.Rekey(ctx, c, head, noticeLine(a))
+				fmt.Fprintf(a.stderr, "Would accept commit %d of %s by %s@%s (%s), signed by %s, as it is in %s\n",
+					head.Sequence, localTime(head.Time), head.User, head.Host, oneLine(head.What),
+					cmp.Or(head.Signer, "nobody"), c.Place())
+				return confirmCluster(a, c, "sign it", "nothing was signed")
+			}, noticeLine(a))
 			if err != nil {
 				return err
 			}

@@ -57,7 +57,7 @@ func entry(one, before *commits.Commit) Entry {
 	e := Entry{
 		Number: one.Sequence, Time: one.Time, Run: one.Run, User: one.User, Host: one.Host,
 		Castle: one.Castle, What: one.What, Files: len(one.Files), Locked: one.Lock != nil, Moved: one.Moved,
-		Signer: one.Signer, Untrusted: one.Untrusted() != nil,
+		Signer: one.Signer, Untrusted: one.Untrusted != nil,
 	}
 	if before == nil && one.Sequence > 1 {
 		return e

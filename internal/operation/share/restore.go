@@ -116,10 +116,10 @@ func read(ctx context.Context, log *commits.Log, c *commits.Commit,
 func Restore(ctx context.Context, c *cluster.Cluster, re *Restoration, notice func(string),
 ) (restored *commits.Commit, err error) {
 	err = locked(ctx, c, "restore", notice, func(run string) (err error) {
-		take := c.Copy.Take
+		take, what := c.Copy.Take, fmt.Sprintf("restored commit %d", re.Commit.Sequence)
 		if re.Damaged != nil {
 			take = func(ctx context.Context, run string, notice func(string)) (*workingcopy.Held, error) {
-				return workingcopy.TakeRestored(ctx, c.Copy, run, re.Commit, notice)
+				return workingcopy.TakeRestored(ctx, c.Copy, run, re.Commit, what, notice)
 			}
 		}
 		held, err := take(ctx, run, notice)
@@ -134,7 +134,7 @@ func Restore(ctx context.Context, c *cluster.Cluster, re *Restoration, notice fu
 			return cluster.Usagef("%s: another run has changed the state meanwhile; nothing was done, "+
 				"look again", c.Name())
 		}
-		err = held.Restore(ctx, re.Commit)
+		err = held.Restore(ctx, re.Commit, what)
 		restored = held.Head()
 		return err
 	})

@@ -123,12 +123,9 @@ func (c *cipher) probe() error {
 	if wrong, is := errors.AsType[*IdentityError](err); is {
 		wrong.Recipients, wrong.Writing = c.names, true
 	}
-	if err == nil && len(c.signers) > 0 && c.signer() == nil {
-		wrong := &SignerError{}
-		for _, h := range c.holders {
-			wrong.Given = append(wrong.Given, h.Signer)
-		}
-		return wrong
+	if err == nil && len(c.signers) > 0 && c.signer().Signer == "" {
+		return fmt.Errorf("castle would sign with %s, which is not among the signers in castle.hcl, and nobody "+
+			"would accept that\n  add it there if this identity may change clusters", c.holders[0].Signer)
 	}
 	return err
 }

@@ -60,12 +60,9 @@ type Commit struct {
 	Moved string `json:"moved,omitempty"`
 	// Digest is the SHA-256 of the commit as it was signed, for the next one. It is no part of that.
 	Digest string `json:"digest,omitempty"`
-
-	untrusted error // why nobody vouches for it; nil: somebody does, or the log has no signers
+	// Untrusted is why no signer vouches for a commit that List has returned: an *UntrustedError, or nil.
+	Untrusted error `json:"-"`
 }
-
-// Untrusted returns why no signer vouches for a commit that List has returned: an *UntrustedError, or nil.
-func (c *Commit) Untrusted() error { return c.untrusted }
 
 // File is where the content of a file lies.
 type File struct {
@@ -223,12 +220,12 @@ func (l *Log) numbers(ctx context.Context) ([]int64, error) {
 // change it.
 func (l *Log) Head(ctx context.Context) (*Commit, error) {
 	for range 5 {
-		asOf, seen := time.Now(), l.seen()
-		recheck := recheck(ctx, l)
+		asOf := time.Now()
+		seen, recheck := recheck(ctx, l)
 		all, err := l.sequences(ctx)
 		c := cmp.Or(recheck(), l.last())
-		if newest := slices.Max(append(all, 0)); err == nil && newest < l.least {
-			err = &ShortError{URL: l.URL(), Cluster: l.cluster, Least: l.least, Head: newest}
+		if err == nil {
+			err = l.checkLength(slices.Max(append(all, 0)))
 		}
 		if err != nil || len(all) == 0 {
 			return nil, err
@@ -261,14 +258,16 @@ func (l *Log) Remember(c *Commit) {
 }
 
 // recheck begins to read the commit that Remember named, and returns the function that waits for it. Without
-// an answer it is nil: Head reads the newest commit then, and has the error.
-func recheck(ctx context.Context, l *Log) func() *Commit {
+// an answer it is nil: Head reads the newest commit then, and has the error. seen is the newest commit that
+// this machine is known to have seen.
+func recheck(ctx context.Context, l *Log) (seen *Commit, again func() *Commit) {
 	l.mu.Lock()
 	c := l.recalled
+	seen = cmp.Or(l.known, c)
 	l.recalled = nil
 	l.mu.Unlock()
 	if c == nil {
-		return func() *Commit { return nil }
+		return seen, func() *Commit { return nil }
 	}
 	there := make(chan *Commit, 1)
 	go func() {
@@ -278,14 +277,7 @@ func recheck(ctx context.Context, l *Log) func() *Commit {
 		}
 		there <- c
 	}()
-	return func() *Commit { return <-there }
-}
-
-// seen returns the newest commit that this machine is known to have seen.
-func (l *Log) seen() *Commit {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return cmp.Or(l.known, l.recalled)
+	return seen, func() *Commit { return <-there }
 }
 
 func (l *Log) last() *Commit {
@@ -328,7 +320,7 @@ func (l *Log) CheckFiles(ctx context.Context, head *Commit) error {
 func (l *Log) Read(ctx context.Context, sequence int64) (*Commit, error) {
 	c, err := l.read(ctx, sequence)
 	if err == nil {
-		err = c.untrusted
+		err = c.Untrusted
 	}
 	if err != nil {
 		return nil, err

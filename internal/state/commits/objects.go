@@ -86,7 +86,7 @@ func (l *Log) decode(sequence int64, data []byte) (*Commit, error) {
 		return nil, &DamagedError{URL: l.URL(), Cluster: l.cluster, Commit: sequence, Key: l.key(sequence),
 			Reason: err}
 	}
-	c.Digest, c.untrusted = digestOf(text), l.verify(&c, text, signature)
+	c.Digest, c.Untrusted = digestOf(text), l.verify(&c, text, signature)
 	return &c, nil
 }
 
@@ -233,11 +233,9 @@ func (l *Log) object(ctx context.Context, c *Commit, object, name string) ([]byt
 	case !strings.HasPrefix(object, fmt.Sprintf("%x-", sha256.Sum256(data))):
 		return nil, damaged(l, c, name, object, errors.New("its content does not match its name"))
 	}
-	if !l.cipher.sealed(data) {
-		wrong := untrusted(l, c, "has contents that are not encrypted ("+name+"), though castle.hcl names "+
-			"recipients")
-		wrong.Key, wrong.Trust = l.prefix("objects")+object, Unsigned
-		return nil, wrong
+	if len(l.cipher.recipients) > 0 && !IsSealed(data) && !slices.Contains(l.cipher.trusted, Unsigned) {
+		return nil, untrusted(l, c, l.prefix("objects")+object, Unsigned, "has contents that are not encrypted ("+
+			name+"), though castle.hcl names recipients")
 	}
 	if data, err = l.cipher.decrypt(data, c); err != nil {
 		return nil, err

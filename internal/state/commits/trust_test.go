@@ -215,7 +215,7 @@ func TestAReaderWhoIsNoSignerWritesNothing(t *testing.T) {
 	}
 	_, err := tryAdd(t.Context(), reader, c, "other", map[string]string{"layout": "2"})
 	bob := encryption("", m.bob).Signers[0]
-	if !errors.As(err, new(*SignerError)) || !strings.Contains(err.Error(), bob) {
+	if err == nil || !strings.Contains(err.Error(), bob) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -247,7 +247,7 @@ func TestARotationKeepsTheLogUsable(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	all, err := l.List(t.Context())
-	if err != nil || len(all) != 2 || all[0].Untrusted() != nil || all[1].Untrusted() == nil {
+	if err != nil || len(all) != 2 || all[0].Untrusted != nil || all[1].Untrusted == nil {
 		t.Errorf("list: %v, %v", all, err)
 	}
 	if _, err := l.Read(t.Context(), 1); !errors.As(err, new(*UntrustedError)) {
@@ -265,13 +265,13 @@ func TestALogThatIsShorterThanExpectedIsRefused(t *testing.T) {
 	s := commitstest.New("memory://store")
 	l := open(t, s)
 	l.Expect(1)
-	if _, err := l.Head(t.Context()); !errors.As(err, new(*ShortError)) {
+	if _, err := l.Head(t.Context()); err == nil || !strings.Contains(err.Error(), "CASTLE_STATE_AT_LEAST") {
 		t.Errorf("an empty log: %v", err)
 	}
 	add(t, l, nil, "a", map[string]string{"layout": "1"})
 	head(t, l)
 	l.Expect(2)
-	if _, err := l.Head(t.Context()); !errors.As(err, new(*ShortError)) {
+	if _, err := l.Head(t.Context()); err == nil || !strings.Contains(err.Error(), "CASTLE_STATE_AT_LEAST") {
 		t.Errorf("a log that was cut: %v", err)
 	}
 }

@@ -73,17 +73,9 @@ func (h *Held) Leave(ctx context.Context, since *commits.Commit, to string) erro
 }
 
 // Restore commits the files of an earlier commit, whose contents it stores anew, and brings the directory to
-// them. An interrupted restore leaves the old commit or the new one.
-func (h *Held) Restore(ctx context.Context, earlier *commits.Commit) error {
-	what := fmt.Sprintf("restored commit %d", earlier.Sequence)
+// them. An interrupted restore leaves the old commit or the new one. what describes the commit.
+func (h *Held) Restore(ctx context.Context, earlier *commits.Commit, what string) error {
 	return h.ask(ctx, request{do: func(ctx context.Context) error { return restore(ctx, h, earlier, what) }})
-}
-
-// Rekey stores all contents of the newest commit anew, as the log encrypts them, and commits them.
-func (h *Held) Rekey(ctx context.Context) error {
-	return h.ask(ctx, request{do: func(ctx context.Context) error {
-		return restore(ctx, h, h.Head(), "encrypted and signed anew")
-	}})
 }
 
 func restore(ctx context.Context, h *Held, earlier *commits.Commit, what string) (err error) {

@@ -30,7 +30,7 @@ func TestRestoreBringsAnEarlierCommitBack(t *testing.T) {
 		a, b := newHost(t, s, "a"), newHost(t, s, "b")
 		first := twoCommits(a)
 		held := b.take("restore")
-		if err := held.Restore(t.Context(), first); err != nil {
+		if err := held.Restore(t.Context(), first, "restored"); err != nil {
 			t.Fatal(err)
 		}
 		b.expect(stateFile, `{"serial":1}`)
@@ -62,7 +62,7 @@ func TestARestoreThatDiesLeavesOneOfTheCommits(t *testing.T) {
 			} else {
 				a.s.SetBefore(func(_ context.Context, op, key string) error { return fail(op, key) })
 			}
-			if err := held.Restore(t.Context(), first); err == nil {
+			if err := held.Restore(t.Context(), first, "restored"); err == nil {
 				t.Fatal("no error")
 			}
 			a.expect(stateFile, `{"serial":2}`)

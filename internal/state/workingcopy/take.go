@@ -39,14 +39,14 @@ func (c *Copy) Take(ctx context.Context, run string, notice func(string)) (*Held
 
 // TakeRestored is Take for a log whose newest commit is damaged: it commits the files of an earlier commit
 // anew, and brings the directory to them. It keeps aside what the log lacks.
-func TakeRestored(ctx context.Context, c *Copy, run string, earlier *commits.Commit, notice func(string),
-) (*Held, error) {
+func TakeRestored(ctx context.Context, c *Copy, run string, earlier *commits.Commit, what string,
+	notice func(string)) (*Held, error) {
 	return take(ctx, c, run, notice, func(h *Held, ctx context.Context, head *commits.Commit) error {
 		if err := keepChanges(ctx, h, head); err != nil {
 			return err
 		}
 		h.record.Run = run
-		return restore(ctx, h, earlier, fmt.Sprintf("restored commit %d", earlier.Sequence))
+		return restore(ctx, h, earlier, what)
 	})
 }
 
