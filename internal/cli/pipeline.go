@@ -70,6 +70,9 @@ func tellPipeline(a *app, c *cluster.Cluster, pipeline report.Pipeline, r *repor
 		outputs := process.Getenv(a.environ, "GITHUB_OUTPUT")
 		err = errors.Join(err, appendTo(summary, report.Cut(page.String()+"\n", summaryRoom(summary))),
 			appendTo(outputs, r.Outputs(endpoint(c, r.Kind))))
+		if c.Copy != nil { // for CASTLE_STATE_AT_LEAST of later jobs
+			err = errors.Join(err, appendTo(outputs, fmt.Sprintf("state_commit=%d\n", c.Copy.Log().Newest())))
+		}
 	case report.GitLab:
 		if folder := process.Getenv(a.environ, "CI_PROJECT_DIR"); folder != "" {
 			err = writeReport(r, filepath.Join(folder, junitFile), "junit")

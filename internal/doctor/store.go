@@ -40,7 +40,7 @@ func (s *Store) check(ctx context.Context) []Finding {
 	if n > 1 {
 		recipients = fmt.Sprintf("%d recipients", n)
 	}
-	return green(works+"the states are encrypted for %s, and the identity of this environment decrypts them",
+	return green(works+"the states are encrypted for %s, and the identity of this environment decrypts and signs them",
 		url, recipients)
 }
 

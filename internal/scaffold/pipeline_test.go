@@ -141,10 +141,13 @@ func TestSecretsOfAPipeline(t *testing.T) {
 	parse(t, written(t, 0, all["one cluster"], "."), &w)
 	env := w.Jobs["create-blue-proxmox"].Env
 	want := []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "CASTLE_AGE_IDENTITY",
-		"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET",
+		"CASTLE_STATE_AT_LEAST", "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET",
 		"PROXMOX_VE_API_TOKEN"}
 	if got := slices.Sorted(maps.Keys(env)); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := env["CASTLE_STATE_AT_LEAST"]; got != "${{ vars.CASTLE_STATE_AT_LEAST }}" {
+		t.Errorf("got %s", got)
 	}
 	if got := env["AWS_ACCESS_KEY_ID"]; got != "${{ secrets.AWS_ACCESS_KEY_ID }}" {
 		t.Errorf("got %s", got)
@@ -158,6 +161,8 @@ func TestSecretsOfAPipeline(t *testing.T) {
 		"NOTIFY_TOKEN":       "${{ secrets.GREEN_METAL_NOTIFY_TOKEN || secrets.NOTIFY_TOKEN }}",
 		"SECRETS_TFVARS":     "${{ secrets.GREEN_METAL_SECRETS_TFVARS || secrets.SECRETS_TFVARS }}",
 		"CASTLE_STATE_STORE": "${{ vars.CASTLE_STATE_STORE }}",
+		// Commits have other numbers in each cluster.
+		"CASTLE_STATE_AT_LEAST": "${{ vars.GREEN_METAL_CASTLE_STATE_AT_LEAST }}",
 	} {
 		if env[name] != value {
 			t.Errorf("%s: got %q, want %q", name, env[name], value)

@@ -280,6 +280,14 @@ func recheck(ctx context.Context, l *Log) (seen *Commit, again func() *Commit) {
 	return seen, func() *Commit { return <-there }
 }
 
+// Newest returns the number of the newest commit that this value has read or written; 0 if there is none.
+func (l *Log) Newest() int64 {
+	if c := l.last(); c != nil {
+		return c.Sequence
+	}
+	return 0
+}
+
 func (l *Log) last() *Commit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
