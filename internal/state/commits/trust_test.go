@@ -253,7 +253,7 @@ func TestARotationKeepsTheLogUsable(t *testing.T) {
 	if _, err := l.Read(t.Context(), 1); !errors.As(err, new(*UntrustedError)) {
 		t.Errorf("read: %v", err)
 	}
-	if err := l.Prune(t.Context(), head(t, l), 1); err != nil {
+	if err := l.Prune(t.Context(), head(t, l), 1, planned); err != nil {
 		t.Error(err)
 	}
 	if _, err := l.Read(t.Context(), 1); !errors.Is(err, fs.ErrNotExist) {
