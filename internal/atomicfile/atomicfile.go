@@ -2,10 +2,14 @@
 // writes a temporary file, flushes and renames it, and flushes its folder too, unless a function's comment
 // says otherwise. Files and folders that can hold secrets get their mode before the first byte, independent
 // of the umask. What a crash leaves behind has a name that only this package makes, and Sweep removes it.
+//
+// The files are castle's own, and no folder of their paths may be a link (package ownfile). WriteMode, Create
+// and CreateWhole are for files of the user.
 package atomicfile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -15,16 +19,22 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // lockInterval is how often Lock tries again.
 const lockInterval = 20 * time.Millisecond
 
 // Write replaces the file at path. Only its owner can read it.
-func Write(path string, data []byte) error { return WriteMode(path, data, 0o600) }
+func Write(path string, data []byte) error { return write(path, data, 0o600) }
 
-// WriteMode replaces the file at path, which gets exactly this mode.
+// WriteMode replaces a file of the user, which gets exactly this mode. The folders of its path may be links.
 func WriteMode(path string, data []byte, mode os.FileMode) error {
+	return write(filepath.Join(ownfile.Resolve(filepath.Dir(path)), filepath.Base(path)), data, mode)
+}
+
+func write(path string, data []byte, mode os.FileMode) error {
 	if err := replace(path, data, mode, (*os.File).Sync); err != nil {
 		return err
 	}
@@ -39,7 +49,7 @@ func WriteUnflushed(path string, data []byte) error { return replace(path, data,
 // Update is WriteUnflushed for a file that rarely changes: one that has this content and mode stays as it is.
 func Update(path string, data []byte) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode() == 0o600 && info.Size() == int64(len(data)) {
-		if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, data) {
+		if there, err := ownfile.ReadFile(path); err == nil && bytes.Equal(there, data) {
 			return nil
 		}
 	}
@@ -53,9 +63,10 @@ func WritePending(path string, data []byte) error { return replace(path, data, 0
 // replace replaces the file at path. Renamed before flush has brought its content to the disk, the file could
 // end up empty.
 func replace(path string, data []byte, mode os.FileMode, flush func(*os.File) error) error {
-	err := replaceOnce(path, data, mode, flush)
+	once := func(path string) error { return replaceOnce(path, data, mode, flush) }
+	err := ownfile.In(path, once)
 	if errors.Is(err, fs.ErrNotExist) { // another castle may have swept the temporary file
-		err = replaceOnce(path, data, mode, flush)
+		err = ownfile.In(path, once)
 	}
 	return err
 }
@@ -84,7 +95,7 @@ func Create(path string, data []byte, mode os.FileMode) error {
 
 // CreateUnflushed is Create without the flush, with the same risk as WriteUnflushed.
 func CreateUnflushed(path string, data []byte, mode os.FileMode) error {
-	return create(path, data, mode, unflushed)
+	return ownfile.In(path, func(path string) error { return create(path, data, mode, unflushed) })
 }
 
 func create(path string, data []byte, mode os.FileMode, flush func(*os.File) error) error {
@@ -99,28 +110,27 @@ func create(path string, data []byte, mode os.FileMode, flush func(*os.File) err
 }
 
 // MkdirTemp creates a temporary folder in dir, which only its owner can enter. The caller removes it.
-func MkdirTemp(dir, name string) (string, error) { return os.MkdirTemp(dir, temporaryName(name)) }
+func MkdirTemp(dir, name string) (string, error) {
+	return os.MkdirTemp(ownfile.Resolve(dir), temporaryName(name)) // the system's may be a link
+}
 
 // temporaryName returns the pattern of the names of temporary files: .record.json.castle-1234567890.
 func temporaryName(base string) string { return "." + base + ".castle-*" }
 
-// temporary matches these names, and those that an older castle made, without the mark. Nearly all of those
-// end in nine or ten digits.
-var temporary = regexp.MustCompile(`^\.(.+\.castle-[0-9]+|looking-[0-9]{9,10}|` +
-	`(layout|kubeconfig|talosconfig|castle-init|castle_override\.tf|.+\.(jsonl?|tfstate|tfplan))` +
-	`\.[0-9]{9,10})$`)
+// temporary matches these names.
+var temporary = regexp.MustCompile(`^\..+\.castle-[0-9]+$`)
 
 // Sweep removes the temporary files and folders that killed castles have left below dir. Nothing may work
 // there except castles that only read, and write again what Sweep takes from them.
 func Sweep(dir string) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	return filepath.WalkDir(ownfile.Resolve(dir), func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // also where dir is missing
 			return nil
 		case err != nil || !temporary.MatchString(d.Name()):
 			return err
 		}
-		if err = os.RemoveAll(path); err == nil && d.IsDir() {
+		if err = ownfile.RemoveAll(path); err == nil && d.IsDir() {
 			return fs.SkipDir
 		}
 		return err
@@ -141,7 +151,7 @@ func Append(path string) (*os.File, error) {
 	if err := MkdirPrivate(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := ownfile.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -154,19 +164,23 @@ func Append(path string) (*os.File, error) {
 // MkdirPrivate creates a folder that only its owner can enter, and its parents.
 // Parents that exist keep their mode. It changes nothing if all is so already: the disk may be read-only.
 func MkdirPrivate(path string) error {
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return err
+	err := ownfile.Chmod(path+"/", 0o700) // the slash refuses a file
+	if errors.Is(err, fs.ErrNotExist) {
+		create := func(path string) error { return os.Mkdir(path, 0o700) }
+		if err = ownfile.In(path, create); errors.Is(err, fs.ErrNotExist) {
+			err = cmp.Or(MkdirPrivate(filepath.Dir(path)), ownfile.In(path, create))
+		}
+		if err == nil || errors.Is(err, fs.ErrExist) { // by another castle
+			err = ownfile.Chmod(path+"/", 0o700)
+		}
 	}
-	if info, err := os.Stat(path); err == nil && info.Mode().Perm() == 0o700 {
-		return nil
-	}
-	return os.Chmod(path, 0o700)
+	return err
 }
 
 // SyncDir flushes a folder, so that the files created, renamed or removed in it
 // survive a crash.
 func SyncDir(path string) error {
-	d, err := os.Open(path)
+	d, err := os.OpenFile(path, unix.O_NONBLOCK, 0) // a pipe would block
 	if err != nil {
 		return err
 	}
@@ -202,7 +216,7 @@ func Lock(ctx context.Context, path string) (unlock func() error, err error) {
 	if err := MkdirPrivate(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := ownfile.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

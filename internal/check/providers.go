@@ -57,7 +57,7 @@ func (r requirement) embedded() int { return strings.Count(r.at.Filename, "<embe
 // version in the lock file: a cluster has one version of each provider.
 func checkProviderVersions(c *cluster, report reporter) {
 	file := filepath.Join(c.config.Dir, providers.FileName)
-	locked, err := providers.ReadFile(file)
+	locked, err := providers.ReadFile(file, os.ReadFile)
 	path := file
 	if relative, err := filepath.Rel(c.options.Repository, file); err == nil {
 		path = relative

@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
@@ -42,7 +43,7 @@ func OutOfTree(root, repository string) error {
 	if repository == "" {
 		return nil
 	}
-	in, err := filepath.Rel(repository, root)
+	in, err := filepath.Rel(ownfile.Resolve(repository), root) // root has no links
 	if err == nil && filepath.IsLocal(in) {
 		return Usagef("state directory %s lies inside the repository %s, where `git clean` would destroy "+
 			"it; choose another with --state-dir or CASTLE_STATE_DIR", root, repository)
@@ -60,7 +61,8 @@ func (c *Cluster) ConfigsDir() string { return filepath.Join(c.Config.Dir, "conf
 
 // ReplaceFile writes a private file atomically, unless it has this content already.
 func ReplaceFile(path string, data []byte) error {
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+	path = filepath.Join(ownfile.Resolve(filepath.Dir(path)), filepath.Base(path)) // exports are the user's
+	if old, err := ownfile.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

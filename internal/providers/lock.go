@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"regexp"
 	"runtime"
 	"slices"
@@ -46,9 +45,9 @@ func Here() string { return runtime.GOOS + "_" + runtime.GOARCH }
 // Platforms returns the platforms that castle records.
 func Platforms() []string { return []string{"linux_amd64", "linux_arm64", "darwin_arm64"} }
 
-// ReadFile reads a lock file. A missing one is empty.
-func ReadFile(path string) (Lock, error) {
-	text, err := os.ReadFile(path)
+// ReadFile reads a lock file, with os.ReadFile or another function. A missing one is empty.
+func ReadFile(path string, read func(string) ([]byte, error)) (Lock, error) {
+	text, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Lock{}, nil
 	}

@@ -40,7 +40,8 @@ func TestADamagedFileIsAnErrorWithItsPlace(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if lock, err := providers.ReadFile(filepath.Join(t.TempDir(), "none.hcl")); err != nil || len(lock) != 0 {
+	none := filepath.Join(t.TempDir(), "none.hcl")
+	if lock, err := providers.ReadFile(none, os.ReadFile); err != nil || len(lock) != 0 {
 		t.Errorf("a missing file: %v, %v", lock, err)
 	}
 }

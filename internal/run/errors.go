@@ -78,7 +78,7 @@ func WithLog(r *Run, stage string, err error) error {
 // logOf returns the path of Terraform's log of a stage, or "" if there is none.
 func logOf(r *Run, stage string) string {
 	path := r.Files.LogPath(stage)
-	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+	if info, err := os.Lstat(path); err != nil || info.Size() == 0 {
 		return ""
 	}
 	return path

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -59,11 +60,11 @@ func ReplaceInputs(dir *state.Stage, inputs []byte) error {
 // destroy with them could miss a provider's address.
 func RecordedModule(c *cluster.Cluster, dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 	path := recordedPath(dir)
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Lstat(path); err != nil {
 		return nil, nil, err
 	}
 	file, sealed := filepath.Join(path, KeptInputs), false
-	data, err := os.ReadFile(file)
+	data, err := ownfile.ReadFile(file)
 	if err == nil {
 		inputs, sealed, err = state.Unseal(data)
 	}
@@ -78,14 +79,14 @@ func RecordedModule(c *cluster.Cluster, dir *state.Stage) (module fs.FS, inputs 
 			Fix: fmt.Sprintf("a destroy works with these inputs; `%s --only %s --refresh` writes them again "+
 				"from the configuration", c.Command("create"), filepath.Base(dir.Dir()))}
 	}
-	return os.DirFS(path), inputs, nil
+	return ownfile.FS(path), inputs, nil
 }
 
 // recordedPath returns the folder of the module's copy. If keepModule was killed between its renames, the
 // new copy is complete under its temporary name.
 func recordedPath(dir *state.Stage) string {
 	path := modulePath(dir)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		path += nextSuffix
 	}
 	return path

@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -75,7 +76,7 @@ func (p *Providers) load() error {
 	p.file = providers.Lock{}
 	if path := ProvidersFile(p.run.Cluster); path != "" {
 		var err error
-		if p.file, err = providers.ReadFile(path); err != nil {
+		if p.file, err = providers.ReadFile(path, os.ReadFile); err != nil {
 			return fmt.Errorf("%w\n  restore the file from Git", err)
 		}
 	}
@@ -111,7 +112,7 @@ func stageLocks(c *cluster.Cluster) (all []providers.Lock, err error) {
 	for _, stage := range stages {
 		dir := c.Dir.Stage(stage)
 		for _, folder := range []string{dir.Work(), recordedPath(dir)} {
-			lock, err := providers.ReadFile(filepath.Join(folder, terraformLock))
+			lock, err := providers.ReadFile(filepath.Join(folder, terraformLock), ownfile.ReadFile)
 			if err != nil { // half of one: init makes it again
 				continue
 			}
@@ -208,7 +209,7 @@ func (p *Providers) otherClusters() (all []providers.Lock) {
 	pattern := filepath.Join(p.run.Cluster.Options.Repository, "clusters", "*", "*", providers.FileName)
 	paths, _ := filepath.Glob(pattern) //nolint:errcheck // the name of a folder may hold a bracket
 	for _, path := range paths {
-		if lock, err := providers.ReadFile(path); err == nil {
+		if lock, err := providers.ReadFile(path, os.ReadFile); err == nil {
 			all = append(all, lock)
 		}
 	}
@@ -264,7 +265,7 @@ func (p recordedProviders) Locked() (providers.Lock, error) {
 	shared, unread := p.cluster.Locked()
 	text, err := fs.ReadFile(p.module, terraformLock)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(filepath.Join(p.work, terraformLock)); err == nil {
+		if _, err := os.Lstat(filepath.Join(p.work, terraformLock)); err == nil {
 			return providers.Lock{}, nil
 		}
 		return shared, unread

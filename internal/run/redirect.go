@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/zclconf/go-cty/cty"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/infisical"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
@@ -95,5 +95,5 @@ func (w *Workspace) module() (*tfeval.Module, error) {
 	for name, v := range inputs {
 		variables[name] = v.Value
 	}
-	return tfeval.ReadFolder(os.DirFS(w.Root.Dir), variables), nil
+	return tfeval.ReadFolder(ownfile.FS(w.Root.Dir), variables), nil
 }

@@ -170,5 +170,5 @@ func KeepAnswers(path, label string, answers map[string]string) error {
 		f.Body().SetAttributeValue(name, cty.StringVal(answers[name]))
 	}
 	text := "# Answers for castle new " + label + ", not yet complete.\n"
-	return atomicfile.Write(path, append([]byte(text), hclwrite.Format(f.Bytes())...))
+	return atomicfile.WriteMode(path, append([]byte(text), hclwrite.Format(f.Bytes())...), 0o600)
 }

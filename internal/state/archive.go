@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
@@ -72,7 +72,7 @@ func (a Archived) Whole() (bool, error) {
 	names, err := folder(a.Path)
 	files := remains(a.Path)
 	for _, name := range names {
-		data, unread := os.ReadFile(filepath.Join(a.Path, name))
+		data, unread := ownfile.ReadFile(filepath.Join(a.Path, name))
 		if unread != nil || files[name] == nil || !bytes.Equal(data, files[name]) {
 			return true, err
 		}
@@ -86,7 +86,7 @@ func (a Archived) Read() (rec Record, st *State, err error) {
 	if err != nil {
 		return rec, nil, err
 	}
-	data, err := os.ReadFile(filepath.Join(a.Path, stateName))
+	data, err := ownfile.ReadFile(filepath.Join(a.Path, stateName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return *r, noState(""), nil
 	}
@@ -125,7 +125,7 @@ func remains(dir string) map[string][]byte {
 			files["record.json"], files["record.json.copy"] = Seal(data), Seal(data)
 		}
 	}
-	if data, err := os.ReadFile(filepath.Join(dir, stateName)); err == nil {
+	if data, err := ownfile.ReadFile(filepath.Join(dir, stateName)); err == nil {
 		if data, err = withoutValues(data); err == nil {
 			files[stateName] = data
 		}

@@ -9,11 +9,11 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // documents maps castle's files that end with a checksum and have a copy to the way out if both are damaged.
@@ -101,7 +101,7 @@ func writeBoth(path string, content, copied []byte, writeCopy, write func(string
 		return err
 	}
 	if err = write(path, content); err != nil { // a store brings the previous copy back
-		err = errors.Join(err, os.RemoveAll(copyOf(path)))
+		err = errors.Join(err, ownfile.RemoveAll(copyOf(path)))
 	}
 	return err
 }
@@ -139,7 +139,7 @@ func readKept(path string) (value []byte, damage, err error) {
 }
 
 func readSealed(path string) (value []byte, sealed bool, err error) {
-	data, err := os.ReadFile(path)
+	data, err := ownfile.ReadFile(path)
 	if err != nil {
 		return nil, false, err
 	}
@@ -152,7 +152,7 @@ func readSealed(path string) (value []byte, sealed bool, err error) {
 // Repair describes the damaged files for which a copy stands. Under the cluster's lock it restores them, and
 // makes the copies that an older castle did not write.
 func (d *Dir) Repair() (notices []string, err error) {
-	entries, err := os.ReadDir(d.stages())
+	entries, err := ownfile.ReadDir(d.stages())
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (d *Dir) Repair() (notices []string, err error) {
 	}
 	for _, dir := range dirs {
 		there := map[string]bool{}
-		entries, _ := os.ReadDir(dir) //nolint:errcheck // their readers report it
+		entries, _ := ownfile.ReadDir(dir) //nolint:errcheck // their readers report it
 		for _, e := range entries {
 			there[e.Name()] = true
 		}
@@ -185,7 +185,7 @@ func (d *Dir) Repair() (notices []string, err error) {
 			}
 			value, damage, unread := readKept(path)
 			restore := func() error { return writeKept(path, value) }
-			switch kept, uncopied := os.ReadFile(copyOf(path)); {
+			switch kept, uncopied := ownfile.ReadFile(copyOf(path)); {
 			case unread != nil: // there is none, or its reader reports it
 			case damage != nil:
 				lost(path, damage, restore)

@@ -16,6 +16,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,6 +30,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // layout is the version of the directory's layout that this package reads and writes.
@@ -53,8 +55,8 @@ func Open(root, cluster, platform string) (*Dir, error) {
 	if err := naming.Check(cluster+"/"+platform, "rename its folder", cluster, platform); err != nil {
 		return nil, err
 	}
-	root, err := filepath.Abs(root)
-	if err != nil {
+	root = ownfile.Resolve(root)
+	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, err
 	}
 	d := &Dir{path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform}
@@ -64,12 +66,27 @@ func Open(root, cluster, platform string) (*Dir, error) {
 			return nil, err
 		}
 	}
-	return d, checkLayout(d)
+	return d, cmp.Or(refuseOthers(d), checkLayout(d))
+}
+
+// refuseOthers refuses links and the like in the directory and in those of its stages. Opening a file checks
+// it, too, but a command that does not open all would work on a part.
+func refuseOthers(d *Dir) error {
+	_, err := ownfile.ReadDir(d.path)
+	stages, unread := ownfile.ReadDir(d.stages())
+	err = errors.Join(err, unread)
+	for _, e := range stages {
+		_, unread := ownfile.ReadDir(d.Stage(e.Name()).Dir())
+		if e.IsDir() && !errors.Is(unread, fs.ErrNotExist) {
+			err = errors.Join(err, unread)
+		}
+	}
+	return err
 }
 
 func checkLayout(d *Dir) error {
 	path := filepath.Join(d.path, "layout")
-	text, err := os.ReadFile(path)
+	text, err := ownfile.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return atomicfile.Write(path, fmt.Appendln(nil, layout))
 	}
@@ -107,7 +124,7 @@ func (d *Dir) Talosconfig() string { return filepath.Join(d.path, "talosconfig")
 
 // Runs returns the ids of all runs, the newest first.
 func (d *Dir) Runs() ([]string, error) {
-	entries, err := os.ReadDir(d.runs())
+	entries, err := ownfile.ReadDir(d.runs())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -123,7 +140,7 @@ func (d *Dir) stages() string { return filepath.Join(d.path, "stages") }
 // Stages returns the names of the stages that have a record or a state, sorted. Another name than castle
 // gives a stage is an error.
 func (d *Dir) Stages() (all []string, err error) {
-	entries, err := os.ReadDir(d.stages())
+	entries, err := ownfile.ReadDir(d.stages())
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +159,7 @@ func (d *Dir) Leftovers() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(d.stages())
+	entries, err := ownfile.ReadDir(d.stages())
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +173,7 @@ func (d *Dir) Leftovers() ([]string, error) {
 
 // aside returns the folders of stages that a killed run did not finish to remove.
 func aside(d *Dir) (all []string, err error) {
-	names, err := fs.Glob(os.DirFS(d.path), removed+"*")
+	names, err := fs.Glob(ownfile.FS(d.path), removed+"*")
 	for _, name := range names {
 		all = append(all, filepath.Join(d.path, name))
 	}
@@ -166,7 +183,7 @@ func aside(d *Dir) (all []string, err error) {
 func removeAside(d *Dir) error {
 	all, err := aside(d)
 	for _, path := range all {
-		err = errors.Join(err, os.RemoveAll(path))
+		err = errors.Join(err, ownfile.RemoveAll(path))
 	}
 	return err
 }

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // Intended is one change of a plan that Terraform applies.
@@ -142,7 +142,7 @@ func (f IntentFile) Fingerprint(to *Fingerprint) error { return to.AddFile("inte
 // Read returns the intent of an interrupted change, or nil. If the file is damaged or deleted, the copy
 // replaces it and every change counts as unsure.
 func (f IntentFile) Read() (*Intent, error) {
-	data, err := os.ReadFile(f.path())
+	data, err := ownfile.ReadFile(f.path())
 	begun, sealed, copyErr := readSealed(copyOf(f.path()))
 	missing := errors.Is(err, fs.ErrNotExist)
 	if missing && errors.Is(copyErr, fs.ErrNotExist) {

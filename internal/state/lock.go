@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
@@ -127,7 +128,7 @@ func age(d time.Duration) string {
 // Lock takes the cluster lock for a run, or returns a *HeldError. A dead holder's lock is Lock.Previous.
 func (d *Dir) Lock(run string) (*Lock, error) {
 	path := filepath.Join(d.path, "lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := ownfile.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +166,7 @@ func (l *Lock) TakeOver(ctx context.Context) (notice string, err error) {
 
 // Holder returns the live run that holds the lock; nil if there is none, or if that is unknown.
 func (d *Dir) Holder() *HeldError {
-	f, err := os.Open(filepath.Join(d.path, "lock"))
+	f, err := ownfile.Open(filepath.Join(d.path, "lock"))
 	if err != nil {
 		return nil
 	}
@@ -206,7 +207,7 @@ func (d *Dir) acquire(f *os.File, path string) (holder, error) {
 	if err != nil {
 		return holder{}, err
 	}
-	if there, err := os.Stat(path); err != nil || !os.SameFile(mine, there) {
+	if there, err := os.Lstat(path); err != nil || !os.SameFile(mine, there) {
 		return holder{}, &HeldError{Cluster: d.cluster}
 	}
 	return h, nil

@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // Proofs are the objects that an unfinished destroy has proved gone: a stage that is removed from the state
@@ -32,7 +32,7 @@ func (p Proofs) Read() (*event.Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(p.journal())
+	data, err := ownfile.ReadFile(p.journal())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

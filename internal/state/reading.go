@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 const (
@@ -154,7 +154,7 @@ func (s *Stage) StateDigest() (string, error) {
 // has no good snapshot and was never ready. Terraform creates the empty file for its lock before it changes
 // anything.
 func (s *Stage) read() (*State, error) {
-	data, err := os.ReadFile(s.StatePath())
+	data, err := ownfile.ReadFile(s.StatePath())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -308,7 +308,7 @@ func (c Copies) keepPresent() (path string, err error) {
 	if !errors.As(err, new(*UnreadableError)) {
 		return path, err
 	}
-	data, err := os.ReadFile(c.stage.StatePath())
+	data, err := ownfile.ReadFile(c.stage.StatePath())
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
 		return "", nil
 	}

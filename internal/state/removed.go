@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // removedFile lists what castle has removed from the working copy of a store since the last commit. What is
@@ -19,7 +19,7 @@ const removedFile = "removed.json"
 func (d *Dir) Remove(paths ...string) error {
 	return d.Removing(func() (err error) {
 		for _, path := range paths {
-			err = errors.Join(err, os.RemoveAll(path))
+			err = errors.Join(err, ownfile.RemoveAll(path))
 		}
 		return err
 	}, paths...)
@@ -27,7 +27,7 @@ func (d *Dir) Remove(paths ...string) error {
 
 // Rename moves a file or folder to another place.
 func (d *Dir) Rename(from, to string) error {
-	return d.Removing(func() error { return os.Rename(from, to) }, from)
+	return d.Removing(func() error { return ownfile.Rename(from, to) }, from)
 }
 
 // Removing lists the paths as removed on disk, and calls remove, which removes them. A kill in between leaves
@@ -80,7 +80,7 @@ func (d *Dir) Committed(removed []string) error {
 
 // readRemoved treats a damaged list as an empty one: files come back, and runs remove them again.
 func readRemoved(d *Dir) (all []string, err error) {
-	data, err := os.ReadFile(filepath.Join(d.path, removedFile))
+	data, err := ownfile.ReadFile(filepath.Join(d.path, removedFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -93,7 +93,7 @@ func readRemoved(d *Dir) (all []string, err error) {
 func writeRemoved(d *Dir, all []string) error {
 	path := filepath.Join(d.path, removedFile)
 	if len(all) == 0 {
-		return os.RemoveAll(path)
+		return ownfile.RemoveAll(path)
 	}
 	data, err := json.Marshal(all)
 	if err != nil {

@@ -16,22 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // Root returns the folder of all clusters' state directories: flag if given,
-// else CASTLE_STATE_DIR, XDG_STATE_HOME/castle or HOME/.local/state/castle of environ.
+// else CASTLE_STATE_DIR, XDG_STATE_HOME/castle or HOME/.local/state/castle of environ. It has no links.
 func Root(flag string, environ []string) (string, error) {
 	get := func(name string) string { return process.Getenv(environ, name) }
 	switch {
 	case flag != "":
-		return filepath.Abs(flag)
+		return ownfile.Resolve(flag), nil
 	case get("CASTLE_STATE_DIR") != "":
-		return filepath.Abs(get("CASTLE_STATE_DIR"))
+		return ownfile.Resolve(get("CASTLE_STATE_DIR")), nil
 	case filepath.IsAbs(get("XDG_STATE_HOME")): // the specification says to ignore a relative one
-		return filepath.Join(get("XDG_STATE_HOME"), "castle"), nil
+		return ownfile.Resolve(filepath.Join(get("XDG_STATE_HOME"), "castle")), nil
 	case filepath.IsAbs(get("HOME")):
-		return filepath.Join(get("HOME"), ".local", "state", "castle"), nil
+		return ownfile.Resolve(filepath.Join(get("HOME"), ".local", "state", "castle")), nil
 	}
 	return "", errors.New("state directory: neither CASTLE_STATE_DIR nor HOME is set")
 }
@@ -43,12 +44,13 @@ const NotMade = "castle did not make it; move it away"
 // its platform: blue/proxmox. It creates nothing. It leaves out folders whose names break the rule; the error
 // is a *naming.Error for each.
 func Clusters(root string) (clusters []string, err error) {
-	outer, err := folder(root) // not fs.Glob: it skips what it may not read
-	if err != nil {
+	entries, err := os.ReadDir(root) // not fs.Glob: it skips what it may not read
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return nil, err
 	}
 	var wrong error
-	for _, name := range outer {
+	for _, e := range entries {
+		name := e.Name()
 		platforms, err := folder(filepath.Join(root, name))
 		if err != nil {
 			return nil, err
@@ -83,7 +85,7 @@ func Recorded(root, cluster string) (stages, runs []string) {
 
 // folder returns the sorted names of the entries of a folder; none if there is no folder.
 func folder(path string) (names []string, err error) {
-	entries, err := os.ReadDir(path)
+	entries, err := ownfile.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
@@ -136,8 +138,8 @@ func failedPath(err error) string {
 
 // permissionFix explains a file that castle may not use, or its nearest parent that castle can see.
 func permissionFix(path, root string) string {
-	info, err := os.Stat(path)
-	for ; err != nil && path != filepath.Dir(path); info, err = os.Stat(path) {
+	info, err := os.Lstat(path)
+	for ; err != nil && path != filepath.Dir(path); info, err = os.Lstat(path) {
 		path = filepath.Dir(path)
 	}
 	if err != nil {
@@ -222,7 +224,7 @@ func CheckDisk(root string) (Disk, error) {
 	}
 	slices.Sort(dirs)
 	for _, dir := range slices.Compact(dirs) {
-		info, err := os.Stat(dir)
+		info, err := os.Lstat(dir)
 		if err == nil && info.Mode().Perm()&0o077 != 0 {
 			disk.Exposed = append(disk.Exposed, Exposed{Path: dir, Mode: info.Mode().Perm()})
 		}

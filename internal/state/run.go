@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // Run is the folder of one run: its journal and a log for each stage.
@@ -99,7 +99,7 @@ func (r *Run) Journal() (*Journal, error) { return openJournal(r.journalPath()) 
 // without a journal the error is fs.ErrNotExist.
 func (r *Run) Events() ([]event.Event, error) {
 	path := r.journalPath()
-	data, err := os.ReadFile(path)
+	data, err := ownfile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ const lastEvents = 1 << 18
 // Bounds returns the first event of the journal and the one that ended the run, or else the last one. It
 // skips the rest, however long the journal is. Without a journal the error is fs.ErrNotExist.
 func (r *Run) Bounds() (first, last event.Event, err error) {
-	f, err := os.Open(r.journalPath())
+	f, err := ownfile.Open(r.journalPath())
 	if err != nil {
 		return first, last, err
 	}
@@ -184,7 +184,7 @@ func (r *Run) Bounds() (first, last event.Event, err error) {
 
 // readFrom reads a file after an offset. A file that does not exist is empty.
 func readFrom(path string, offset int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := ownfile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -200,7 +200,7 @@ func readFrom(path string, offset int64) ([]byte, error) {
 
 // Logs returns the stages that have a log, sorted.
 func (r *Run) Logs() ([]string, error) {
-	entries, err := os.ReadDir(r.dir)
+	entries, err := ownfile.ReadDir(r.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -227,17 +227,13 @@ func (r *Run) DiagnosisPath(stage string) string { return filepath.Join(r.dir, "
 // KeepDiagnosis writes files, by slash-separated name, into that folder. It refuses a name that leads out of
 // the folder.
 func (r *Run) KeepDiagnosis(stage string, files map[string][]byte) (err error) {
-	dir := r.DiagnosisPath(stage)
-	if err := atomicfile.MkdirPrivate(dir); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
 	for name, data := range files {
-		err = errors.Join(err, root.MkdirAll(path.Dir(name), 0o700), root.WriteFile(name, data, 0o600))
+		local, failed := filepath.Localize(name)
+		if path := filepath.Join(r.DiagnosisPath(stage), local); failed == nil {
+			failed = errors.Join(atomicfile.MkdirPrivate(filepath.Dir(path)),
+				atomicfile.WriteUnflushed(path, data))
+		}
+		err = errors.Join(err, failed)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 const (
@@ -48,11 +49,11 @@ func readCopy(path string) (*Copy, error) {
 
 // readUnparsed reads a copy without its State and Reason.
 func readUnparsed(path string) (*Copy, error) {
-	data, err := os.ReadFile(path)
+	data, err := ownfile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(path)
+	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func readUnparsed(path string) (*Copy, error) {
 // paths returns the paths of all snapshots, the newest last.
 func (c Copies) paths() ([]string, error) {
 	dir := filepath.Join(c.stage.Dir(), "snapshots")
-	names, err := fs.Glob(os.DirFS(dir), "*"+stateEnd) // sorted, and they begin with the time
+	names, err := fs.Glob(ownfile.FS(dir), "*"+stateEnd) // sorted, and they begin with the time
 	for i, name := range names {
 		names[i] = filepath.Join(dir, name)
 	}
@@ -114,7 +115,7 @@ func (c Copies) ranked() (all []*Copy, fits func(*Copy) bool, err error) {
 		return nil, nil, err
 	}
 	lineage := ""
-	if data, err := os.ReadFile(c.stage.StatePath()); seen != nil && seen.Lineage != "" {
+	if data, err := ownfile.ReadFile(c.stage.StatePath()); seen != nil && seen.Lineage != "" {
 		lineage = seen.Lineage
 	} else if st, unreadable := parse(data); err == nil && unreadable == nil {
 		lineage = st.Lineage
@@ -150,7 +151,7 @@ func (c Copies) snapshot() (path string, err error) {
 	if err != nil || !st.Exists {
 		return "", err
 	}
-	data, err := os.ReadFile(c.stage.StatePath())
+	data, err := ownfile.ReadFile(c.stage.StatePath())
 	if err != nil {
 		return "", err
 	}

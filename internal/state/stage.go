@@ -1,12 +1,14 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // Stage is one stage's part of the state directory.
@@ -71,7 +73,7 @@ const removed = ".removed-"
 // that an interrupted removal never looks like a stage that has lost its state.
 func (s *Stage) Remove() error {
 	aside := filepath.Join(s.dir.path, removed+s.name)
-	if err := os.RemoveAll(aside); err != nil {
+	if err := ownfile.RemoveAll(aside); err != nil {
 		return err
 	}
 	if err := s.dir.Rename(s.Dir(), aside); err != nil {
@@ -80,28 +82,28 @@ func (s *Stage) Remove() error {
 		}
 		return err
 	}
-	return errors.Join(atomicfile.SyncDir(s.dir.stages()), os.RemoveAll(aside))
+	return errors.Join(atomicfile.SyncDir(s.dir.stages()), ownfile.RemoveAll(aside))
 }
 
-// CopyFS copies a folder's files to a new one, as os.CopyFS does, adds private files of its first level,
-// which replace those of the same name, and flushes all.
+// CopyFS copies a folder's files to a new one, and the file behind a link. It adds private files of its first
+// level, which replace those of the same name, and flushes all.
 func CopyFS(dir string, files fs.FS, private map[string][]byte) error {
-	if err := os.CopyFS(dir, files); err != nil {
-		return err
-	}
-	for name, data := range private {
-		path := filepath.Join(dir, name)
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err != nil || d.IsDir() {
+			return cmp.Or(err, atomicfile.MkdirPrivate(path))
+		}
+		info, err := fs.Stat(files, name)
+		data, unread := fs.ReadFile(files, name)
+		if err = cmp.Or(err, unread); err != nil {
 			return err
 		}
-		if err := atomicfile.CreateUnflushed(path, data, 0o600); err != nil {
-			return err
-		}
-	}
-	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return atomicfile.SyncDir(path) // a file is flushed like a folder
+		return atomicfile.CreateUnflushed(path, data, 0o600|info.Mode()&0o111)
 	})
+	for name, data := range private {
+		err = cmp.Or(err, atomicfile.WriteUnflushed(filepath.Join(dir, name), data))
+	}
+	return cmp.Or(err, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return cmp.Or(err, atomicfile.SyncDir(path)) // a file is flushed like a folder
+	}))
 }

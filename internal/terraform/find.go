@@ -23,6 +23,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 const (
@@ -158,7 +159,7 @@ func installed(
 	defer func() { err = errors.Join(err, unlock()) }()
 	home := filepath.Join(cacheDir, pinned)
 	b = Binary{Path: filepath.Join(home, "terraform"), Version: pinned}
-	if recorded, err := os.ReadFile(filepath.Join(home, "sha256")); err == nil {
+	if recorded, err := ownfile.ReadFile(filepath.Join(home, "sha256")); err == nil {
 		digest, err := digestOf(b.Path)
 		if err == nil && digest == strings.TrimSpace(string(recorded)) {
 			return b, nil
@@ -166,7 +167,7 @@ func installed(
 	}
 	killed, err := filepath.Glob(filepath.Join(cacheDir, installing+"*"))
 	for _, old := range killed {
-		err = errors.Join(err, os.RemoveAll(old))
+		err = errors.Join(err, ownfile.RemoveAll(old))
 	}
 	if err != nil {
 		return Binary{}, err
@@ -175,7 +176,7 @@ func installed(
 	if err != nil {
 		return Binary{}, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	defer func() { err = errors.Join(err, ownfile.RemoveAll(temp)) }()
 	path, err := install(ctx, temp)
 	if ctx.Err() != nil {
 		return Binary{}, context.Cause(ctx)
@@ -190,14 +191,14 @@ func installed(
 	if err := atomicfile.Write(filepath.Join(temp, "sha256"), []byte(digest+"\n")); err != nil {
 		return Binary{}, err
 	}
-	if err := os.RemoveAll(home); err != nil { // not there, or damaged
+	if err := ownfile.RemoveAll(home); err != nil { // not there, or damaged
 		return Binary{}, err
 	}
-	return b, os.Rename(temp, home)
+	return b, ownfile.Rename(temp, home)
 }
 
 func digestOf(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := ownfile.Open(path)
 	if err != nil {
 		return "", err
 	}
@@ -222,7 +223,7 @@ func cacheFile(cacheDir string) string { return filepath.Join(cacheDir, "found.j
 // otherwise spend most of its time on starting Terraform for its version.
 func cached(cacheDir, path string) (Binary, bool) {
 	var known cachedBinary
-	data, readErr := os.ReadFile(cacheFile(cacheDir))
+	data, readErr := ownfile.ReadFile(cacheFile(cacheDir))
 	info, statErr := os.Stat(path)
 	if readErr != nil || statErr != nil || json.Unmarshal(data, &known) != nil {
 		return Binary{}, false

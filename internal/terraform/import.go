@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // Import imports the object with the given id as the resource at address. The error
@@ -39,7 +39,7 @@ func (r *Root) Exists(ctx context.Context, address, id string) (bool, error) {
 		//lint:ignore SA1019 it is no state of the backend, and deleted at once
 		return tf.Import(ctx, address, id, tfexec.State(filepath.Join(dir, "terraform.tfstate")), s.running)
 	})
-	removed := os.RemoveAll(dir)
+	removed := ownfile.RemoveAll(dir)
 	if errors.Is(err, ErrNoSuchObject) {
 		return false, removed
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/providers"
 )
 
@@ -29,7 +30,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	done, err := os.ReadFile(i.stampPath())
+	done, err := ownfile.ReadFile(i.stampPath())
 	if err == nil && string(done) == digest && i.pluginsExist() && i.checkBackend() == nil {
 		return i.record()
 	}
@@ -47,7 +48,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, unlock()) }()
 	// A full disk or a power cut can leave half of the backend's file, at which init
 	// would fail. Init writes it in any case.
-	if err := errors.Join(os.RemoveAll(i.stampPath()), os.RemoveAll(i.backendPath())); err != nil {
+	if err := errors.Join(ownfile.RemoveAll(i.stampPath()), ownfile.RemoveAll(i.backendPath())); err != nil {
 		return err
 	}
 	StopProviders(i.root) // init may choose others
@@ -209,7 +210,7 @@ func exists(path string) bool {
 // checkBackend checks that the state is at StatePath: another override file in the
 // module may take precedence.
 func (i initialization) checkBackend() error {
-	data, err := os.ReadFile(i.backendPath())
+	data, err := ownfile.ReadFile(i.backendPath())
 	if err != nil {
 		return err
 	}
@@ -232,7 +233,7 @@ func (i initialization) checkBackend() error {
 // ProviderVersions returns the version of each provider that Init has chosen, by source address; empty before
 // the first Init.
 func (r *Root) ProviderVersions() (map[string]string, error) {
-	lock, err := providers.ReadFile(lockPath(r))
+	lock, err := providers.ReadFile(lockPath(r), ownfile.ReadFile)
 	if err != nil {
 		return nil, err
 	}

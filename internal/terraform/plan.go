@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
@@ -14,6 +13,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // PlanOptions narrow a plan.
@@ -35,14 +35,14 @@ type Plan struct {
 }
 
 // Discard deletes the plan's file. Apply does so itself.
-func (p *Plan) Discard() error { return os.RemoveAll(p.File) }
+func (p *Plan) Discard() error { return ownfile.RemoveAll(p.File) }
 
 // Plan saves a plan in the work directory. The changes are those of the JSON stream: showing the plan would
 // start every provider again and return all values, secrets among them.
 func (r *Root) Plan(ctx context.Context, o PlanOptions) (*Plan, error) {
 	p := &Plan{File: r.workdir().planPath(), Destroy: o.Destroy, root: r}
 	// Created first, so that it is never readable by others: Terraform keeps the mode.
-	if err := errors.Join(p.Discard(), atomicfile.Create(p.File, nil, 0o600)); err != nil {
+	if err := errors.Join(p.Discard(), atomicfile.CreateUnflushed(p.File, nil, 0o600)); err != nil {
 		return nil, err
 	}
 	options := []tfexec.PlanOption{tfexec.Out(p.File), tfexec.Destroy(o.Destroy)}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/providers"
 )
 
@@ -28,7 +29,7 @@ type ProviderLock interface {
 
 // LockFile returns the text of the lock file in a work directory, empty before the first Init.
 func LockFile(dir string) ([]byte, error) {
-	text, err := os.ReadFile(filepath.Join(dir, lockFileName))
+	text, err := ownfile.ReadFile(filepath.Join(dir, lockFileName))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -39,7 +40,7 @@ func lockPath(r *Root) string { return filepath.Join(r.Dir, lockFileName) }
 
 // chosen reads the module's lock file. Half of one, which a power cut can leave, counts as none.
 func (i initialization) chosen() providers.Lock {
-	lock, err := providers.ReadFile(lockPath(i.root))
+	lock, err := providers.ReadFile(lockPath(i.root), ownfile.ReadFile)
 	if err != nil {
 		return providers.Lock{}
 	}
@@ -163,7 +164,7 @@ func mismatch(ctx context.Context, r *Root, err error) error {
 		if r.Providers != nil {
 			found.Lock, found.Upgrade = r.Providers.Name(), r.Providers.Upgrade()
 		}
-		lock, unread := providers.ReadFile(lockPath(r))
+		lock, unread := providers.ReadFile(lockPath(r), ownfile.ReadFile)
 		if unread == nil {
 			found.Expected = lock[pkg.Source].Of(pkg.Platform)
 		}

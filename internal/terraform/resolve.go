@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/providers"
 )
@@ -107,7 +108,7 @@ func (o Resolution) choose(ctx context.Context, dir string) (providers.Lock, err
 	if err := root.Init(ctx); err != nil {
 		return nil, err
 	}
-	return providers.ReadFile(lockPath(root))
+	return providers.ReadFile(lockPath(root), ownfile.ReadFile)
 }
 
 // offered adds the checksums for a platform that a registry or a network mirror has. One provider that lacks
@@ -174,7 +175,7 @@ func offers(
 	if err != nil {
 		return nil, err
 	}
-	return providers.ReadFile(lockPath(scratch))
+	return providers.ReadFile(lockPath(scratch), ownfile.ReadFile)
 }
 
 // MirrorRegistry downloads the packages of these versions for a platform from their registries into a mirror.

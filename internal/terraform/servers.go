@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/terraform/warm"
@@ -39,8 +40,8 @@ func StartProviders(r *Root) {
 	r.servers.mu.Lock()
 	defer r.servers.mu.Unlock()
 	on, err := strconv.ParseBool(process.Getenv(r.Env, warmProviders))
-	if r.servers.current != nil || err == nil && !on {
-		return
+	if r.servers.current != nil || err == nil && !on || checkLinks(r) != nil {
+		return // the next command reports a link
 	}
 	all := slices.DeleteFunc(r.workdir().startable(initialization{r}.chosen()), func(p warm.Provider) bool {
 		return slices.Contains(r.servers.crashed, p.Source)
@@ -169,7 +170,7 @@ func (w workdir) noteVerified(lock providers.Lock) error {
 // isVerified reports whether an executable is still the one that init has verified.
 func (w workdir) isVerified(source, path string) bool {
 	verified := map[string]string{}
-	data, err := os.ReadFile(w.verifiedPath())
+	data, err := ownfile.ReadFile(w.verifiedPath())
 	if err != nil || json.Unmarshal(data, &verified) != nil {
 		return false
 	}
@@ -220,7 +221,7 @@ func (w workdir) configurations() (map[string]int, error) {
 
 // modules are the folders of the module and of those that it calls, as init has recorded them.
 func (w workdir) modules() ([]string, error) {
-	data, err := os.ReadFile(filepath.Join(w.dir, ".terraform", "modules", "modules.json"))
+	data, err := ownfile.ReadFile(filepath.Join(w.dir, ".terraform", "modules", "modules.json"))
 	if os.IsNotExist(err) {
 		return []string{w.dir}, nil
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
@@ -133,8 +134,11 @@ func onCommand(r *Root, name string) (environ map[string]string, end func(error)
 	return environ, end
 }
 
-// connect calls OnConnect, except for a command that certainly connects no provider.
+// connect checks the work directory, and calls OnConnect unless the command certainly connects no provider.
 func connect(ctx context.Context, r *Root, command string) error {
+	if err := checkLinks(r); err != nil {
+		return err
+	}
 	verb, _, _ := strings.Cut(command, " ")
 	if r.OnConnect == nil || verb == "show" || !usesProviders(verb) {
 		return nil
@@ -212,7 +216,7 @@ func (r *Root) settle() error {
 func (w workdir) makePrivate() error {
 	var errs []error
 	for _, path := range []string{w.statePath, w.statePath + ".backup", w.erroredPath(), w.planPath()} {
-		if err := os.Chmod(path, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := ownfile.Chmod(path, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

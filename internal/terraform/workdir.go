@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // The files of the work directory that are castle's own. None is flushed: each use of the folder compares
@@ -126,19 +126,19 @@ func (w workdir) copyFile(module fs.FS, name string, mode fs.FileMode, before st
 	}
 	digest := fmt.Sprintf("%x", sha256.Sum256(data))
 	to := filepath.Join(w.dir, filepath.FromSlash(name))
-	there, err := os.ReadFile(to)
+	there, err := ownfile.ReadFile(to)
 	if err == nil && bytes.Equal(there, data) {
-		return digest, os.Chmod(to, mode)
+		return digest, ownfile.Chmod(to, mode)
 	}
 	// Init adds this platform's checksums to a lock file: that copy stays until the module ships another lock
 	// file. An empty one, left by a power cut, does not stay: init would choose other versions.
 	if err == nil && len(there) > 0 && name == lockFileName && digest == before {
 		return digest, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+	if err := atomicfile.MkdirPrivate(filepath.Dir(to)); err != nil {
 		return "", err
 	}
-	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := ownfile.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
 	return digest, atomicfile.CreateUnflushed(to, data, mode)
@@ -146,12 +146,12 @@ func (w workdir) copyFile(module fs.FS, name string, mode fs.FileMode, before st
 
 // removeFile removes a file and the folders that are empty then.
 func (w workdir) removeFile(name string) error {
-	err := os.Remove(filepath.Join(w.dir, filepath.FromSlash(name)))
+	err := ownfile.Remove(filepath.Join(w.dir, filepath.FromSlash(name)))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		if os.Remove(filepath.Join(w.dir, filepath.FromSlash(dir))) != nil {
+		if ownfile.Remove(filepath.Join(w.dir, filepath.FromSlash(dir))) != nil {
 			break // not empty
 		}
 	}
@@ -160,7 +160,7 @@ func (w workdir) removeFile(name string) error {
 
 // manifest returns the digests of the module's files by name.
 func (w workdir) manifest() (map[string]string, error) {
-	data, err := os.ReadFile(filepath.Join(w.dir, manifestFile))
+	data, err := ownfile.ReadFile(filepath.Join(w.dir, manifestFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (w workdir) manifest() (map[string]string, error) {
 	// It is missing or damaged. No Terraform file of an older module may stay, and those are known by their
 	// names.
 	files = map[string]string{}
-	err = fs.WalkDir(os.DirFS(w.dir), ".", func(name string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(ownfile.FS(w.dir), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // the folder, before the first copy
 			return nil
@@ -222,7 +222,7 @@ type Override struct {
 }
 
 // Inputs returns the file of the inputs of the module's variables, which holds secrets.
-func (r *Root) Inputs() ([]byte, error) { return os.ReadFile(filepath.Join(r.Dir, inputsFile)) }
+func (r *Root) Inputs() ([]byte, error) { return ownfile.ReadFile(filepath.Join(r.Dir, inputsFile)) }
 
 func (w workdir) writeOverride(o Override) error {
 	text, err := w.override(o)
@@ -271,7 +271,7 @@ func (w workdir) override(o Override) ([]byte, error) {
 // that cannot be read has none here; Terraform will report its errors.
 func (w workdir) localNames() map[string]string {
 	names := map[string]string{}
-	module, _ := tfconfig.LoadModule(w.dir)
+	module, _ := tfconfig.LoadModuleFromFilesystem(tfconfig.WrapFS(ownfile.FS(w.dir)), ".")
 	for name, required := range module.RequiredProviders {
 		names[strings.ToLower(completed(cmp.Or(required.Source, name)))] = name
 	}
@@ -282,7 +282,7 @@ func (w workdir) localNames() map[string]string {
 // sources it lacks those that neither the module nor, by the lock file, one that it calls needs.
 func ProviderNames(dir string, sources ...string) map[string]string {
 	names := workdir{dir: dir}.localNames()
-	lock, _ := os.ReadFile(filepath.Join(dir, lockFileName)) //nolint:errcheck // it may need none
+	lock, _ := ownfile.ReadFile(filepath.Join(dir, lockFileName)) //nolint:errcheck // it may need none
 	for _, source := range sources {
 		if names[source] == "" && bytes.Contains(lock, []byte(strconv.Quote(source))) {
 			names[source] = path.Base(source)

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -217,7 +217,7 @@ func (d *destruction) reachable(ctx context.Context) error {
 // kubeconfig returns the authoritative one. If somebody has removed it, it is written
 // again from the platform's state, for the providers.
 func (d *destruction) kubeconfig() ([]byte, error) {
-	data, err := os.ReadFile(d.run.Cluster.Dir.Kubeconfig())
+	data, err := ownfile.ReadFile(d.run.Cluster.Dir.Kubeconfig())
 	if !errors.Is(err, fs.ErrNotExist) {
 		return data, err
 	}
@@ -236,7 +236,7 @@ func (d *destruction) kubeconfig() ([]byte, error) {
 
 // targetOf returns the cluster for lookups, without a kubeconfig if there is none.
 func targetOf(c *cluster.Cluster) (gate.Target, error) {
-	kubeconfig, err := os.ReadFile(c.Dir.Kubeconfig())
+	kubeconfig, err := ownfile.ReadFile(c.Dir.Kubeconfig())
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}

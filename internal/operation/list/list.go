@@ -23,6 +23,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/past"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -198,7 +199,7 @@ type output struct {
 
 // outputsOf reads the outputs at the beginning of a state, and not its resources: a state can be large.
 func outputsOf(dir *state.Stage) (map[string]output, error) {
-	f, err := os.Open(dir.StatePath())
+	f, err := ownfile.Open(dir.StatePath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -202,7 +203,7 @@ func (c *recordedCluster) ended() []*recordedStage {
 // known repository. A stage with objects outside of the machines keeps its whole state.
 func (c *recordedCluster) archive(stages []*recordedStage, id, repository string) error {
 	for _, path := range []string{c.dir.Kubeconfig(), c.dir.Talosconfig()} {
-		content, err := os.ReadFile(path)
+		content, err := ownfile.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/review"
@@ -231,7 +232,7 @@ func (p *planning) clusterReachable(ctx context.Context, s *config.Stage) error 
 	defer stop()
 	err := kube.Reachable(p.run.Outputs.Target().Kubeconfig).Check(asking)
 	if err == nil {
-		_, err = os.Stat(p.run.Cluster.Dir.Kubeconfig()) // the providers read that
+		_, err = os.Lstat(p.run.Cluster.Dir.Kubeconfig()) // the providers read that
 	}
 	return err
 }
@@ -304,7 +305,7 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	}
 	one.conclude(plan.Empty, append(changes, restored...), unknown)
 	if p.keeps && !one.imports && !plan.Empty {
-		one.saved, err = os.ReadFile(plan.File)
+		one.saved, err = ownfile.ReadFile(plan.File)
 	}
 	return err
 }

@@ -68,7 +68,7 @@ func Mirror(
 		Terraform: root.Binary.Version, Packages: []string{}, CLIConfig: filepath.Join(dir, cliConfig)}}
 	wanted := map[lockfile.Package]lockfile.Entry{}
 	for _, c := range clusters {
-		lock, err := lockfile.ReadFile(run.ProvidersFile(c))
+		lock, err := lockfile.ReadFile(run.ProvidersFile(c), os.ReadFile)
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
@@ -57,7 +58,7 @@ func Lock(ctx context.Context, c *cluster.Cluster) (*Result, error) {
 // entries stay: they may belong to a module from elsewhere.
 func write(ctx context.Context, c *cluster.Cluster, locked lockfile.Lock) (*Result, error) {
 	path := run.ProvidersFile(c)
-	before, err := lockfile.ReadFile(path)
+	before, err := lockfile.ReadFile(path, os.ReadFile)
 	if err != nil && len(locked) > 0 {
 		return nil, err
 	}

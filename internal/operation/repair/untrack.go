@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -175,7 +175,7 @@ func untrack(ctx context.Context, r *run.Run, dir *state.Stage, f *UntrackPlan) 
 		}
 		return err
 	}))
-	if err = errors.Join(err, dir.Snapshot(), os.RemoveAll(backup)); err != nil {
+	if err = errors.Join(err, dir.Snapshot(), ownfile.RemoveAll(backup)); err != nil {
 		return err
 	}
 	st, err := dir.State()

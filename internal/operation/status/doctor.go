@@ -74,7 +74,7 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
 		Started: func(*config.Stage) bool { return false },
 	}
-	_, err = os.Stat(filepath.Join(root, configured.Name, configured.Platform))
+	_, err = os.Lstat(filepath.Join(root, configured.Name, configured.Platform))
 	if errors.Is(err, fs.ErrNotExist) && shared == nil {
 		return p, nil
 	}

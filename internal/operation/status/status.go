@@ -415,7 +415,7 @@ func Outputs(c *cluster.Cluster) ([]OutputValue, error) {
 // names the command that creates it. One that runs a program or names a file is an error, too.
 func Configs(c *cluster.Cluster) (kubeconfig, talosconfig string, err error) {
 	for _, path := range []string{c.Dir.Kubeconfig(), c.Dir.Talosconfig()} {
-		if _, err := os.Stat(path); err != nil {
+		if _, err := os.Lstat(path); err != nil {
 			return "", "", &cluster.UsageError{Message: fmt.Sprintf(
 				"%s has no kubeconfig yet; create it with `castle create %s`", c.Name(), c.Config.Name)}
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -164,7 +164,7 @@ func inspectStep(r *run.Run, s Subject, step *run.StepError) func(context.Contex
 		d.Cause, d.Look = terraform.CauseOf(text)
 		target := r.Outputs.Target()
 		if len(target.Kubeconfig) == 0 {
-			recorded, _ := os.ReadFile(r.Cluster.Dir.Kubeconfig()) //nolint:errcheck // no cluster yet
+			recorded, _ := ownfile.ReadFile(r.Cluster.Dir.Kubeconfig()) //nolint:errcheck // no cluster yet
 			target.Kubeconfig = recorded
 		}
 		if len(target.Kubeconfig) == 0 {

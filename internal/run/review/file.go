@@ -95,7 +95,7 @@ func (p *SavedPlan) Write(e commits.Encryption) error {
 		return err
 	}
 	p.Digest = digestOf(content)
-	return atomicfile.Write(p.Path, content)
+	return atomicfile.WriteMode(p.Path, content, 0o600)
 }
 
 // ReadSavedPlan reads a file.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
 )
@@ -147,7 +147,7 @@ func (c *Copy) keepAside(
 		}
 		data, read := contents[name]
 		if !read {
-			if data, err = os.ReadFile(c.path(name)); err != nil {
+			if data, err = ownfile.ReadFile(c.path(name)); err != nil {
 				return nil, err
 			}
 		}
@@ -182,7 +182,7 @@ func (c *Copy) write(to string, data []byte, mode fs.FileMode) error {
 	if err := atomicfile.Write(to, data); err != nil || mode == 0o600 {
 		return err
 	}
-	return os.Chmod(to, mode)
+	return ownfile.Chmod(to, mode)
 }
 
 // apply brings the directory to a commit. now are its files. What is not as the record says was kept aside.
@@ -264,7 +264,7 @@ func (c *Copy) remove(now map[string]entry, stay map[string]commits.File) error 
 		if _, stays := stay[name]; stays {
 			continue
 		}
-		if err := os.Remove(c.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := ownfile.Remove(c.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		if s := stage(name); s != "" && !left[s] {
@@ -272,13 +272,13 @@ func (c *Copy) remove(now map[string]entry, stay map[string]commits.File) error 
 			continue
 		}
 		for dir := path.Dir(name); strings.Contains(dir, "/"); dir = path.Dir(dir) {
-			if os.Remove(c.path(dir)) != nil { // not empty
+			if ownfile.Remove(c.path(dir)) != nil { // not empty
 				break
 			}
 		}
 	}
 	for s := range stages {
-		if err := os.RemoveAll(c.path(s)); err != nil {
+		if err := ownfile.RemoveAll(c.path(s)); err != nil {
 			return err
 		}
 	}

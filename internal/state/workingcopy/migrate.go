@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
 )
@@ -76,7 +76,7 @@ func Attach(ctx context.Context, dir *state.Dir, log *commits.Log, at *commits.C
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		here, is := contents[name]
 		there, stays := stored[name]
-		if is != stays || !bytes.Equal(here, there) || now[name].Stat.Mode != at.Files[name].Mode {
+		if !is || !stays || !bytes.Equal(here, there) || now[name].Stat.Mode != at.Files[name].Mode {
 			return fmt.Errorf("%s: commit %d of %s differs from %s: %s", log.URL(), at.Sequence,
 				dir.Cluster(), dir.Path(), name)
 		}
@@ -86,13 +86,12 @@ func Attach(ctx context.Context, dir *state.Dir, log *commits.Log, at *commits.C
 
 // everyFile names the files below a folder without list, so that what list misses is not taken for compared.
 func everyFile(dir, folder string, do func(name string)) error {
-	entries, err := os.ReadDir(filepath.Join(dir, folder))
+	entries, err := ownfile.ReadDir(filepath.Join(dir, folder))
 	for _, e := range entries {
 		name := path.Join(folder, e.Name())
-		info, unread := os.Stat(filepath.Join(dir, name))
 		switch {
 		case skipped(name):
-		case unread == nil && info.IsDir():
+		case e.IsDir():
 			err = errors.Join(err, everyFile(dir, name, do))
 		default:
 			do(name)
@@ -103,7 +102,7 @@ func everyFile(dir, folder string, do func(name string)) error {
 
 // Detach makes a working copy a state directory of its own again. The caller holds the directory's own lock.
 func Detach(dir *state.Dir) error {
-	err := os.Remove(recordPath(dir))
+	err := ownfile.Remove(recordPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

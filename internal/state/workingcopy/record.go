@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
 )
@@ -43,7 +43,7 @@ func recordPath(dir *state.Dir) string { return filepath.Join(dir.Path(), record
 // load reads the record; nil if there is none.
 func load(dir *state.Dir) (*record, error) {
 	path := recordPath(dir)
-	data, err := os.ReadFile(path)
+	data, err := ownfile.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // stat is what shows without reading a file that it has not changed.
@@ -85,7 +86,7 @@ func list(dir string) (map[string]stat, error) {
 		return fmt.Errorf("%s is neither a file nor a folder (mode %v), and castle makes nothing else "+
 			"there: put what it stands for in its place, or remove it", filepath.Join(dir, name), info.Mode())
 	}
-	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(ownfile.FS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 			return nil
 		}
@@ -187,7 +188,7 @@ func read(
 			continue
 		}
 		at := time.Now().UnixNano()
-		data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+		data, err := ownfile.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed meanwhile
 		}
