@@ -2,9 +2,7 @@
 // writes a temporary file, flushes and renames it, and flushes its folder too, unless a function's comment
 // says otherwise. Files and folders that can hold secrets get their mode before the first byte, independent
 // of the umask. What a crash leaves behind has a name that only this package makes, and Sweep removes it.
-//
-// The files are castle's own, and no folder of their paths may be a link (package ownfile). WriteMode, Create
-// and CreateWhole are for files of the user.
+// No folder of a path may be a link (package ownfile), except that of a file of the user: WriteMode, Create.
 package atomicfile
 
 import (
@@ -117,7 +115,6 @@ func MkdirTemp(dir, name string) (string, error) {
 // temporaryName returns the pattern of the names of temporary files: .record.json.castle-1234567890.
 func temporaryName(base string) string { return "." + base + ".castle-*" }
 
-// temporary matches these names.
 var temporary = regexp.MustCompile(`^\..+\.castle-[0-9]+$`)
 
 // Sweep removes the temporary files and folders that killed castles have left below dir. Nothing may work

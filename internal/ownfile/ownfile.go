@@ -44,9 +44,8 @@ func checkKind(path string, mode fs.FileMode) error {
 	if mode.IsRegular() || mode.IsDir() {
 		return nil
 	}
-	names := map[fs.FileMode]string{fs.ModeSymlink: "a symbolic link", fs.ModeNamedPipe: "a named pipe",
-		fs.ModeSocket: "a socket"}
-	return &RefusedError{path, cmp.Or(names[mode.Type()], "a device")}
+	names := map[fs.FileMode]string{fs.ModeSymlink: "a symbolic link", fs.ModeNamedPipe: "a named pipe"}
+	return &RefusedError{path, cmp.Or(names[mode.Type()], "a device or a socket")}
 }
 
 // checkParts refuses a path of which a part is neither a file nor a folder.

@@ -52,11 +52,11 @@ func plant(t *testing.T, dir string) map[string]string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { socket.Close() })
-	kinds := map[string]string{"link": "a symbolic link", "pipe": "a named pipe", "socket": "a socket"}
+	kinds := map[string]string{"link": "a symbolic link", "pipe": "a named pipe", "socket": "a device or a socket"}
 	if err := unix.Mknod(at("device"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
 		t.Logf("without a device: %v", err)
 	} else {
-		kinds["device"] = "a device"
+		kinds["device"] = "a device or a socket"
 	}
 	return kinds
 }

@@ -3,13 +3,13 @@ package state
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 )
 
@@ -42,21 +42,15 @@ func (f *Fingerprint) AddFS(name string, fsys fs.FS) error {
 	})
 }
 
-// AddFile adds a file, or every file of a folder. A file that does not exist is a
-// part too, which changes when it appears.
-func (f *Fingerprint) AddFile(name, file string) error {
-	info, err := os.Stat(file)
-	if os.IsNotExist(err) {
+// AddFile adds a file of the user. One that does not exist is a part too, which changes when it appears.
+func (f *Fingerprint) AddFile(name, file string) error { return f.addFile(name, file, os.Open) }
+
+func (f *Fingerprint) addFile(name, file string, open func(string) (*os.File, error)) error {
+	r, err := open(file)
+	if errors.Is(err, fs.ErrNotExist) {
 		f.set(name, []byte("absent"))
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	if info.IsDir() {
-		return f.AddFS(name, os.DirFS(file))
-	}
-	r, err := os.Open(filepath.Clean(file))
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func (s *Stage) Snapshot() error {
 // StateDigest returns a digest of the state's file as it is.
 func (s *Stage) StateDigest() (string, error) {
 	var f Fingerprint
-	err := f.AddFile("state", s.StatePath())
+	err := f.addFile("state", s.StatePath(), ownfile.Open)
 	return f["state"], err
 }
 

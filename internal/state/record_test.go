@@ -58,7 +58,7 @@ func TestFingerprintNamesChangedParts(t *testing.T) {
 		err := errors.Join(
 			f.AddFS("module", fstest.MapFS{"main.tf": {Data: []byte("m")},
 				"chart/a.yaml": {Data: []byte("a")}}),
-			f.AddFile("chart", chart), f.AddFile("file", filepath.Join(chart, "values.yaml")),
+			f.AddFS("chart", os.DirFS(chart)), f.AddFile("file", filepath.Join(chart, "values.yaml")),
 			f.AddFile("missing", chart+"/none"))
 		if err != nil {
 			t.Fatal(err)
