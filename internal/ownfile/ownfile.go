@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -113,12 +112,7 @@ func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY, 0)
 
 // ReadFile reads a whole file.
 func ReadFile(path string) ([]byte, error) {
-	f, err := Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	return io.ReadAll(f)
+	return fs.ReadFile(FS(filepath.Dir(path)), filepath.Base(path))
 }
 
 // Chmod sets the mode of a file or folder that has another one. The disk may be read-only.

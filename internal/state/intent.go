@@ -137,7 +137,9 @@ func (s *Stage) Intent() IntentFile { return IntentFile{s} }
 func (f IntentFile) path() string { return filepath.Join(f.stage.Dir(), "intent.jsonl") }
 
 // Fingerprint adds the file's digest to a fingerprint.
-func (f IntentFile) Fingerprint(to *Fingerprint) error { return to.addFile("intent", f.path(), ownfile.Open) }
+func (f IntentFile) Fingerprint(to *Fingerprint) error {
+	return to.addFile("intent", f.path(), ownfile.Open)
+}
 
 // Read returns the intent of an interrupted change, or nil. If the file is damaged or deleted, the copy
 // replaces it and every change counts as unsure.
