@@ -211,7 +211,7 @@ func (h *soakHarm) mutate(path string) (undo func() error, how string) {
 	must(h.t, err)
 	target := []byte("somebody else's\n")
 	must(h.t, os.WriteFile(aside, target, 0o644))
-	put := func(text []byte) { must(h.t, os.WriteFile(path, text, 0o600)) }
+	overwrite := func(text []byte) { must(h.t, os.WriteFile(path, text, 0o600)) }
 	replace := func(place func() error) {
 		must(h.t, os.Remove(path))
 		must(h.t, place())
@@ -221,14 +221,14 @@ func (h *soakHarm) mutate(path string) (undo func() error, how string) {
 		do   func()
 	}{
 		{"deleted", func() { must(h.t, os.Remove(path)) }},
-		{"emptied", func() { put(nil) }},
-		{"cut short", func() { put(content[:h.rand.IntN(len(content)+1)]) }},
-		{"with a flipped bit", func() { put(flipped(h.rand, content)) }},
+		{"emptied", func() { overwrite(nil) }},
+		{"cut short", func() { overwrite(content[:h.rand.IntN(len(content)+1)]) }},
+		{"with a flipped bit", func() { overwrite(flipped(h.rand, content)) }},
 		{"a link", func() { replace(func() error { return os.Symlink(aside, path) }) }},
 		{"a pipe", func() { replace(func() error { return syscall.Mkfifo(path, 0o600) }) }},
 	}
-	way := ways[h.rand.IntN(len(ways))]
-	way.do()
+	done := ways[h.rand.IntN(len(ways))]
+	done.do()
 	damaged, _ := os.Lstat(path) //nolint:errcheck // a deleted file has none
 	return func() error {
 		if now, err := os.ReadFile(aside); err != nil || !bytes.Equal(now, target) {
@@ -249,7 +249,7 @@ func (h *soakHarm) mutate(path string) (undo func() error, how string) {
 			return nil // its folder is gone
 		}
 		return os.WriteFile(path, content, 0o600)
-	}, way.name
+	}, done.name
 }
 
 // flipped returns a copy of a text with another bit.

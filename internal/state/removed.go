@@ -19,7 +19,9 @@ const removedFile = "removed.json"
 func (d *Dir) Remove(paths ...string) error {
 	return d.Removing(func() (err error) {
 		for _, path := range paths {
-			err = errors.Join(err, ownfile.RemoveAll(path))
+			if failed := ownfile.RemoveAll(path); !errors.Is(failed, fs.ErrNotExist) { // the folder is gone
+				err = errors.Join(err, failed)
+			}
 		}
 		return err
 	}, paths...)

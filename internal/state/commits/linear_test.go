@@ -133,7 +133,7 @@ func clientsOf(t *testing.T, seed uint64, prunes bool) (history []porcupine.Oper
 				if random.IntN(4) == 0 { // so long that others append and prune
 					pause = 500 * time.Millisecond
 				}
-				time.Sleep(upTo(random, pause))
+				<-time.After(upTo(random, pause))
 				o := porcupine.Operation{ClientId: id, Call: clock.Add(1)}
 				o.Input, o.Output = c.next(t.Context())
 				o.Return = clock.Add(1)
@@ -223,19 +223,19 @@ var errNoAnswer = errors.New("no answer")
 func (u *unreliable) request(op string, do func() error) error {
 	before, after := upTo(u.random, 10*time.Millisecond), upTo(u.random, 10*time.Millisecond)
 	fate, later := u.random.IntN(20), upTo(u.random, 100*time.Millisecond)
-	time.Sleep(before)
+	<-time.After(before)
 	switch {
 	case fate == 0:
 		return errNoAnswer
 	case fate == 1 && op == "create":
 		u.late.Go(func() {
-			time.Sleep(later)
+			<-time.After(later)
 			do() //nolint:errcheck // nobody waits for it
 		})
 		return errNoAnswer
 	}
 	err := do()
-	time.Sleep(after)
+	<-time.After(after)
 	if fate == 2 {
 		return errNoAnswer
 	}

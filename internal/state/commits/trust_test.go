@@ -161,6 +161,10 @@ func TestALogThatWasForkedIsRefused(t *testing.T) {
 	bobs := m.both(m.bob)
 	fork := add(t, bobs, head(t, bobs), "run", map[string]string{"layout": "bob's"})
 	add(t, bobs, fork, "run", map[string]string{"layout": "bob's second"})
+	forked, err := m.s.Read(t.Context(), l.key(2))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, change := range map[string]func() error{
 		"the fork is complete":   func() error { return nil },
 		"the old commit is back": func() error { m.s.Replace(l.key(2), kept); return nil },
@@ -174,7 +178,7 @@ func TestALogThatWasForkedIsRefused(t *testing.T) {
 		if _, err := again.Head(t.Context()); !errors.As(err, new(*UntrustedError)) {
 			t.Errorf("%s: %v", name, err)
 		}
-		m.s.Replace(l.key(2), nil)
+		m.s.Replace(l.key(2), forked)
 	}
 	m.s.Replace(l.key(2), kept)
 	if _, err := m.both(m.ada).Head(t.Context()); err == nil ||

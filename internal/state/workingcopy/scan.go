@@ -75,17 +75,10 @@ func skipped(name string) bool {
 // errored is the state that Terraform could not write, below a stage's folder.
 const errored = "work/errored.tfstate"
 
-// list returns the files of a state directory that a commit names, by slash-separated path. It refuses links
-// and whatever else is neither a file nor a folder: without its content, a commit would lack files.
+// list returns the files of a state directory that a commit names, by slash-separated path. Package ownfile
+// refuses links and the like: without what they stand for, a commit would lack files.
 func list(dir string) (map[string]stat, error) {
 	files := map[string]stat{}
-	add := func(name string, info fs.FileInfo) error {
-		if files[name] = newStat(info); info.Mode().IsRegular() {
-			return nil
-		}
-		return fmt.Errorf("%s is neither a file nor a folder (mode %v), and castle makes nothing else "+
-			"there: put what it stands for in its place, or remove it", filepath.Join(dir, name), info.Mode())
-	}
 	err := fs.WalkDir(ownfile.FS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 			return nil
@@ -94,14 +87,8 @@ func list(dir string) (map[string]stat, error) {
 			return err
 		}
 		if parts := strings.Split(name, "/"); d.IsDir() && len(parts) == 2 && parts[0] == "stages" {
-			work, err := os.Lstat(filepath.Join(dir, name, "work"))
-			if err == nil && !work.IsDir() {
-				return add(path.Join(name, "work"), work)
-			}
 			if info, err := os.Lstat(filepath.Join(dir, name, errored)); err == nil {
-				if err := add(path.Join(name, errored), info); err != nil {
-					return err
-				}
+				files[path.Join(name, errored)] = newStat(info)
 			}
 		}
 		switch {
@@ -110,14 +97,12 @@ func list(dir string) (map[string]stat, error) {
 		case d.IsDir() || skipped(name):
 			return nil
 		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
+		if info, err := d.Info(); err == nil {
+			files[name] = newStat(info)
+		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return add(name, info)
+		return nil
 	})
 	return files, err
 }
