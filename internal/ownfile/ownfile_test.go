@@ -20,10 +20,16 @@ var operations = map[string]func(path string) error{
 		_, err := OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		return err
 	},
-	"lock":      func(path string) error { _, err := OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600); return err },
-	"chmod":     func(path string) error { return Chmod(path, 0o600) },
-	"list":      func(path string) error { _, err := ReadDir(path); return err },
-	"file":      func(path string) error { _, err := FS(filepath.Dir(path)).Open(filepath.Base(path)); return err },
+	"lock": func(path string) error {
+		_, err := OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		return err
+	},
+	"chmod": func(path string) error { return Chmod(path, 0o600) },
+	"list":  func(path string) error { _, err := ReadDir(path); return err },
+	"file": func(path string) error {
+		_, err := FS(filepath.Dir(path)).Open(filepath.Base(path))
+		return err
+	},
 	"folder of": func(path string) error { _, err := ReadDir(filepath.Dir(path)); return err },
 }
 
@@ -37,7 +43,8 @@ func plant(t *testing.T, dir string) map[string]string {
 	t.Cleanup(func() { // whatever was done to the kinds
 		data, err := os.ReadFile(outside)
 		info, unknown := os.Stat(outside)
-		if err := errors.Join(err, unknown); err != nil || string(data) != "precious" || info.Mode() != 0o644 {
+		if err := errors.Join(err, unknown); err != nil || string(data) != "precious" ||
+			info.Mode() != 0o644 {
 			t.Errorf("behind the link: %q, %v, %v", data, info.Mode(), err)
 		}
 	})
@@ -48,11 +55,13 @@ func plant(t *testing.T, dir string) map[string]string {
 		}
 	}
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: at("socket"), Net: "unix"})
-	if err := errors.Join(err, os.Symlink(outside, at("link")), unix.Mkfifo(at("pipe"), 0o600)); err != nil {
+	err = errors.Join(err, os.Symlink(outside, at("link")), unix.Mkfifo(at("pipe"), 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { socket.Close() })
-	kinds := map[string]string{"link": "a symbolic link", "pipe": "a named pipe", "socket": "a device or a socket"}
+	kinds := map[string]string{"link": "a symbolic link", "pipe": "a named pipe",
+		"socket": "a device or a socket"}
 	if err := unix.Mknod(at("device"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
 		t.Logf("without a device: %v", err)
 	} else {

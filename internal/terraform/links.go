@@ -31,8 +31,8 @@ func checkLinks(r *Root) error {
 	})
 }
 
-// isInstalled reports whether a link is one that init makes: to a provider's package in the plugin cache or in
-// a mirror, or to none any more. A module that init downloads may hold links to files of modules, too.
+// isInstalled reports whether a link is one that init makes: to a provider's package in the plugin cache or
+// in a mirror, or to none any more. A module that init downloads may hold links to files of modules, too.
 func isInstalled(r *Root, link string) bool {
 	target, err := filepath.EvalSymlinks(link)
 	leads := func(to string) bool { return err == nil && strings.HasPrefix(target, ownfile.Resolve(to)+"/") }

@@ -84,7 +84,8 @@ func (s *survey) download(ctx context.Context, binary terraform.Binary, mirror s
 		return nil, &UsageError{errors.New("--providers registry: Terraform's CLI configuration has " +
 			"dev_overrides, whose providers have no version; remove that block for a rehearsal")}
 	}
-	if lock, err = providers.ReadFile(filepath.Join(s.ClusterDir, providers.FileName), os.ReadFile); err != nil {
+	path := filepath.Join(s.ClusterDir, providers.FileName)
+	if lock, err = providers.ReadFile(path, os.ReadFile); err != nil {
 		return nil, err
 	}
 	root := &terraform.Root{Binary: binary, PluginCache: mirror, Env: environ,
