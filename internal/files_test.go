@@ -71,7 +71,8 @@ func TestFilesOfTheStateDirectoryAreOpenedByOwnfile(t *testing.T) {
 			func(name string) bool {
 				dir := "internal/" + name
 				return s.dir == dir || strings.HasPrefix(s.dir, dir+"/")
-			}) || slices.Contains([]string{"internal/terraform/warm", "internal/operation/providers"}, s.dir) {
+			}) ||
+			slices.Contains([]string{"internal/terraform/warm", "internal/operation/providers"}, s.dir) {
 			continue // warm makes a folder of sockets, and operation/providers a mirror
 		}
 		for pkg, functions := range direct {
