@@ -124,8 +124,8 @@ func (c *cipher) probe() error {
 		wrong.Recipients, wrong.Writing = c.names, true
 	}
 	if err == nil && len(c.signers) > 0 && c.signer().Signer == "" {
-		return fmt.Errorf("castle would sign with %s, which is not among the signers in castle.hcl, and nobody "+
-			"would accept that\n  add it there if this identity may change clusters", c.holders[0].Signer)
+		return fmt.Errorf("castle would sign with %s, which is not among the signers in castle.hcl, and "+
+			"nobody would accept that\n  add it there if this identity may change clusters", c.holders[0].Signer)
 	}
 	return err
 }

@@ -234,8 +234,8 @@ func (l *Log) object(ctx context.Context, c *Commit, object, name string) ([]byt
 		return nil, damaged(l, c, name, object, errors.New("its content does not match its name"))
 	}
 	if len(l.cipher.recipients) > 0 && !IsSealed(data) && !slices.Contains(l.cipher.trusted, Unsigned) {
-		return nil, untrusted(l, c, l.prefix("objects")+object, Unsigned, "has contents that are not encrypted ("+
-			name+"), though castle.hcl names recipients")
+		return nil, untrusted(l, c, l.prefix("objects")+object, Unsigned,
+			"has contents that are not encrypted ("+name+"), though castle.hcl names recipients")
 	}
 	if data, err = l.cipher.decrypt(data, c); err != nil {
 		return nil, err

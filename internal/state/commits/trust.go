@@ -31,11 +31,11 @@ func (e *UntrustedError) Error() string { return e.text }
 // untrusted returns the error for a commit. key is what to remove in the store; by trust, castle state rekey
 // would accept it.
 func untrusted(l *Log, c *Commit, key, trust, reason string) error {
-	text := fmt.Sprintf("%s: commit %d of %s, which names %q on %q as its writer, %s: castle uses nothing of it",
-		l.URL(), c.Sequence, l.cluster, c.User, c.Host, reason)
+	text := fmt.Sprintf("%s: commit %d of %s, which names %q on %q as its writer, %s: castle uses nothing "+
+		"of it", l.URL(), c.Sequence, l.cluster, c.User, c.Host, reason)
 	if trust != "" {
-		text += fmt.Sprintf("\n  if you know that the writer was entitled, `castle state rekey %s --trust %s` "+
-			"encrypts and signs the state anew", l.cluster, trust)
+		text += fmt.Sprintf("\n  if you know that the writer was entitled, `castle state rekey %s --trust "+
+			"%s` encrypts and signs the state anew", l.cluster, trust)
 	}
 	return &UntrustedError{text + "\n  else somebody without a key has written to the store: change the " +
 		"credentials for it, and remove or restore " + key + " there"}
@@ -117,10 +117,10 @@ func (l *Log) checkLength(newest int64) error {
 	if newest >= l.least {
 		return nil
 	}
-	return fmt.Errorf("%s: the newest commit of %s is %d, and CASTLE_STATE_AT_LEAST expects %d or a newer one: "+
-		"somebody has emptied the store, or put an older copy there\n  restore the store from a backup; if the "+
-		"log is right, as that of a new cluster or after a migration, unset the variable", l.URL(), l.cluster,
-		newest, l.least)
+	return fmt.Errorf("%s: the newest commit of %s is %d, and CASTLE_STATE_AT_LEAST expects %d or a newer "+
+		"one: somebody has emptied the store, or put an older copy there\n  restore the store from a "+
+		"backup; if the log is right, as that of a new cluster or after a migration, unset the variable",
+		l.URL(), l.cluster, newest, l.least)
 }
 
 // signer returns the holder whose key signs what this process writes, the zero one if nobody signs.

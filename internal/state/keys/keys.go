@@ -82,7 +82,7 @@ func Verify(signer string, message, signature []byte) bool {
 
 // CheckSigner returns why a text is no signer.
 func CheckSigner(text string) error {
-	if err := refuseIdentity(text, "signer castle-ed25519:… that `castle state identity` prints"); err != nil {
+	if err := refuseIdentity(text, "signer, as `castle state identity` prints it"); err != nil {
 		return err
 	}
 	_, err := publicKey(text)
