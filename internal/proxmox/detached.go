@@ -44,10 +44,8 @@ func (c *Client) detached(ctx context.Context, s slot, g Guest) (all []gate.Deta
 	}
 	for _, volume := range sortedKeys(was) { // removed from the configuration, but not as Proxmox does it
 		left, err := c.Volumes(ctx, g.Node, storageOf(volume), "images", 0)
-		if _, exists := left[volume]; exists {
-			add(volume, "in none of its options", "")
-		} else if err != nil {
-			add(volume, fmt.Sprintf("in none of its options, and may still exist (%v)", err), "")
+		if _, exists := left[volume]; exists || err != nil {
+			add(volume, "in none of its options"+textIf(err != nil, " and may still exist"), "")
 		}
 	}
 	return all

@@ -293,8 +293,7 @@ func (one *StageStatus) compare(ctx context.Context, r *run.Run, s *config.Stage
 	return nil
 }
 
-// inspect asks the preflights of a stage's machines what has become of them: why they refuse a create, and
-// the detached disks by machine. Without an answer nothing more is known.
+// inspect asks the preflights of the machines why they refuse a create, and for the detached disks of each.
 func inspect(ctx context.Context, r *run.Run, s *config.Stage) (refused []string, lost map[string][]string) {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
