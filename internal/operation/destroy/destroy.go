@@ -103,10 +103,11 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 	}
 	d.ahead = openAhead(r, stages)
 	r.Emit(event.Event{Kind: event.StagesSelected, Selection: selection(stages, d.ahead.needs)})
-	err = graph.Walk(ctx, stages, d.ahead.needs, d.destroyStage,
-		func(s graph.Skipped[*Stage]) {
+	if err = d.askFirst(ctx, stages); err == nil {
+		err = graph.Walk(ctx, stages, d.ahead.needs, d.destroyStage, func(s graph.Skipped[*Stage]) {
 			d.emit(event.StageSkipped, s.Node, s.Cause.Record.Name+" still stands")
 		})
+	}
 	err = errors.Join(err, d.ahead.close())
 	for _, s := range d.deferred { // the platform was not proved gone
 		d.emit(event.StageSkipped, s, "kept until the cluster is gone")
@@ -148,6 +149,28 @@ func (d *destruction) emit(kind event.Kind, s *Stage, text string) {
 	d.run.Emit(event.Event{Kind: kind, Layer: s.Record.Layer, Stage: s.Record.Name, Text: text})
 }
 
+// askFirst runs the recorded preflights of all stages before the first one destroys anything, and returns
+// their refusals. A preflight without an answer stops its own stage alone, in its turn.
+func (d *destruction) askFirst(ctx context.Context, stages []*Stage) error {
+	refusals := run.Each(stages, func(s *Stage) error {
+		one := &stageDestruction{whole: d, run: d.run, stage: s}
+		if _, _, err := one.checkOwnership(ctx, func(string) {}); errors.As(err, new(*run.PreflightError)) {
+			return err
+		}
+		return nil
+	})
+	refused := slices.ContainsFunc(refusals, func(err error) bool { return err != nil })
+	for i, err := range refusals {
+		switch {
+		case err != nil:
+			refusals[i] = d.explain(ctx, stages[i], err)
+		case refused:
+			d.emit(event.StageSkipped, stages[i], "nothing is destroyed, as another stage is refused")
+		}
+	}
+	return errors.Join(refusals...)
+}
+
 // destroyStage destroys a stage and explains its failure.
 func (d *destruction) destroyStage(ctx context.Context, s *Stage) error {
 	d.ahead.begin(ctx, s)
@@ -155,6 +178,11 @@ func (d *destruction) destroyStage(ctx context.Context, s *Stage) error {
 	if err == nil {
 		return nil
 	}
+	return d.explain(ctx, s, err)
+}
+
+// explain reports a stage's failure with its diagnosis.
+func (d *destruction) explain(ctx context.Context, s *Stage, err error) error {
 	of := diagnose.Subject{Layer: s.Record.Layer, Name: s.Record.Name}
 	return diagnose.Explain(ctx, d.run, of, run.Failed(ctx, d.run, of.Layer, of.Name, err))
 }
