@@ -80,7 +80,7 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox stop              stops it; requests get no answer
 //	proxmox disk VOLUME [ID]  adds a file, or a disk of this VM
 //	proxmox free VOLUME       removes the volume
-//	proxmox add ID NAME [TAG] adds a running foreign VM with any number of tags
+//	proxmox add ID NAME [TAG] adds a running foreign VM with any number of tags; uuid=UUID is its uuid
 //	proxmox race WHEN ID NAME [TAG] adds it when castle's next VM is created, or its image is fetched
 //	proxmox show ID           prints the VM's configuration to stdout, one option a line
 //	proxmox twin ID           replaces the VM by one with another uuid; again: restores the first one
@@ -283,10 +283,16 @@ func (d *datacenter) set(id, form string) error {
 // foreign is a running VM that castle did not make, with an address and an identity of its own.
 func (d *datacenter) foreign(id int, name string, tags []string) emulator.VM {
 	d.added++
-	return emulator.VM{ID: id, Name: name, Tags: tags, Running: true, Config: map[string]string{
-		"net0":    fmt.Sprintf("virtio=BC:24:11:00:00:%02X,bridge=vmbr0", d.added),
-		"smbios1": fmt.Sprintf("uuid=00000000-0000-4000-8000-%012d", d.added),
-	}}
+	smbios := fmt.Sprintf("uuid=00000000-0000-4000-8000-%012d", d.added)
+	isUUID := func(tag string) bool { return strings.HasPrefix(tag, "uuid=") }
+	if i := slices.IndexFunc(tags, isUUID); i >= 0 {
+		smbios = tags[i]
+	}
+	return emulator.VM{ID: id, Name: name, Tags: slices.DeleteFunc(tags, isUUID), Running: true,
+		Config: map[string]string{
+			"net0":    fmt.Sprintf("virtio=BC:24:11:00:00:%02X,bridge=vmbr0", d.added),
+			"smbios1": smbios,
+		}}
 }
 
 // watched reports whether a client has listed the running tasks twice since a file

@@ -21,12 +21,15 @@ date are not applied. castle retries a transient error, such as a Proxmox lock o
 API server that restarts, up to five times. A failed stage skips only its dependents.
 
 Before any change, castle checks every VM id. It never touches a VM that it does
-not own: exit code 4, with the VM and the remedies. --adopt imports VMs that belong
-to this cluster by name, by all their tags and by their node, for example after the
-state was lost. Before castle replaces or destroys a resource, it shows the change
-and asks; without a terminal it requires --yes, or leaves the stage unchanged with
-exit code 3; so too before a VM gets an empty disk in the place of a detached one.
-Resources that an interrupted run created in part are completed without asking.
+not own: exit code 4, with the VM and the remedies. --adopt imports VMs whose uuid
+proves that castle made them for this cluster, for example after the state of one stage
+was lost: a plan had the uuid before the VM existed, or it derives from the cluster's
+ServiceAccount key. Name, tags and node prove nothing.
+
+Before castle replaces or destroys a resource, it shows the change and asks; without a
+terminal it requires --yes, or leaves the stage unchanged with exit code 3; so too
+before a VM gets an empty disk in the place of a detached one. Resources that an
+interrupted run created in part are completed without asking.
 
 castle takes no node out of a cluster that runs, and turns no control plane into a
 worker, without --force-node-removal: exit code 4, with the steps that come first.
@@ -66,7 +69,7 @@ pipeline can thus apply a plan that nobody has reviewed.`,
 	})
 	selectionFlags(cmd, &o.Selection)
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
-	cmd.Flags().BoolVar(&o.Adopt, "adopt", false, "import VMs whose name, tags and node match this cluster")
+	cmd.Flags().BoolVar(&o.Adopt, "adopt", false, "import VMs whose uuid proves them this cluster's")
 	cmd.Flags().BoolVar(&o.ForceNodeRemoval, "force-node-removal", false,
 		"take nodes out of a cluster that runs; never two control planes at once")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "replace and destroy resources without asking")

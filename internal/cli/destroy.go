@@ -31,6 +31,12 @@ If the record lacks the machines of the configuration, castle asks Proxmox for V
 the cluster's name and tags. If there are any, it destroys nothing: exit code 4. If it
 cannot ask, nothing is proved: exit code 6.
 
+castle first runs the recorded preflights of all stages; a refusal ends the command
+before anything is destroyed. castle deletes only VMs that their uuids prove to be the
+cluster's. One with another uuid stays. One that looks like the cluster's, and that no
+known uuid proves, stops the destroy: exit code 4. An image stays if this state did not
+make it, or if another cluster may use it.
+
 castle then verifies in Proxmox that machines, disks and images are gone, and waits
 for deletions that are in progress. runs/<id>/receipt.json in the state directory
 records the result. If anything remains or could not be verified, castle lists it

@@ -32,11 +32,14 @@ from the record of --cluster: its endpoint is preferred to the environment's, it
 is used if the environment has none.
 
 castle owns a VM in the range if it has the tag "castle" and one more sign: the name of a
-cluster that is also its tag (blue-cp-01), or the pool "castle". A VM that is not the one
-that a cluster's state records for its id is foreign. --foreign=ID deletes a foreign
-VM, too; repeatable. Nothing deletes a VM that is protected, a template, locked,
-managed by high availability, replicated, part of a linked clone, or a container:
-change that in Proxmox first.
+cluster that is also its tag (blue-cp-01), or the pool "castle". These signs prove
+nothing: the same cluster of another state directory has them, too. Check the uuid and
+the uptime in the list. A VM is foreign, too, if a cluster's state records another one
+for its id, or if its uuid does not derive from the recorded key of its cluster.
+--foreign=ID deletes a foreign VM, too; repeatable. Nothing deletes a VM that is
+recorded as a machine of another cluster, protected, a template, locked, managed by high
+availability, replicated, part of a linked clone, or a container: name that cluster, or
+change the VM in Proxmox first.
 
 The command lists what it deletes, what stays and why, and asks for the range; without
 a terminal it requires --yes. --dry-run stops after the list. castle stops each VM,
@@ -175,8 +178,10 @@ func printNuke(w io.Writer, n *nuke.Nuke) {
 	for _, g := range n.Guests {
 		why := cmp.Or(strings.Join(g.Refused, ", "),
 			textIf(g.Foreign, "foreign; deleted because of --foreign"))
-		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\n", verdict(g.Goes()), g.ID, cmp.Or(g.Name, "-"),
-			cmp.Or(g.Node, "-"), cmp.Or(g.Status, "-"), cmp.Or(strings.Join(g.Tags, ","), "no tags"), why)
+		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", verdict(g.Goes()), g.ID, cmp.Or(g.Name, "-"),
+			cmp.Or(g.Node, "-"), cmp.Or(textIf(g.Status != "", g.State()), "-"),
+			cmp.Or(strings.Join(g.Tags, ","), "no tags"),
+			cmp.Or(textIf(g.UUID != "", "uuid "+g.UUID), "no uuid known"), why)
 	}
 	writeRemarks(w, textIf(len(n.Guests) == 0, "no VM has any of these ids"))
 	for _, s := range n.States {

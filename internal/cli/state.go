@@ -248,7 +248,7 @@ it cannot read. Asks for the cluster's name; without a terminal it requires --ye
 			fmt.Fprintf(a.stderr, `Would remove from the state of %s, stage %s:
   %s
 They continue to exist, and castle no longer manages them: destroy leaves them and create makes
-new ones. castle finds and imports only a VM that has this cluster's name and tags.
+new ones. castle finds and imports only a VM whose uuid proves it this cluster's.
 `, c.Name(), f.Stage, strings.Join(f.Resources, "\n  "))
 			if err := confirmCluster(a, c, "forget them", "nothing was forgotten"); err != nil {
 				return err

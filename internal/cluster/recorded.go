@@ -140,6 +140,39 @@ func MachineIDs(dir *state.Stage) state.Document[[]gate.MachineID] {
 	return state.StageDocument[[]gate.MachineID](dir, "machines")
 }
 
+// Borrowed records the files that a stage uses and that this state directory has not made, by the ids that
+// Terraform imports. castle never deletes them.
+func Borrowed(dir *state.Stage) state.Document[[]string] {
+	return state.StageDocument[[]string](dir, "borrowed")
+}
+
+// BorrowedFiles returns the addresses in a stage's state of borrowed files.
+func BorrowedFiles(dir *state.Stage, st *state.State) (addresses []string, err error) {
+	ids, err := Borrowed(dir).Value()
+	for _, k := range Known(st) {
+		if slices.Contains(ids, proxmox.FileID(k)) {
+			addresses = append(addresses, k.Address)
+		}
+	}
+	return addresses, err
+}
+
+// MachineKey returns the public key from which the platform's stages derive the uuids of their machines, as a
+// state directory has it now; empty if it has none, or if it cannot be read: then nothing derives from it.
+func MachineKey(dir *state.Dir) string {
+	names, _ := dir.Stages() //nolint:errcheck // see above
+	for _, name := range names {
+		st, err := dir.Stage(name).LastKnown()
+		if err != nil {
+			continue
+		}
+		if key := StringsIn(st.Outputs["serviceaccount_public_key_pem"].Value); len(key) == 1 {
+			return key[0]
+		}
+	}
+	return ""
+}
+
 // MachineIDOf returns the identity of the machine at an address, or the zero value.
 func MachineIDOf(ids []gate.MachineID, address string) gate.MachineID {
 	for _, id := range ids {

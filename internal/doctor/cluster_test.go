@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	castle "github.com/ephemeral-castle/castle/internal/proxmox"
 )
 
 func TestHealthyClusterIsGreen(t *testing.T) {
@@ -169,11 +170,20 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			},
 			name: "proxmox.vm-ids", colour: Red, text: `VM 441 "prod-database"`, fix: "remove it",
 		},
-		"an own VM is not in the state": {
+		"a VM that may be the cluster's own is not in the state": {
 			breaks: func(_ *testing.T, w *world) {
 				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "mini-cp-01", Tags: []string{"castle", "mini"}})
 			},
-			name: "proxmox.vm-ids", colour: Red, text: "looks like the cluster's own",
+			name: "proxmox.vm-ids", colour: Red, text: "no uuid is known here that proves it castle's own",
+			fix: "the uuid derives from them",
+		},
+		"an own VM is not in the state": {
+			breaks: func(_ *testing.T, w *world) {
+				w.target.Key = "our key"
+				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "renamed", Config: map[string]string{
+					"smbios1": "uuid=" + castle.UUIDOf("our key", "mini-cp-01")}})
+			},
+			name: "proxmox.vm-ids", colour: Red, text: "is the cluster's own, but no state here has it",
 			fix: "castle create mini/proxmox --adopt",
 		},
 		"a clock is off": {

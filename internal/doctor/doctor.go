@@ -75,6 +75,7 @@ type Target struct {
 	// has started to create the stage.
 	Known   func(*config.Stage) ([]gate.Known, error)
 	Started func(*config.Stage) bool
+	Key     string // from which the uuids of its machines may derive, as a state holds it
 	Plugins string // castle's provider cache
 	Masker  *secret.Masker
 }
@@ -221,8 +222,8 @@ func (r *checkRun) preflights(types ...string) (all []boundPreflight) {
 // inspect runs a preflight once, and reports the objects that would stop a create. free is the finding if
 // nothing exists yet.
 func (r *checkRun) inspect(ctx context.Context, p boundPreflight, free string) (found []Finding) {
-	preflight, err := p.preflight.Type.New(p.preflight.Name(), gate.Target{Environ: r.machine.Environ},
-		p.values)
+	target := gate.Target{Environ: r.machine.Environ, MachineKey: r.target.Key}
+	preflight, err := p.preflight.Type.New(p.preflight.Name(), target, p.values)
 	if err != nil {
 		return red("", "%v", err)
 	}
@@ -243,12 +244,12 @@ func (r *checkRun) inspect(ctx context.Context, p boundPreflight, free string) (
 			found = append(found, obstacle...)
 		}
 	}
-	fix := fmt.Sprintf("use the state directory that records it (--state-dir); or, if this one has its "+
-		"secrets, import it: castle create %s/%s --adopt", r.target.Name, r.target.Platform)
+	fix := fmt.Sprintf("use the state directory that records it (--state-dir); or import it: castle create "+
+		"%s/%s --adopt", r.target.Name, r.target.Platform)
 	for _, own := range saw.Ours {
 		if !r.target.Started(p.stage) {
 			found = append(found,
-				red(fix, "%s looks like the cluster's own, but no state here has it", own.Import.What)...)
+				red(fix, "%s is the cluster's own, but no state here has it", own.Import.What)...)
 		}
 	}
 	if len(saw.Present) > 0 {

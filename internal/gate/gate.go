@@ -53,6 +53,9 @@ type Attribute struct {
 type Target struct {
 	Kubeconfig  []byte
 	Talosconfig []byte
+	// MachineKey is the cluster's public key from which a stage may derive the uuids of its machines; empty
+	// if the state directory has none.
+	MachineKey string
 	// Environ is the caller's environment, which holds Infisical's credentials.
 	Environ []string
 }

@@ -62,8 +62,8 @@ type Inspection struct {
 	// Unverified objects are in the state and cannot be inspected now. They stop a destroy, which would fail
 	// half-way; a create goes on to its gates.
 	Unverified []Foreign
-	// Ours match the stage's own in every way, but its state does not have them. They are imported before
-	// the plan, if castle made them or the user confirms.
+	// Ours are proved to be the stage's own, but its state does not have them. They are imported before the
+	// plan, if a killed run made them or the user confirms.
 	Ours []Own
 	// MachineIDs are the identities of the existing machines in the state.
 	MachineIDs []MachineID
@@ -92,20 +92,23 @@ type Foreign struct {
 	Import *Import
 	// ConflictsWith is the address in the state that has this ID and is another object.
 	ConflictsWith string
-	// Nuke is the range of ids with which castle nuke would remove it; empty if none.
-	Nuke string
 	// Untrack is the address in the state to untrack if the object is gone for good.
 	Untrack string
-	// Unverified: it may be the stage's own, but cannot be inspected now. It stops a destroy.
+	// Unverified: it may be the stage's own, but cannot be inspected now, or nothing proves it. It stops a
+	// destroy.
 	Unverified bool
+	// Marked: it looks like the stage's own, so that another state may record it.
+	Marked bool
 }
 
 // Own is an object that lacks only an entry in the state to be the stage's own.
 type Own struct {
 	Import    Import
 	AsForeign Foreign // how it is reported until somebody confirms it
-	Proved    bool    // its name alone proves that it is the stage's: nobody has to confirm it
-	Running   bool    // a machine that can answer
+	// Borrowed: it is where the stage would make it, and may be somebody else's. The stage uses it without a
+	// confirmation, and a destroy leaves it.
+	Borrowed bool
+	Running  bool // a machine that can answer
 }
 
 // Import tells Terraform that the resource at Address is the object with this ID.

@@ -109,10 +109,7 @@ func (g Guest) String() string {
 // describe is a guest in one line: VM 421 "prod-database" on node proxmox, running for 12 days, pool db, no
 // tags.
 func (g Guest) describe() string {
-	parts := []string{g.String(), cmp.Or(strings.TrimPrefix(g.Status, "unknown"), "state unknown")}
-	if d := age(time.Duration(g.Uptime) * time.Second); d != "" && g.Status == "running" {
-		parts[1] += " for " + d
-	}
+	parts := []string{g.String(), g.State()}
 	if g.Pool != "" {
 		parts = append(parts, "pool "+g.Pool)
 	}
@@ -123,6 +120,17 @@ func (g Guest) describe() string {
 	reasons, _ := g.blocked()
 	return strings.Join(append(append(parts, tags), reasons...), ", ")
 }
+
+// State tells whether the guest runs, and for how long.
+func (g Guest) State() string {
+	if d := age(time.Duration(g.Uptime) * time.Second); d != "" && g.Status == "running" {
+		return "running for " + d
+	}
+	return cmp.Or(strings.TrimPrefix(g.Status, "unknown"), "state unknown")
+}
+
+// UUID is the machine's own; empty if it has none, or if its configuration was not read.
+func (g Guest) UUID() string { return g.Config.uuid() }
 
 // age is a duration in its largest unit; empty if it is less than a minute.
 func age(d time.Duration) string {
@@ -162,10 +170,10 @@ func (g Guest) blocked() (reasons, fixes []string) {
 // Survey reads every guest in a range, in the order of their ids, with everything that Ownership needs. An
 // unanswered question about one guest is in its Unreadable; any other is an error. The states know the
 // machines in known.
-func (c *Client) Survey(ctx context.Context, r Range, known map[int]Known) ([]Guest, error) {
+func (c *Client) Survey(ctx context.Context, r Range, known []Known) ([]Guest, error) {
 	homes := map[int]string{}
-	for id, k := range known {
-		homes[id] = k.Machine.Node
+	for _, k := range known {
+		homes[k.Machine.VM] = k.Machine.Node
 	}
 	found, err := c.GuestsOn(ctx, r.ids(), homes)
 	if err != nil || len(found) == 0 {
@@ -272,7 +280,8 @@ func (c *Client) checkFree(ctx context.Context, id int, node string) error {
 // refresh reads whether the guest runs and whether it is highly available.
 func (c *Client) refresh(ctx context.Context, g *Guest) error {
 	type status struct {
-		Status string `json:"status"`
+		Status string  `json:"status"`
+		Uptime float64 `json:"uptime"`
 		HA     struct {
 			Managed any `json:"managed"` // a number, or a boolean, or a string of one
 		} `json:"ha"`
@@ -283,7 +292,7 @@ func (c *Client) refresh(ctx context.Context, g *Guest) error {
 	if err != nil {
 		return err
 	}
-	g.Status = now.Status
+	g.Status, g.Uptime = now.Status, now.Uptime
 	g.HA = g.HA || now.HA.Managed != nil && on(fmt.Sprint(now.HA.Managed))
 	return nil
 }
@@ -376,8 +385,10 @@ func (c Config) volume(option string) string {
 // uses reports whether any option names a volume.
 func (c Config) uses(volume string) bool {
 	for _, value := range c {
-		if first, _, _ := strings.Cut(value, ","); first == volume {
-			return true
+		for part := range strings.SplitSeq(value, ",") { // cicustom: user=local:snippets/blue.yaml
+			if part == volume || strings.HasSuffix(part, "="+volume) {
+				return true
+			}
 		}
 	}
 	return false

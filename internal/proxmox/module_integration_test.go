@@ -45,6 +45,9 @@ resource "proxmox_virtual_environment_vm" "node" {
   reboot_after_update                  = false
   scsi_hardware                        = "virtio-scsi-single"
 
+  smbios {
+    uuid = uuidv5("oid", "our key/blue-${each.key}")
+  }
   cpu {
     cores = 4
     type  = "x86-64-v2-AES"
@@ -82,7 +85,7 @@ resource "proxmox_virtual_environment_vm" "node" {
   }
 
   lifecycle {
-    ignore_changes = [disk[0].import_from]
+    ignore_changes = [disk[0].import_from, smbios]
   }
 }
 `

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	guid "github.com/google/uuid"
+
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
@@ -122,6 +124,11 @@ func machineOf(k gate.Known) Owned {
 	return m
 }
 
+// UUIDOf returns the uuid of a machine that a module derives from the cluster's key, by Terraform's uuidv5.
+func UUIDOf(key, name string) string {
+	return guid.NewSHA1(guid.NameSpaceOID, []byte(key+"/"+name)).String()
+}
+
 // contentOf is the content type that a file's volume id carries.
 func contentOf(volume string) string {
 	_, name, _ := strings.Cut(volume, ":")
@@ -169,6 +176,16 @@ func Without(all []Owned, untracked ...Owned) []Owned {
 		left = append(left, o)
 	}
 	return left
+}
+
+// FileID returns the id by which Terraform imports the file that a resource stands for; empty if there is
+// none.
+func FileID(k gate.Known) string {
+	a := readAttributes(k.Attributes)
+	if !Owns(k.Type) || k.Type == typeVM || !strings.Contains(a.ID, ":") {
+		return ""
+	}
+	return a.Node + "/" + a.ID
 }
 
 // GuestID returns the id of the guest that a resource in a state stands for, and whether it stands for one

@@ -16,18 +16,21 @@ const castleTag = "castle"
 
 // Ownership decides which guests of a range castle may delete.
 //
-// An id alone proves nothing: ids are used again, and the next machine on one may be anybody's. Three
-// things have to agree: the range, castle's tag, and either a name that begins with the tag of a cluster or
-// the pool "castle".
+// It is for machines whose record is lost, so it goes by marks. An id alone proves nothing: ids are used
+// again, and the next machine on one may be anybody's. Three things have to agree: the range, castle's tag,
+// and either a name that begins with the tag of a cluster or the pool "castle". A record or a key that
+// contradicts them has priority.
 type Ownership struct {
 	Range   Range
 	Cluster string // only this cluster's machines; those of any, if empty
 	Foreign []int  // ids whose ownership the user vouches for
-	// Known are the machines with some ids in the states of clusters.
-	Known map[int]Known
+	// Known are the machines in the records of clusters.
+	Known []Known
+	// Keys are the keys, by the cluster's name, from which the uuids of its machines may derive.
+	Keys map[string]string
 }
 
-// Known is a machine in the state of a cluster.
+// Known is a machine in the record of a cluster.
 type Known struct {
 	Cluster string // blue/proxmox
 	Machine Owned
@@ -47,8 +50,21 @@ func (o Ownership) Refusals(g Guest) []string {
 		return []string{g.Unreadable}
 	}
 	var why []string
-	if foreign := o.foreign(g); foreign != "" && !slices.Contains(o.Foreign, g.ID) {
+	owners, contradicted := o.recorded(g)
+	foreign := cmp.Or(o.foreign(g), o.underived(g))
+	if len(owners) > 0 {
+		foreign = o.foreign(g) // a record is more than a key
+	} else if contradicted != "" {
+		foreign = contradicted
+	}
+	if foreign != "" && !slices.Contains(o.Foreign, g.ID) {
 		why = append(why, foreign)
+	}
+	for _, owner := range owners {
+		if name, _, _ := strings.Cut(owner, "/"); o.Cluster != "" && name != o.Cluster ||
+			o.Cluster == "" && len(g.missing([]string{name})) > 0 {
+			why = append(why, "recorded as a machine of "+owner)
+		}
 	}
 	lock, volume := g.Config["lock"], g.Config.linked()
 	for _, refusal := range []struct {
@@ -69,13 +85,33 @@ func (o Ownership) Refusals(g Guest) []string {
 	return why
 }
 
-// foreign returns the properties that the guest lacks to be castle's own.
-func (o Ownership) foreign(g Guest) string {
-	if known, ok := o.Known[g.ID]; ok {
-		if same, proved := g.matches(known.Machine); proved && !same {
-			return fmt.Sprintf("the state of %s knows this id as another machine", known.Cluster)
+// recorded returns the clusters that record the guest as a machine of theirs, and why another record says
+// that it is none.
+func (o Ownership) recorded(g Guest) (owners []string, contradicted string) {
+	for _, k := range o.Known {
+		switch same, proved := g.matches(k.Machine); {
+		case k.Machine.VM != g.ID || !proved:
+		case same:
+			owners = append(owners, k.Cluster)
+		default:
+			contradicted = fmt.Sprintf("the state of %s knows this id as another machine", k.Cluster)
 		}
 	}
+	return owners, contradicted
+}
+
+// underived returns that the key of a cluster that the guest is tagged with did not make its uuid.
+func (o Ownership) underived(g Guest) string {
+	for _, tag := range g.Tags() {
+		if key := o.Keys[tag]; key != "" && g.Config.uuid() != UUIDOf(key, g.Name) {
+			return "its uuid does not derive from the key that is recorded of " + tag
+		}
+	}
+	return ""
+}
+
+// foreign returns the marks that the guest lacks to be castle's own.
+func (o Ownership) foreign(g Guest) string {
 	want := []string{castleTag}
 	if o.Cluster != "" {
 		want = append(want, o.Cluster)

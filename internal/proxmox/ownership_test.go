@@ -132,6 +132,48 @@ func TestRefusalsSpareOnlyCastlesOwnMachines(t *testing.T) {
 	}
 }
 
+// Marks prove nothing where a record or a key tells more.
+func TestRecordsAndKeysContradictTheMarks(t *testing.T) {
+	derived := UUIDOf("our key", "blue-cp-01")
+	recorded := func(cluster, uuid string) []Known {
+		return []Known{{cluster, Owned{Kind: Machine, VM: 421, UUID: uuid}}}
+	}
+	const another, greens = "knows this id as another machine", "recorded as a machine of green/proxmox"
+	const underived = "does not derive from the key that is recorded of blue"
+	keys := map[string]string{"blue": "our key"}
+	for name, test := range map[string]struct {
+		uuid  string
+		owner Ownership
+		want  string // why it stays; it goes, if empty
+		vouch string // why it stays though it was named as foreign
+	}{
+		"made by the key":  {derived, Ownership{Keys: keys}, "", ""},
+		"made by another":  {"theirs", Ownership{Keys: keys}, underived, ""},
+		"without any uuid": {"", Ownership{Keys: keys}, underived, ""},
+		"recorded, and made by another key": {"u1",
+			Ownership{Keys: keys, Known: recorded("blue/proxmox", "u1")}, "", ""},
+		"recorded as another machine": {derived,
+			Ownership{Keys: keys, Known: recorded("blue/proxmox", "u1")}, another, ""},
+		"one record has it, and another one knows the id": {"u1", Ownership{
+			Known: append(recorded("blue/proxmox", "u1"), recorded("green/proxmox", "u2")...)}, "", ""},
+		"another cluster records it": {"u1",
+			Ownership{Cluster: "blue", Known: recorded("green/proxmox", "u1")}, greens, greens},
+		"a cluster records it that it is not tagged with": {"u1",
+			Ownership{Known: recorded("green/proxmox", "u1")}, greens, greens},
+	} {
+		test.owner.Range = Range{421, 421}
+		g := machine(func(g *Guest) { g.Config["smbios1"] = "uuid=" + test.uuid })
+		got := strings.Join(test.owner.Refusals(g), "; ")
+		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%s: refused because %q, want %q", name, got, test.want)
+		}
+		test.owner.Foreign = []int{421}
+		if got := strings.Join(test.owner.Refusals(g), "; "); got != test.vouch {
+			t.Errorf("%s, named as foreign: refused because %q, want %q", name, got, test.vouch)
+		}
+	}
+}
+
 func TestRefusalsListsEveryReason(t *testing.T) {
 	s := machine(func(s *Guest) {
 		s.Config["tags"], s.Config["protection"], s.Config["lock"] = "", "1",

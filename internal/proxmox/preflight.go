@@ -41,9 +41,10 @@ func connected(attributes map[string]gate.Attribute) map[string]gate.Attribute {
 
 // vmIDs refuses to create machines where a foreign guest exists.
 //
-// A guest outside the state is castle's own only if it is a virtual machine on the expected node, with every
-// tag and exactly the expected name. The name is the key in vm_ids unless names sets it. castle never
-// guesses names: a guess that is right by accident would hand a foreign machine to Terraform.
+// A guest outside the state is castle's own only if its uuid is: the one that a plan had before the machine
+// existed, or the one that derives from the cluster's key. Two people may create clusters of the same name at
+// the same ids, so name, tags and node prove nothing. They tell which guest might be castle's own: nobody
+// knows, and castle leaves it alone.
 func vmIDs() gate.PreflightType {
 	required := func(t cty.Type, valid func(cty.Value) error, help string) gate.Attribute {
 		return gate.Attribute{Type: t, Required: true, Valid: valid, Help: help}
@@ -66,6 +67,8 @@ func vmIDs() gate.PreflightType {
 				Help: "The pool of the virtual machines; castle reports a token that may change others."},
 			"resource": {Type: cty.String, Valid: validResource,
 				Help: "The resource of the machines' instances, \"" + defaultResource + "\" if not given."},
+			"uuids_from_key": {Type: cty.Bool, Help: "Each machine has the uuid " +
+				"`uuidv5(\"oid\", \"<secrets.serviceaccount_public_key_pem>/<name>\")`."},
 		}),
 		HasMachineIDs: true,
 		Check:         checkVMIDs,
@@ -177,11 +180,11 @@ func SameEndpoint(a, b string) bool {
 	return err == nil && other == nil && strings.EqualFold(first, second)
 }
 
-func newVMIDs(name string, _ gate.Target, v gate.Values) (gate.Preflight, error) {
+func newVMIDs(name string, target gate.Target, v gate.Values) (gate.Preflight, error) {
 	client, err := ClientOf(v)
 	check := &vmCheck{
 		client: client, resource: cmp.Or(v.String("resource"), defaultResource), node: v.String("node_name"),
-		pool:     v.String("pool"),
+		pool: v.String("pool"), derives: v.Bool("uuids_from_key"), key: target.MachineKey,
 		interval: time.Second, timeout: 30 * time.Minute,
 	}
 	err = errors.Join(err, v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags),

@@ -12,7 +12,7 @@ import (
 
 func TestVMIDsIsMadeFromABlock(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.server.AddVM(ours(421, "blue-cp-01"))
+	d.server.AddVM(uuid(ours(421, "blue-cp-01"), UUIDOf("our key", "blue-cp-01")))
 	values := gate.Values{
 		"endpoint": cty.StringVal(d.endpoint), "api_token": cty.StringVal(token),
 		"ca_file":    cty.StringVal(d.ca),
@@ -22,12 +22,14 @@ func TestVMIDsIsMadeFromABlock(t *testing.T) {
 		"node_name":  cty.StringVal("pve2"),
 		"node_names": cty.MapVal(map[string]cty.Value{"cp-01": cty.StringVal("proxmox")}),
 		"resource":   cty.StringVal("module.nodes.proxmox_virtual_environment_vm.this"),
+
+		"uuids_from_key": cty.True,
 	}
 	kind := PreflightTypes()[0]
 	if err := kind.Check(values); err != nil {
 		t.Fatal(err)
 	}
-	preflight, err := kind.New("vm_ids.free", gate.Target{}, values)
+	preflight, err := kind.New("vm_ids.free", gate.Target{MachineKey: "our key"}, values)
 	if err != nil {
 		t.Fatal(err)
 	}

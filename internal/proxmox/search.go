@@ -134,13 +134,13 @@ func (d foundDisk) is(o Owned) bool {
 func (d foundDisk) remedy() string {
 	if d.shared {
 		return fmt.Sprintf("unless another Proxmox cluster that shares %s has a machine %d, %s",
-			storageOf(d.owned.Volume), d.owned.VM, d.owned.remedy())
+			storageOf(d.owned.Volume), d.owned.VM, d.owned.Remedy())
 	}
-	return d.owned.remedy()
+	return d.owned.Remedy()
 }
 
-// remedy is how a volume is removed by hand.
-func (o Owned) remedy() string {
+// Remedy is how a volume is removed by hand.
+func (o Owned) Remedy() string {
 	return fmt.Sprintf("as root on node %s: pvesm free %s", o.Node, o.Volume)
 }
 
@@ -290,7 +290,7 @@ func (v *inventory) file(ctx context.Context, o Owned) event.OwnedObject {
 		return unproved(err)
 	}
 	if _, exists := volumes[o.Volume]; exists {
-		return event.OwnedObject{Reason: "still there", Fix: o.remedy()}
+		return event.OwnedObject{Reason: "still there", Fix: o.Remedy()}
 	}
 	has, err := v.client.rightsOn(ctx, "/storage/"+storageOf(o.Volume))
 	switch {

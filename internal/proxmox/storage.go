@@ -14,9 +14,9 @@ import (
 // PreflightStorage is the name of the preflight of a stage that writes files to a storage.
 const PreflightStorage = "proxmox_storage"
 
-// storages refuses to write files to a storage that does not take them, before anything else is built. A
-// file that is there already belongs to the stage: its name has the cluster's in it. A destroy finds the
-// datacenter of the files in the record of this preflight.
+// storages refuses to write files to a storage that does not take them, before anything else is built. The
+// stage uses a file that is there already, without owning it: its name has the cluster's in it, which another
+// state may have, too. A destroy finds the datacenter of the files in the record of this preflight.
 func storages() gate.PreflightType {
 	return gate.PreflightType{
 		Name:    PreflightStorage,
@@ -77,7 +77,7 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 		}
 		volume := c.storage + ":" + c.content + "/" + c.files[node]
 		if _, exists := volumes[volume]; exists {
-			found.Ours = append(found.Ours, gate.Own{Proved: true, Import: gate.Import{
+			found.Ours = append(found.Ours, gate.Own{Borrowed: true, Import: gate.Import{
 				Address: address, ID: node + "/" + volume, What: "image " + volume + " on node " + node}})
 		}
 	}

@@ -60,8 +60,8 @@ func TestStorageCheck(t *testing.T) {
 			}
 			var ours []string
 			for _, own := range found.Ours {
-				if ours = append(ours, own.Import.Address+" "+own.Import.ID); !own.Proved {
-					t.Errorf("%s has to be confirmed", own.Import.ID)
+				if ours = append(ours, own.Import.Address+" "+own.Import.ID); !own.Borrowed {
+					t.Errorf("%s would be deleted", own.Import.ID)
 				}
 			}
 			var what, fix string

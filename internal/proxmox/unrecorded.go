@@ -45,6 +45,37 @@ func recordedIDs(v gate.Values, known []gate.Known) (recorded map[int]bool, lack
 	return recorded, lacking
 }
 
+// FileUser returns a guest that may use a file and is none of own, the machines of the state that made the
+// file; empty if there is none that the token can see. That is one of a cluster of the same name, whose files
+// have the same names, and one whose configuration names the file.
+func (c *Client) FileUser(ctx context.Context, cluster, volume string, own []Owned) (string, error) {
+	all, err := c.Guests(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, g := range all {
+		namesake := g.isVM() && Ownership{Cluster: cluster}.foreign(g) == ""
+		if !namesake && contentOf(volume) == "import" {
+			continue // it was copied to the disk, so no configuration names it
+		}
+		g, err = c.configured(ctx, g)
+		same := func(m Owned) bool {
+			same, proved := g.matches(m)
+			return m.Kind == Machine && m.VM == g.ID && same && proved
+		}
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case KindOf(err) == Missing:
+		case err != nil:
+			return g.String() + ", which cannot be read", nil
+		case !slices.ContainsFunc(own, same) && (namesake || g.Config.uses(volume)):
+			return g.describe(), nil
+		}
+	}
+	return "", nil
+}
+
 // UnrecordedMachines lists the virtual machines that a nuke would delete as this cluster's and that are none
 // of the known resources. unseen are ids among the values' that are taken by a guest which the token may not
 // see, or whose name its node does not tell: nobody can say whose those are.

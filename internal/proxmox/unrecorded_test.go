@@ -10,6 +10,49 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
+func TestFileUser(t *testing.T) {
+	const snippet, template = "local:snippets/blue.yaml", "local:import/blue.qcow2"
+	mine := uuid(ours(421, "blue-cp-01"), "mine")
+	with := func(vm emulator.VM, key, value string) emulator.VM {
+		vm.Config[key] = value
+		return vm
+	}
+	db := func() emulator.VM {
+		return emulator.VM{ID: 500, Name: "db", Node: "pve2", Config: map[string]string{}}
+	}
+	for name, test := range map[string]struct {
+		vm    emulator.VM
+		files map[string]bool // whether the guest may use them
+	}{
+		"nobody":  {db(), map[string]bool{snippet: false, template: false}},
+		"our own": {mine, map[string]bool{snippet: false, template: false}},
+		"a namesake's": {uuid(ours(421, "blue-cp-01"), "theirs"),
+			map[string]bool{snippet: true, template: true}},
+		"another's":     {ours(441, "green-cp-01"), map[string]bool{snippet: false, template: false}},
+		"as cloud-init": {with(db(), "cicustom", "user="+snippet+",meta=x"), map[string]bool{snippet: true}},
+		"as a CD-ROM":   {with(db(), "ide2", snippet+",media=cdrom"), map[string]bool{snippet: true}},
+	} {
+		d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
+		d.server.AddVM(test.vm)
+		own := []Owned{{Kind: Machine, VM: 421, UUID: "mine"}}
+		for file, want := range test.files {
+			user, err := d.client(t).FileUser(t.Context(), "blue", file, own)
+			if err != nil || (user != "") != want {
+				t.Errorf("%s: %s: used by %q, %v", name, file, user, err)
+			}
+		}
+	}
+	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
+	d.server.AddVM(db())
+	d.server.SetOffline("pve2", true)
+	for file, want := range map[string]bool{snippet: true, template: false} { // castle cannot read it
+		user, err := d.client(t).FileUser(t.Context(), "blue", file, nil)
+		if err != nil || (user != "") != want {
+			t.Errorf("%s: used by %q, %v", file, user, err)
+		}
+	}
+}
+
 func TestUnrecordedMachines(t *testing.T) {
 	node := func(key string) string { return defaultResource + `["` + key + `"]` }
 	values := gate.Values{"vm_ids": cty.MapVal(map[string]cty.Value{

@@ -23,6 +23,8 @@ type vmCheck struct {
 	ids      map[string]int // by key
 	names    map[string]string
 	tags     []string
+	derives  bool              // the module derives the uuids from the cluster's key
+	key      string            // that key; unknown, if empty
 	pool     string            // of every machine; none, if empty
 	node     string            // of every machine; any, if empty
 	nodes    map[string]string // by key, where it is another
@@ -41,7 +43,9 @@ type slot struct {
 	node    string // empty if it may be any
 	// elsewhere is the instance in the state at the address, if it has another id.
 	elsewhere *gate.Known
-	recorded  Owned // the machine that castle has recorded for the address and this id
+	// recorded is the machine that belongs here: the one that castle has recorded for the address and this
+	// id, or one that is to be made by the key. It has no uuid if neither is known.
+	recorded Owned
 }
 
 // slots lists every id that matters, in ascending order.
@@ -64,6 +68,10 @@ func (c *vmCheck) slots(known []gate.Known) []slot {
 		}
 		if m := recorded[s.address]; m.ID == strconv.Itoa(id) {
 			s.recorded = Owned{Kind: Machine, VM: id, UUID: m.UUID, Was: m.Replaces}
+		}
+		derives := c.derives && c.key != "" && s.known == nil // one in the state may have been imported
+		if s.recorded.UUID == "" && derives {
+			s.recorded = Owned{Kind: Machine, VM: id, UUID: UUIDOf(c.key, s.name)}
 		}
 		byID[id] = s
 	}
@@ -129,7 +137,7 @@ func (n *inspection) guest(ctx context.Context, s slot, g Guest) error {
 	case g.Hidden:
 		return foreign(s.invisible())
 	case !g.isVM():
-		return foreign(c.foreign(ctx, s, g, "a container, not a virtual machine"))
+		return foreign(c.foreign(s, g, "a container, not a virtual machine"))
 	case n.nodes[g.Node] == offline:
 		return foreign(s.unreachable(g))
 	}
@@ -143,11 +151,14 @@ func (n *inspection) guest(ctx context.Context, s slot, g Guest) error {
 		return err
 	}
 	if why := c.difference(s, g); why != "" {
-		return foreign(c.foreign(ctx, s, g, why))
+		return foreign(c.foreign(s, g, why))
+	}
+	if s.known == nil && s.recorded.UUID == "" {
+		return foreign(c.unproved(s, g))
 	}
 	n.found.Detached = append(n.found.Detached, c.client.detached(ctx, s, g)...)
 	if uuid := g.Config.uuid(); s.known == nil {
-		n.found.Ours = append(n.found.Ours, c.untracked(ctx, s, g))
+		n.found.Ours = append(n.found.Ours, s.untracked(g))
 	} else if uuid != "" && (s.recorded.UUID != "" || g.Name == s.name && len(g.missing(c.tags)) == 0) {
 		id := gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: uuid}
 		n.found.MachineIDs = append(n.found.MachineIDs, id)
@@ -201,7 +212,7 @@ func (n *inspection) checkNode(s slot) {
 }
 
 // difference returns why a guest is not the machine that the stage's state has under this id; if it has
-// none, why the guest cannot be castle's own.
+// none, why the guest cannot be castle's own. Only a uuid proves that it is: see slot.unproved.
 func (c *vmCheck) difference(s slot, g Guest) string {
 	missing := g.missing(c.tags)
 	if s.known != nil {
@@ -212,14 +223,16 @@ func (c *vmCheck) difference(s slot, g Guest) string {
 		return "its creation was never finished"
 	case !s.isRecorded(g):
 		return "castle's own would have the " + otherUUID(s.recorded, g)
+	case s.elsewhere != nil:
+		return fmt.Sprintf("%s has VM %d in the state", s.address, machineOf(*s.elsewhere).VM)
+	case s.recorded.UUID != "": // it may have been renamed or moved since
+		return ""
 	case g.Name != s.name:
 		return fmt.Sprintf("castle's own would be called %q", s.name)
 	case len(missing) > 0:
 		return "castle's own would be tagged " + strings.Join(missing, ", ")
 	case s.node != "" && g.Node != s.node:
 		return "castle's own would be on node " + s.node
-	case s.elsewhere != nil:
-		return fmt.Sprintf("%s has VM %d in the state", s.address, machineOf(*s.elsewhere).VM)
 	}
 	return ""
 }
@@ -262,7 +275,7 @@ func otherUUID(m Owned, g Guest) string {
 
 // foreign describes a guest that blocks an id, why it is foreign, and the fixes. After none of them does a
 // create remove it.
-func (c *vmCheck) foreign(ctx context.Context, s slot, g Guest, why string) gate.Foreign {
+func (c *vmCheck) foreign(s slot, g Guest, why string) gate.Foreign {
 	f := gate.Foreign{What: g.describe(), Why: why}
 	if s.known == nil && g.isVM() && g.Lock == "create" {
 		f.Fixes = s.fixes(
@@ -274,36 +287,41 @@ func (c *vmCheck) foreign(ctx context.Context, s slot, g Guest, why string) gate
 		f.ConflictsWith = s.known.Address
 		return f
 	}
-	if s.isRecorded(g) { // a nuke spares it, too
-		f.Nuke = c.nukeRange(ctx, g)
-	}
-	// It may be the stage's own after all, renamed, moved or without its tags since.
-	if g.isVM() && s.elsewhere == nil && (g.Name == s.name || len(g.missing(c.tags)) == 0) {
+	marked := g.Name == s.name || len(g.missing(c.tags)) == 0
+	switch {
+	case !g.isVM() || s.elsewhere != nil || !marked:
+	case s.recorded.UUID != "":
+		f.Why += "; it may belong to the same cluster of another state"
+		f.Fixes, f.Marked = s.fixes(), true
+	default: // it may be the stage's own after all, renamed, moved or without its tags since
 		f.Import = new(s.importOf(g))
 	}
 	return f
 }
 
-// untracked is a guest that is ours by name, tags and node, but not in the state.
-func (c *vmCheck) untracked(ctx context.Context, s slot, g Guest) gate.Own {
+// untracked is a guest that is ours by its uuid, but not in the state.
+func (s slot) untracked(g Guest) gate.Own {
 	return gate.Own{Import: s.importOf(g), Running: g.Status == "running", AsForeign: gate.Foreign{
-		What: g.describe(), Fixes: s.fixes(), Nuke: c.nukeRange(ctx, g),
-		Why: "its name, tags and node are those of " + s.key + ", but nothing here knows that castle made it",
+		What: g.describe(), Fixes: s.fixes(),
+		Why: "its uuid is that of " + s.key + ", but no run that was killed was making it",
 	}}
 }
 
-// nukeRange returns the range with which castle nuke would delete a guest as this cluster's. It is empty if
-// nuke would keep the guest, or if that is unknown.
-func (c *vmCheck) nukeRange(ctx context.Context, g Guest) string {
-	r := Range{From: g.ID, To: g.ID}
-	if !g.isVM() || len(g.missing(c.tags)) > 0 {
-		return ""
+// unproved is a guest that looks like the slot's machine, whose uuid nobody here knows. It may as well belong
+// to the same cluster of another state.
+func (c *vmCheck) unproved(s slot, g Guest) gate.Foreign {
+	f := gate.Foreign{
+		What: g.describe(), Fixes: s.fixes(), Unverified: true, Marked: true,
+		Why: "its name, tags and node are those of " + s.key + ", but no uuid is known here that proves it " +
+			"castle's own",
 	}
-	all, err := c.client.Survey(ctx, r, nil)
-	if err != nil || len(all) != 1 || len(Ownership{Range: r}.Refusals(all[0])) > 0 {
-		return ""
+	if !c.derives { // nothing will ever prove it
+		f.Import = new(s.importOf(g))
+		return f
 	}
-	return r.String()
+	f.Fixes = append(f.Fixes,
+		"bring back the state of the stage that made the cluster's keys: the uuid derives from them")
+	return f
 }
 
 // importOf returns the import that makes a guest the slot's machine.
@@ -330,7 +348,7 @@ func (c *vmCheck) look(ctx context.Context, known gate.Known) (gate.Reading, err
 	case g.Hidden: // a machine gets into its pool at the end of its creation
 		return gate.Reading{Foreign: new(s.invisible()), Unsettled: true}, nil
 	case !g.isVM():
-		return gate.Reading{Foreign: new(c.foreign(ctx, s, g, "a container, not a virtual machine"))}, nil
+		return gate.Reading{Foreign: new(c.foreign(s, g, "a container, not a virtual machine"))}, nil
 	}
 	g, err = c.client.configured(ctx, g)
 	switch why := c.difference(s, g); {
@@ -339,7 +357,7 @@ func (c *vmCheck) look(ctx context.Context, known gate.Known) (gate.Reading, err
 	case err != nil:
 		return gate.Reading{}, err
 	case why != "":
-		return gate.Reading{Foreign: new(c.foreign(ctx, s, g, why)), Properties: g.Config}, nil
+		return gate.Reading{Foreign: new(c.foreign(s, g, why)), Properties: g.Config}, nil
 	}
 	return gate.Reading{Own: true, Properties: g.Config}, nil
 }

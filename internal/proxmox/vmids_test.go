@@ -54,7 +54,7 @@ func TestVMIDs(t *testing.T) {
 		known   []gate.Known
 		change  func(*vmCheck)
 		foreign string   // What; empty if nothing is in the way
-		nuke    string   // the range with which a nuke would take it
+		doubt   bool     // nothing tells whose it is, so a destroy refuses
 		mark    string   // what was noted of what the state knows
 		hint    []string // parts of why and of the ways out
 		own     string   // "address id" of what would make it castle's own
@@ -97,22 +97,42 @@ func TestVMIDs(t *testing.T) {
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
 			hint:    []string{"castle's own would be on node pve2"},
 			own:     cp01 + " proxmox/421",
-			nuke:    "421",
 		},
-		"our own, on the node that is its own": {
+		"the name, the tags and the node of our own, and no uuid is known": {
 			vms:     []emulator.VM{ours(421, "blue-cp-01")},
 			change:  func(c *vmCheck) { c.node, c.nodes = "pve2", map[string]string{"cp-01": "proxmox"} },
+			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
+			hint: []string{"no uuid is known here that proves it castle's own",
+				"give cp-01 another VM id"},
+			own:   cp01 + " proxmox/421",
+			doubt: true,
+		},
+		"all of our own but the uuid, which derives from another key": {
+			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), UUIDOf("their key", "blue-cp-01"))},
+			change:  func(c *vmCheck) { c.derives, c.key = true, "our key" },
+			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
+			hint: []string{"castle's own would have the uuid " + UUIDOf("our key", "blue-cp-01"),
+				"it may belong to the same cluster of another state"},
+		},
+		"the uuid that derives from our key, under another name and without tags": {
+			vms: []emulator.VM{uuid(emulator.VM{ID: 421, Name: "renamed", Config: map[string]string{}},
+				UUIDOf("our key", "blue-cp-01"))},
+			change:  func(c *vmCheck) { c.derives, c.key, c.node = true, "our key", "pve2" },
 			ours:    cp01 + " proxmox/421",
-			nuke:    "421",
-			present: `VM 421 "blue-cp-01" on node proxmox`,
+			present: `VM 421 "renamed" on node proxmox`,
+		},
+		"a record is more than the key": {
+			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), UUIDOf("our key", "blue-cp-01"))},
+			known:   []gate.Known{noted(gate.Known{Address: cp01}, "421", "planned")},
+			change:  func(c *vmCheck) { c.derives, c.key = true, "our key" },
+			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
 		},
 		"a cluster's own on another machine's id": {
 			vms:     []emulator.VM{ours(421, "blue-wk-01")},
 			foreign: `VM 421 "blue-wk-01" on node proxmox, running, tags: blue, castle`,
 			own:     cp01 + " proxmox/421",
-			nuke:    "421",
 		},
-		"a cluster's own that a nuke would not take": {
+		"a cluster's own that is protected": {
 			vms: []emulator.VM{{ID: 421, Name: "blue-wk-01", Tags: []string{"blue", "castle"},
 				Protection: true}},
 			foreign: `VM 421 "blue-wk-01" on node proxmox, stopped, tags: blue, castle, protected`,
@@ -123,14 +143,14 @@ func TestVMIDs(t *testing.T) {
 			foreign: `VM 421 "green-cp-01" on node proxmox, stopped, tags: castle, green`,
 		},
 		"our own, unknown to the state": {
-			vms:     []emulator.VM{ours(421, "blue-cp-01")},
+			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), "planned")},
+			known:   []gate.Known{noted(gate.Known{Address: cp01}, "421", "planned")},
 			ours:    cp01 + " proxmox/421",
-			nuke:    "421",
 			present: `VM 421 "blue-cp-01" on node proxmox`,
 		},
 		"a name is the key unless it is given": {
-			vms:     []emulator.VM{ours(421, "cp-01")},
-			change:  func(c *vmCheck) { c.names = nil },
+			vms:     []emulator.VM{uuid(ours(421, "cp-01"), UUIDOf("our key", "cp-01"))},
+			change:  func(c *vmCheck) { c.names, c.derives, c.key = nil, true, "our key" },
 			ours:    cp01 + " proxmox/421",
 			present: `VM 421 "cp-01" on node proxmox`,
 		},
@@ -249,7 +269,6 @@ func TestVMIDs(t *testing.T) {
 			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 420, "name": "blue-cp-01"})},
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
 			hint:    []string{cp01 + " has VM 420 in the state"},
-			nuke:    "421",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,17 +284,19 @@ func TestVMIDs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var foreign, hint, own, taken, imports, nuke, ids string
+			var foreign, hint, own, taken, imports, ids string
 			for _, f := range found.Foreign {
-				foreign, hint, taken, nuke = foreign+f.What, hint+f.Why+strings.Join(f.Fixes, ""),
-					taken+f.ConflictsWith, nuke+f.Nuke
+				foreign, hint, taken = foreign+f.What, hint+f.Why+strings.Join(f.Fixes, ""),
+					taken+f.ConflictsWith
+				if f.Unverified && f.Marked != test.doubt {
+					t.Errorf("nobody knows whose it is: %v, want %v", f.Marked, test.doubt)
+				}
 				if f.Import != nil {
 					own += f.Import.Address + " " + f.Import.ID
 				}
 			}
 			for _, i := range found.Ours {
 				imports += i.Import.Address + " " + i.Import.ID
-				nuke += i.AsForeign.Nuke
 				if i.AsForeign.ConflictsWith != "" || len(i.AsForeign.Fixes) == 0 {
 					t.Errorf("while nobody claims it: %+v", i.AsForeign)
 				}
@@ -283,8 +304,8 @@ func TestVMIDs(t *testing.T) {
 			for _, m := range found.MachineIDs {
 				ids += m.Address + " " + m.ID + " " + m.UUID
 			}
-			if nuke != test.nuke || ids != test.mark {
-				t.Errorf("nuke %q, ids %q; want %q, %q", nuke, ids, test.nuke, test.mark)
+			if ids != test.mark {
+				t.Errorf("ids %q, want %q", ids, test.mark)
 			}
 			if foreign != test.foreign {
 				t.Errorf("foreign: got  %s\nwant %s", foreign, test.foreign)

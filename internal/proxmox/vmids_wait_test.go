@@ -21,6 +21,7 @@ func TestVMIDsWaitsForAMachineBeingCreated(t *testing.T) {
 	d.build(t, 421, "blue-cp-01", "blue;castle")
 	done := make(chan gate.Inspection, 1)
 	c := check(t, d)
+	c.derives, c.key = true, "our key"
 	var reports []string
 	go func() {
 		found, err := c.inspect(t.Context(), nil, func(text string) { reports = append(reports, text) })

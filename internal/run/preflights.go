@@ -2,9 +2,7 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -111,31 +109,28 @@ func (e *PreflightError) commands(terraform string) string {
 }
 
 // Refuse returns a *PreflightError for the objects in a stage's way, or nil if there are none. Of the objects
-// that look like the stage's own, but are missing from its state, castle may import those that an interrupted
-// run was creating, or all with --adopt: another castle may use the same names and tags.
+// that are proved to be the stage's own, but are missing from its state, castle may import those that an
+// interrupted run was creating, or all with --adopt.
 func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspection, adopts bool) error {
 	inTheWay := slices.Concat(findings.Unusable, findings.Foreign)
 	intent, err := r.Cluster.Dir.Stage(s.Name).Intent().Read()
 	if err != nil {
 		return err
 	}
-	fixes := []string{"take it over as it is: " + r.Cluster.Command("create") + " --adopt"}
-	if _, err := r.Cluster.Dir.Stage(s.Name).Record(); errors.Is(err, fs.ErrNotExist) {
-		fixes = append(OtherStateFixes(r.Cluster), fixes...)
+	for i, f := range inTheWay {
+		if f.Marked {
+			inTheWay[i].Fixes = slices.Concat(OtherStateFixes(r.Cluster), f.Fixes)
+		}
 	}
+	adopt := "take it over as it is: " + r.Cluster.Command("create") + " --adopt"
 	for _, own := range findings.Ours {
-		if !adopts && !own.Proved && !intent.Covers(own.Import.Address, own.Import.ID) {
-			own.AsForeign.Fixes = slices.Concat(fixes, own.AsForeign.Fixes)
+		if !adopts && !own.Borrowed && !intent.Covers(own.Import.Address, own.Import.ID) {
+			own.AsForeign.Fixes = append([]string{adopt}, own.AsForeign.Fixes...)
 			inTheWay = append(inTheWay, own.AsForeign)
 		}
 	}
 	if len(inTheWay) == 0 {
 		return nil
-	}
-	for i, f := range inTheWay {
-		if f.Nuke != "" {
-			inTheWay[i].Fixes = append(slices.Clone(f.Fixes), "delete it: "+NukeCommand(r, s, p, f.Nuke))
-		}
 	}
 	e := &PreflightError{
 		Preflight: p.Name(), Foreign: inTheWay,
@@ -159,37 +154,26 @@ func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspecti
 }
 
 // OtherStateFixes are the fixes for objects of a cluster that its record lacks: where that may be instead.
+// None deletes them: they may be somebody else's.
 func OtherStateFixes(c *cluster.Cluster) []string {
+	lost := `if its record is lost for good, read "When the record is lost" in docs/operations.md`
 	if c.Store == nil {
 		return []string{fmt.Sprintf("use the state directory that records this cluster: --state-dir DIR, or "+
-			"CASTLE_STATE_DIR (this one is %s)", c.Shared(""))}
+			"CASTLE_STATE_DIR (this one is %s)", c.Shared("")), lost}
 	}
 	return []string{
 		fmt.Sprintf("use the store that records this cluster: the block state of castle.hcl, or "+
 			"CASTLE_STATE_STORE (this one is %s)", c.Place()),
 		fmt.Sprintf("if a state directory on some machine records it, migrate that one there: %s --to %s",
 			c.Command("state migrate"), c.Place()),
+		lost,
 	}
 }
 
-// NukeCommand returns the command that deletes machines by their ids. It names the endpoint if nothing is
-// recorded of the cluster yet.
-func NukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) string {
-	command := r.Cluster.CommandLine("nuke") + " --vmid-range " + ids
-	if rec, err := r.Cluster.Dir.Stage(s.Name).Record(); err == nil && len(rec.Preflights) > 0 {
-		return command + " --cluster " + r.Cluster.Options.Cluster
-	}
-	values, _ := p.Values(s, r.Outputs.Scope(s)) //nolint:errcheck // the API token may be unknown
-	if values.Has("endpoint") {
-		command += " --endpoint " + values.String("endpoint")
-	}
-	if ca := values.String("ca_file"); ca != "" && !strings.Contains(ca, "\n") {
-		command += " --ca-file " + process.Quote(ca)
-	}
-	if values.Bool("insecure") {
-		command += " --insecure"
-	}
-	return command + ", with the API token in PROXMOX_VE_API_TOKEN"
+// PreflightTarget is what a preflight may read beside its arguments. The key is that of the state directory,
+// so that it serves before this run has read its stage.
+func PreflightTarget(c *cluster.Cluster) gate.Target {
+	return gate.Target{Environ: c.Options.Environ, MachineKey: cluster.MachineKey(c.Dir)}
 }
 
 // BindPreflight binds a preflight of a stage to the outputs that it reads.
@@ -199,7 +183,7 @@ func BindPreflight(r *Run, s *config.Stage, p *config.Preflight) (gate.Preflight
 	if diags.HasErrors() {
 		return gate.Preflight{}, diags
 	}
-	return p.Type.New(p.Name(), gate.Target{Environ: r.Cluster.Options.Environ}, values)
+	return p.Type.New(p.Name(), PreflightTarget(r.Cluster), values)
 }
 
 // Advise reports a preflight's advice, if it has any.

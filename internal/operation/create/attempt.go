@@ -147,6 +147,9 @@ func (a *attempt) importOurs(ctx context.Context) error {
 			return err
 		}
 		for _, own := range found.Ours {
+			if err := a.borrow(own); err != nil {
+				return err
+			}
 			if err := a.work.Import(ctx, own.Import); err != nil {
 				return err
 			}
@@ -160,16 +163,16 @@ func (a *attempt) importOurs(ctx context.Context) error {
 func (a *attempt) recheck(ctx context.Context) error {
 	return a.inspect(ctx, func(found gate.Inspection) error {
 		if len(found.Ours) > 0 {
-			return &outdatedError{found.Ours[0].Import.What}
+			return &outdatedError{found.Ours[0].Import.What + " appeared while the stage was planned"}
 		}
 		return nil
 	})
 }
 
-// outdatedError reports that an object appeared while the stage was planned.
-type outdatedError struct{ what string }
+// outdatedError reports that a plan has to be made anew, and why.
+type outdatedError struct{ reason string }
 
-func (e *outdatedError) Error() string { return e.what + " appeared while the stage was planned" }
+func (e *outdatedError) Error() string { return e.reason }
 
-// Transient returns true: the next try imports the object.
+// Transient returns true: the next try imports the object, or plans without it.
 func (e *outdatedError) Transient() bool { return true }

@@ -47,7 +47,10 @@ func (a *attempt) change(ctx context.Context) error {
 	case plan.Empty: // and the state has all that was in flight
 		return errors.Join(plan.Discard(), a.work.Record(a.stage), a.dir.Intent().Clear())
 	}
-	err = a.checkNodes(ctx, plan)
+	err = a.keepBorrowed(ctx, plan)
+	if err == nil {
+		err = a.checkNodes(ctx, plan)
+	}
 	if err == nil {
 		err = a.confirmLosses(ctx, plan)
 	}
@@ -67,7 +70,7 @@ func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, objects [
 	intended := a.intended(ctx, objects)
 	guard, err := guardOf(a, objects)
 	if err == nil {
-		err = recordMachineIDs(a.dir, objects)
+		err = errors.Join(recordMachineIDs(a.dir, objects), forgetBorrowed(a.dir, objects))
 	}
 	if err = errors.Join(err, a.creation.saved.begin(a.dir)); err != nil {
 		return err

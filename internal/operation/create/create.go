@@ -26,8 +26,8 @@ import (
 type Options struct {
 	Selection cluster.Selection
 	Refresh   bool // apply even what is up to date
-	// Adopt takes over objects that match the cluster by name, tags and node, though castle has no record of
-	// making them.
+	// Adopt takes over machines that their uuids prove to be the cluster's, though no killed run was making
+	// them.
 	Adopt bool
 	// ForceNodeRemoval permits to take nodes out of a cluster that runs.
 	ForceNodeRemoval bool

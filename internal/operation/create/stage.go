@@ -203,7 +203,7 @@ func (c *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 		return err
 	}
 	for _, own := range found.Ours {
-		if c.adopts || own.Proved {
+		if c.adopts || own.Borrowed {
 			c.run.Notice(fmt.Sprintf("%s will be adopted as %s", own.Import.What, own.Import.Address))
 			continue
 		}

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -26,15 +23,8 @@ func (c *creation) checkUnrecorded(ctx context.Context, s *config.Stage, p *conf
 	if p.Type.Name != proxmox.PreflightVMIDs {
 		return nil
 	}
-	var ids []int
-	for _, own := range ours {
-		_, id, _ := strings.Cut(own.Import.ID, "/")
-		if n, err := strconv.Atoi(id); err == nil {
-			ids = append(ids, n)
-		}
-	}
 	if c.adopts {
-		return c.checkSecrets(ctx, s, p, ours, ids)
+		return c.checkSecrets(ctx, s, p, ours)
 	}
 	if _, err := c.run.Cluster.Dir.Stage(s.Name).Record(); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -48,8 +38,8 @@ func (c *creation) checkUnrecorded(ctx context.Context, s *config.Stage, p *conf
 
 // checkSecrets refuses to take over machines that run with secrets which nobody here has. It asks before
 // anything is imported, and before this run makes new secrets.
-func (c *creation) checkSecrets(ctx context.Context, s *config.Stage, p *config.Preflight, ours []gate.Own,
-	ids []int) error {
+func (c *creation) checkSecrets(ctx context.Context, s *config.Stage, p *config.Preflight,
+	ours []gate.Own) error {
 	castle := c.run.Cluster
 	if len(ours) == 0 {
 		return nil
@@ -95,7 +85,6 @@ func (c *creation) checkSecrets(ctx context.Context, s *config.Stage, p *config.
 	}
 	return &run.PreflightError{Preflight: p.Name(), Foreign: []gate.Foreign{{
 		What: "machines of this cluster run with secrets that are not here; nothing was imported", Why: why,
-		Fixes: slices.Concat(run.OtherStateFixes(castle), []string{back},
-			unrecorded.Deletions(c.run, s, p, ids)),
+		Fixes: append(run.OtherStateFixes(castle), back),
 	}}}
 }

@@ -119,6 +119,9 @@ func (d *stageDestruction) destroyResources(ctx context.Context, again bool) (er
 	if err := d.importInterrupted(ctx, work, lost); err != nil {
 		return err
 	}
+	if err := d.keepFiles(ctx, work); err != nil {
+		return err
+	}
 	if err := d.saveOwned(ctx); err != nil {
 		return err
 	}
@@ -209,16 +212,20 @@ func (d *stageDestruction) terraform(ctx context.Context, work *run.Workspace) e
 	return run.During("destroy", err)
 }
 
-// checkOwnership runs the recorded preflights. ours lists objects that a killed run made and the state
-// lacks; lost lists objects in the state that no longer belong to the stage. Foreign objects are reported
-// and left alone. It fails if the state treats a foreign object as the stage's own, or if castle cannot
-// verify an owner.
+// checkOwnership runs the recorded preflights. ours lists objects that are proved to be the stage's and that
+// the state lacks, such as those that a killed run made; lost lists objects in the state that no longer
+// belong to the stage. Foreign objects are reported and left alone. It fails if the state treats a foreign
+// object as the stage's own, or if castle cannot verify an owner.
 func (d *stageDestruction) checkOwnership(ctx context.Context, report func(string)) (
 	ours []gate.Import, lost []string, err error) {
 	var refused error
 	err = d.inspectRecorded(ctx, func(preflight string, f gate.Inspection) {
 		lost = append(lost, f.Lost...)
 		for _, own := range f.Ours {
+			if own.Borrowed {
+				report(own.Import.What + " was not made by this state and stays")
+				continue
+			}
 			ours = append(ours, own.Import)
 		}
 		mistaken := slices.Clone(f.Unverified)
@@ -228,6 +235,9 @@ func (d *stageDestruction) checkOwnership(ctx context.Context, report func(strin
 				foreign.Fixes = nil // they are for a create
 				mistaken = append(mistaken, foreign)
 			case foreign.Unverified:
+				if foreign.Marked {
+					foreign.Fixes = run.OtherStateFixes(d.run.Cluster)
+				}
 				mistaken = append(mistaken, foreign)
 			default:
 				report(fmt.Sprintf("%s is not this cluster's and stays", foreign.What))
@@ -252,7 +262,7 @@ func (d *stageDestruction) inspectRecorded(
 	if err != nil {
 		return err
 	}
-	preflights, err := d.stage.preflights(d.run.Cluster.Options.Environ)
+	preflights, err := d.stage.preflights(d.run.Cluster)
 	if err != nil {
 		return err
 	}
@@ -272,14 +282,14 @@ func (d *stageDestruction) guard() (*run.Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	preflights, err := d.stage.preflights(d.run.Cluster.Options.Environ)
+	preflights, err := d.stage.preflights(d.run.Cluster)
 	without := func(p gate.Preflight) bool { return p.Look == nil }
 	return &run.Guard{Preflights: slices.DeleteFunc(preflights, without), Deletes: deletes}, err
 }
 
 // revoke ends the credentials that the stage's objects issued, such as Vault's leases.
 func (d *stageDestruction) revoke(ctx context.Context) error {
-	preflights, err := d.stage.preflights(d.run.Cluster.Options.Environ)
+	preflights, err := d.stage.preflights(d.run.Cluster)
 	if err != nil {
 		return err
 	}
@@ -301,7 +311,7 @@ func (d *stageDestruction) revoke(ctx context.Context) error {
 }
 
 // preflights returns the recorded preflights of the stage.
-func (s *Stage) preflights(environ []string) ([]gate.Preflight, error) {
+func (s *Stage) preflights(c *cluster.Cluster) ([]gate.Preflight, error) {
 	var all []gate.Preflight
 	types := cluster.PreflightTypes()
 	for _, check := range s.Record.Preflights {
@@ -313,7 +323,7 @@ func (s *Stage) preflights(environ []string) ([]gate.Preflight, error) {
 		if err != nil {
 			return nil, err
 		}
-		p, err := types[i].New(check.Type+"."+check.Label, gate.Target{Environ: environ}, values)
+		p, err := types[i].New(check.Type+"."+check.Label, run.PreflightTarget(c), values)
 		if err != nil {
 			return nil, err
 		}

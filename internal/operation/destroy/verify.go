@@ -77,6 +77,62 @@ func (s *Stage) owned() ([]proxmox.Owned, error) {
 	return proxmox.Merge(recorded, proxmox.OwnedBy(cluster.Known(s.state, ids...))...), err
 }
 
+// keepFiles untracks the files that must not be deleted: those that this state directory has not made, and
+// those that a machine of another state may use.
+func (d *stageDestruction) keepFiles(ctx context.Context, work *run.Workspace) error {
+	borrowed, err := cluster.BorrowedFiles(d.stage.dir, d.stage.state)
+	if err != nil {
+		return err
+	}
+	var addresses []string
+	var kept []proxmox.Owned
+	for _, k := range cluster.Known(d.stage.state) {
+		if proxmox.FileID(k) == "" {
+			continue
+		}
+		file, why := proxmox.OwnedBy([]gate.Known{k})[0], "this state has not made it"
+		if !slices.Contains(borrowed, k.Address) {
+			user, err := d.userOf(ctx, file)
+			if err != nil {
+				return fmt.Errorf("whether another cluster uses %s: %w", file.Volume, err)
+			}
+			if user == "" {
+				continue
+			}
+			why = "it may be used by " + user
+		}
+		addresses, kept = append(addresses, k.Address), append(kept, file)
+		d.run.Notice(fmt.Sprintf("%s %s stays: %s; if nobody needs it, %s", file.Kind, file.Volume, why,
+			file.Remedy()))
+	}
+	if len(addresses) == 0 {
+		return nil
+	}
+	untrack := func() error { return work.Root.Untrack(ctx, addresses) }
+	if err := d.run.Step(d.stage.Record.Name, d.stage.Record.Layer, "state rm", untrack); err != nil {
+		return err
+	}
+	return errors.Join(cluster.UntrackOwned(d.stage.dir, kept), cluster.UntrackHeld(d.stage.dir, addresses),
+		d.stage.restate(d.run))
+}
+
+// userOf returns a guest that may use a file and that no stage of this state has made.
+func (d *stageDestruction) userOf(ctx context.Context, file proxmox.Owned) (string, error) {
+	var own []proxmox.Owned
+	for _, s := range append(slices.Clone(d.whole.all), d.stage) {
+		machines, err := s.owned()
+		if err != nil {
+			return "", err
+		}
+		own = append(own, machines...)
+	}
+	client, err := d.whole.datacenter(d.stage)
+	if err != nil {
+		return "", err
+	}
+	return client.FileUser(ctx, d.run.Cluster.Config.Name, file.Volume, own)
+}
+
 // saveOwned records the stage's objects in the datacenter before castle destroys them: the state loses them,
 // and a later destroy may have to verify them.
 func (d *stageDestruction) saveOwned(ctx context.Context) error {

@@ -61,6 +61,8 @@ type Guest struct {
 	Kind    string   `json:"kind"`
 	Node    string   `json:"node"`
 	Status  string   `json:"status"`
+	UUID    string   `json:"uuid"`
+	Uptime  float64  `json:"uptime"` // in seconds
 	Tags    []string `json:"tags"`
 	Pool    string   `json:"pool,omitempty"`
 	Foreign bool     `json:"foreign"`           // deleted only because its id was named
@@ -72,6 +74,9 @@ type Guest struct {
 
 // Goes reports whether the guest may be deleted.
 func (g Guest) Goes() bool { return len(g.Refused) == 0 }
+
+// State tells whether the guest runs, and for how long.
+func (g Guest) State() string { return g.subject.State() }
 
 // Disk is a disk that carries an id of the range and that no guest uses.
 type Disk = proxmox.Orphan
@@ -97,7 +102,7 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.ownership = proxmox.Ownership{Range: o.Range, Foreign: o.Foreign, Known: map[int]proxmox.Known{}}
+	n.ownership = proxmox.Ownership{Range: o.Range, Foreign: o.Foreign, Keys: map[string]string{}}
 	if o.Cluster != "" {
 		if err := n.choose(recorded); err != nil {
 			return nil, err
@@ -107,11 +112,14 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 		return nil, err
 	}
 	for _, c := range recorded {
+		if name, _, _ := strings.Cut(c.name, "/"); c.elsewhere(n.Endpoint) == "" && c.dir != nil {
+			n.ownership.Keys[name] = cmp.Or(cluster.MachineKey(c.dir), n.ownership.Keys[name])
+		}
 		if len(c.endpoints) == 0 || c.elsewhere(n.Endpoint) != "" {
 			continue
 		}
-		for id, machine := range c.machinesOf {
-			n.ownership.Known[id] = proxmox.Known{Cluster: c.name, Machine: machine}
+		for _, machine := range c.machinesOf {
+			n.ownership.Known = append(n.ownership.Known, proxmox.Known{Cluster: c.name, Machine: machine})
 		}
 	}
 	subjects, err := n.client.Survey(ctx, o.Range, n.ownership.Known)
@@ -122,7 +130,7 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	owned.Foreign = nil
 	for _, s := range subjects {
 		g := Guest{ID: s.ID, Name: s.Name, Kind: s.Kind, Node: s.Node, Status: s.Status, Tags: s.Tags(),
-			Pool: s.Pool, Refused: n.ownership.Refusals(s), subject: s}
+			UUID: s.UUID(), Uptime: s.Uptime, Pool: s.Pool, Refused: n.ownership.Refusals(s), subject: s}
 		g.Foreign = g.Goes() && len(owned.Refusals(s)) > 0
 		n.Guests = append(n.Guests, g)
 	}

@@ -94,6 +94,7 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 		return p, r.Cluster.MaskError(err)
 	}
 	p.Outputs = r.Outputs.Scope(&config.Stage{}).Outputs
+	p.Key = cluster.MachineKey(dir)
 	p.Exists = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool {
 		return s.EndsCluster && len(states[s].Resources) > 0
 	})

@@ -158,36 +158,20 @@ func (l *look) machines(ctx context.Context) error {
 			"also takes an API token from PROXMOX_VE_API_TOKEN")
 		return nil
 	}
-	var ids []int
 	for _, g := range guests {
-		ids = append(ids, g.ID)
 		l.found.Machines = append(l.found.Machines, Machine{g.ID, g.Name, g.Node, g.Status})
 	}
 	switch {
-	case len(ids) > 0:
+	case len(guests) > 0:
 		c := l.run.Cluster
 		l.found.preflight = cmp.Or(l.found.preflight, l.preflight.Name())
 		l.found.Fixes = slices.Concat(l.found.Fixes, run.OtherStateFixes(c), []string{
-			"take them over, if this state has the secrets that they run with: " +
+			"take them over, if this state has the keys that they were made with: " +
 				c.Command("create") + " --adopt",
-		}, Deletions(l.run, l.stage, l.preflight, ids))
+		})
 	case len(unseen) > 0:
 		l.found.NotAsked = fmt.Sprintf("the API token may not see what has the VM ids %d", unseen)
 		l.found.Fixes = append(l.found.Fixes, "give the token VM.Audit on these VMs")
 	}
 	return nil
-}
-
-// Deletions are the commands that delete the machines with these ids, in ascending order.
-func Deletions(r *run.Run, s *config.Stage, p *config.Preflight, ids []int) (all []string) {
-	for i := 0; i < len(ids); {
-		end := i
-		for end+1 < len(ids) && ids[end+1] == ids[end]+1 {
-			end++
-		}
-		span := proxmox.Range{From: ids[i], To: ids[end]}
-		all = append(all, "delete them: "+run.NukeCommand(r, s, p, span.String()))
-		i = end + 1
-	}
-	return all
 }

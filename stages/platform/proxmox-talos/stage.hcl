@@ -14,7 +14,7 @@ stage {
 }
 
 # The provider adopts any VM with the id and later deletes it: only this preflight
-# protects a foreign VM.
+# protects a foreign VM. The uuid proves a VM castle's own: main.tf derives it from the key.
 preflight "vm_ids" "free" {
   endpoint   = var.proxmox_endpoint
   api_token  = var.proxmox_api_token
@@ -26,6 +26,8 @@ preflight "vm_ids" "free" {
   tags       = ["castle", cluster.name]
   pool       = var.proxmox_pool
   resource   = "proxmox_virtual_environment_vm.node"
+
+  uuids_from_key = true
 }
 
 # A cluster whose state was lost is not bootstrapped again: the machines know.
