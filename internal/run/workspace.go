@@ -175,7 +175,11 @@ func (w *Workspace) prepare(ctx context.Context, module fs.FS, o terraform.Overr
 func (w *Workspace) Apply(
 	ctx context.Context, plan *terraform.Plan, changes []state.Intended, guard *Guard,
 ) error {
-	intent, err := w.Dir.Intent().Begin(w.Run.ID, changes)
+	provisioned, err := w.Root.Provisioned()
+	var intent *state.IntentLog
+	if err == nil {
+		intent, err = w.Dir.Intent().Begin(w.Run.ID, changes, provisioned)
+	}
 	if err != nil {
 		if plan != nil {
 			err = errors.Join(err, plan.Discard())

@@ -148,7 +148,7 @@ func FuzzDamagedIntent(f *testing.F) {
 	f.Add(uint16(90), uint16(100), []byte("null\n"))
 	f.Fuzz(func(t *testing.T, at, cut uint16, insert []byte) {
 		s := open(t).Stage("platform")
-		log, err := s.Intent().Begin("r1", intended)
+		log, err := s.Intent().Begin("r1", intended, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

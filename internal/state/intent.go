@@ -9,7 +9,9 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,7 +69,9 @@ type Intent struct {
 	Began   time.Time  `json:"began"`
 	New     bool       `json:"new,omitempty"` // the stage had no state then
 	Changes []Intended `json:"changes,omitempty"`
-	Damage  error      `json:"-"` // why its copy was read, which lacks how far each change came
+	// Provisioned are the resources of the module that have provisioners, as terraform_data.a.
+	Provisioned []string `json:"provisioned,omitempty"`
+	Damage      error    `json:"-"` // why its copy was read, which lacks how far each change came
 }
 
 // InFlight returns the changes that may have created an object that is not in the state. A create that
@@ -87,6 +91,46 @@ func (i *Intent) InFlight(inState func(address string) bool) []Intended {
 	return all
 }
 
+// Unfinished returns the resources of the state whose provisioners may not have run to their end. Terraform
+// writes a new object to its state before it runs them, and removes a deleted one after that: a kill in
+// between leaves an object that looks finished.
+func (i *Intent) Unfinished(st *State) (addresses []string) {
+	if i == nil {
+		return nil
+	}
+	for _, r := range st.Managed() {
+		if r.Tainted || r.Deposed || !slices.Contains(i.Provisioned, resourceOf(r.Address)) {
+			continue
+		}
+		begun, done := i.New, false // a new state has only what this run created
+		for _, c := range i.Changes {
+			switch {
+			case c.Address != r.Address:
+			case c.Action == "create": // it is in the state, so it was begun
+				begun, done = begun || c.Phase != Failed, done || c.Phase == Done
+			case c.Action == "replace":
+				begun, done = begun || c.Phase == Started, done || c.Phase == Done
+			case c.Action == "delete":
+				begun = begun || c.Phase == Started || c.Phase == Unsure
+			}
+		}
+		if begun && !done {
+			addresses = append(addresses, r.Address)
+		}
+	}
+	return addresses
+}
+
+var resourceAddress = regexp.MustCompile(`([\w-]+\.[\w-]+)(\[(\d+|"(\\.|[^"\\])*")\])?$`)
+
+// resourceOf returns the resource block of an address: terraform_data.a of module.b.terraform_data.a["c"].
+func resourceOf(address string) string {
+	if m := resourceAddress.FindStringSubmatch(address); m != nil {
+		return m[1]
+	}
+	return address
+}
+
 // Covers reports whether an interrupted change was to create the resource at address as the object with this
 // import id. A failed one counts, too: its partly created object belongs to the stage.
 func (i *Intent) Covers(address, id string) bool {
@@ -103,8 +147,9 @@ func (i *Intent) contains(match func(Intended) bool) bool {
 	return i != nil && slices.ContainsFunc(i.Changes, creates)
 }
 
-// add adds a line of the file: the intent as it was begun, or the phase of a change. An older castle wrote
-// each change on a line of its own.
+// add adds a line of the file: the intent as it was begun, or the phase of a change. A change that was not
+// known beforehand counts from its start: an apply may plan by itself, and a replacement is a delete, too. An
+// older castle wrote each change on a line of its own.
 func (i *Intent) add(line []byte) error {
 	var c Intended
 	if err := json.Unmarshal(line, &c); err != nil {
@@ -118,11 +163,16 @@ func (i *Intent) add(line []byte) error {
 		return json.Unmarshal(line, i)
 	case c.Phase == "":
 		i.Changes = append(i.Changes, c)
-	case c.Action != "delete": // the other half of a replacement
-		for n := range i.Changes {
-			if i.Changes[n].Address == c.Address {
-				i.Changes[n].Phase = c.Phase
+	default:
+		known := false
+		for n, old := range i.Changes {
+			if old.Address == c.Address && (old.Action == "delete") == (c.Action == "delete") {
+				i.Changes[n].Phase, known = c.Phase, true
 			}
+		}
+		if !known && c.Phase == Started && (c.Action == "create" || c.Action == "delete") {
+			c.Type, _, _ = strings.Cut(resourceOf(c.Address), ".")
+			i.Changes = append(i.Changes, c)
 		}
 	}
 	return nil
@@ -201,14 +251,15 @@ func (i *Intent) unsure() {
 	}
 }
 
-// Begin writes the changes of a new intent to disk. If it fails, nothing may be
-// changed. It replaces the previous intent, whose objects must have been looked for.
-func (f IntentFile) Begin(run string, changes []Intended) (*IntentLog, error) {
+// Begin writes the changes of a new intent to disk, and the resources that have provisioners. If it fails,
+// nothing may be changed. It replaces the previous intent, whose objects must have been looked for.
+func (f IntentFile) Begin(run string, changes []Intended, provisioned []string) (*IntentLog, error) {
 	st, err := f.stage.read()
 	if err != nil {
 		return nil, err
 	}
-	err = f.write(&Intent{Run: run, Began: time.Now().UTC(), New: !st.Exists, Changes: changes})
+	err = f.write(&Intent{Run: run, Began: time.Now().UTC(), New: !st.Exists, Changes: changes,
+		Provisioned: provisioned})
 	if err != nil {
 		return nil, err
 	}
@@ -232,8 +283,8 @@ func (f IntentFile) write(i *Intent) error {
 	return atomicfile.SyncDir(f.stage.dir.stages())
 }
 
-// Settle removes from the intent the resources that the state has now. If they are
-// removed from the state later, they are not lost.
+// Settle removes from the intent the resources that the state has now. If they are removed from the state
+// later, they are not lost. Unfinished ones stay so.
 func (f IntentFile) Settle() error {
 	i, err := f.Read()
 	if err != nil || i == nil {
@@ -243,7 +294,13 @@ func (f IntentFile) Settle() error {
 	if err != nil {
 		return err
 	}
+	unfinished := i.Unfinished(st)
+	i.Provisioned = nil
 	i.Changes = slices.DeleteFunc(i.Changes, func(c Intended) bool { return st.Has(c.Address) })
+	for _, address := range unfinished {
+		i.Provisioned = append(i.Provisioned, resourceOf(address))
+		i.Changes = append(i.Changes, Intended{Address: address, Action: "delete", Phase: Unsure})
+	}
 	return f.write(i)
 }
 

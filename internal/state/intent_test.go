@@ -25,7 +25,7 @@ var intended = []Intended{
 func begun(t *testing.T) (*Stage, *IntentLog) {
 	t.Helper()
 	s := open(t).Stage("platform")
-	log, err := s.Intent().Begin("r1", intended)
+	log, err := s.Intent().Begin("r1", intended, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,8 +286,8 @@ func TestAFullDiskRefusesAnIntentAndKeepsThePreviousOne(t *testing.T) {
 	s, log := begun(t)
 	fullDisk(t)
 	tooLong := strings.Repeat("x", diskSize)
-	if _, err := s.Intent().Begin("r2", []Intended{{Address: tooLong, Action: "create"}}); !errors.Is(err,
-		syscall.EFBIG) {
+	tooMany := []Intended{{Address: tooLong, Action: "create"}}
+	if _, err := s.Intent().Begin("r2", tooMany, nil); !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("begin: %v", err)
 	}
 	log.Note(tooLong, "create", Failed)

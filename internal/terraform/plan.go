@@ -20,6 +20,7 @@ import (
 type PlanOptions struct {
 	Destroy bool
 	Targets []string // addresses; everything if empty
+	Replace []string // addresses of resources to replace, whether they change or not
 }
 
 // Plan is a saved plan: one file that Apply reads, once. It holds the
@@ -48,6 +49,9 @@ func (r *Root) Plan(ctx context.Context, o PlanOptions) (*Plan, error) {
 	options := []tfexec.PlanOption{tfexec.Out(p.File), tfexec.Destroy(o.Destroy)}
 	for _, address := range o.Targets {
 		options = append(options, tfexec.Target(address))
+	}
+	for _, address := range o.Replace {
+		options = append(options, tfexec.Replace(address))
 	}
 	err := r.command(ctx, "plan", nil, func(tf *tfexec.Terraform, s *stream) error {
 		changes, err := tf.PlanJSON(ctx, s, append(options, s.running)...)

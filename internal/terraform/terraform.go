@@ -148,7 +148,7 @@ func connect(ctx context.Context, r *Root, command string) error {
 
 // usesProviders reports whether a command may start providers; show does so for their schemas.
 func usesProviders(command string) bool {
-	return !slices.Contains([]string{"version", "init", "state", "state rm", "output"}, command)
+	return !slices.Contains([]string{"version", "init", "state", "state rm", "taint", "output"}, command)
 }
 
 func hide(r *Root, text string) string {

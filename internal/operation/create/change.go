@@ -67,7 +67,7 @@ func (a *attempt) change(ctx context.Context) error {
 }
 
 func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, objects []terraform.Object) error {
-	intended := a.intended(ctx, objects)
+	intended := a.intended(ctx, plan, objects)
 	guard, err := guardOf(a, objects)
 	if err == nil {
 		err = errors.Join(recordMachineIDs(a.dir, objects), forgetBorrowed(a.dir, objects))
@@ -184,8 +184,10 @@ func (a *attempt) emptied(ctx context.Context, plan *terraform.Plan) ([]review.C
 }
 
 // intended lists the objects that a plan creates or changes, for the intent. An existing object belongs to
-// somebody else, so castle looks each up first.
-func (a *attempt) intended(ctx context.Context, objects []terraform.Object) []state.Intended {
+// somebody else, so castle looks each up first. The other changes cannot outlive the state, but a kill may
+// leave them unfinished in it.
+func (a *attempt) intended(ctx context.Context, plan *terraform.Plan, objects []terraform.Object,
+) []state.Intended {
 	var all []state.Intended
 	for _, o := range objects {
 		c := state.Intended{Address: o.Address, Type: o.Type, Action: o.Action, ID: o.ID}
@@ -193,6 +195,16 @@ func (a *attempt) intended(ctx context.Context, objects []terraform.Object) []st
 			c.Before = a.existedBefore(ctx, o)
 		}
 		all = append(all, c)
+	}
+	if plan == nil { // it is planned when it is applied
+		return all
+	}
+	for _, c := range plan.Changes {
+		isListed := func(i state.Intended) bool { return i.Address == c.Address }
+		if slices.Contains([]string{"create", "replace", "delete"}, c.Action) &&
+			!slices.ContainsFunc(all, isListed) {
+			all = append(all, state.Intended{Address: c.Address, Type: c.Type, Action: c.Action})
+		}
 	}
 	return all
 }

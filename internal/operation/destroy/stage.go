@@ -195,9 +195,17 @@ func (d *stageDestruction) terraform(ctx context.Context, work *run.Workspace) e
 		if err != nil {
 			return errors.Join(err, plan.Discard())
 		}
+		unfinished, err := recovery.Unfinished(d.stage.dir, d.stage.state)
+		if err != nil {
+			return errors.Join(err, plan.Discard())
+		}
 		var intended []state.Intended
 		for _, c := range plan.Changes {
-			intended = append(intended, state.Intended{Address: c.Address, Type: c.Type, Action: c.Action})
+			one := state.Intended{Address: c.Address, Type: c.Type, Action: c.Action}
+			if slices.Contains(unfinished, c.Address) { // and stays so if this run is killed, too
+				one.Phase = state.Unsure
+			}
+			intended = append(intended, one)
 		}
 		d.attempted = true
 		return work.Apply(ctx, plan, intended, guard)

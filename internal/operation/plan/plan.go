@@ -61,6 +61,7 @@ type Stage struct {
 	config      *config.Stage
 	recorded    *state.State
 	detached    []gate.Detached // disks of its machines
+	unfinished  []string        // resources that a create would taint, and so replace
 	unchanged   bool            // its inputs since its last good apply
 	closed      bool            // a gate is
 	drift       run.Drift       // by the revisions of its objects, with Options.Quick

@@ -103,7 +103,10 @@ func (p *planning) examine(ctx context.Context, one *Stage) error {
 	if err != nil {
 		return err
 	}
-	one.imports = one.imports || len(lost) > 0
+	if one.unfinished, err = recovery.Unfinished(dir, one.recorded); err != nil {
+		return err
+	}
+	one.imports = one.imports || len(lost)+len(one.unfinished) > 0
 	if summary := recovery.Summary(dir, one.recorded); summary != "" {
 		one.Notes = append(one.Notes, summary)
 	}
@@ -280,11 +283,16 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	}
 	var plan *terraform.Plan
 	err = work.Step("plan", func() (err error) {
-		plan, err = work.Root.Plan(ctx, terraform.PlanOptions{})
+		plan, err = work.Root.Plan(ctx, terraform.PlanOptions{Replace: one.unfinished})
 		return err
 	})
 	if err != nil {
 		return run.During("plan", err)
+	}
+	for i, c := range plan.Changes {
+		if slices.Contains(one.unfinished, c.Address) { // a create taints it first
+			plan.Changes[i].Reason = "tainted"
+		}
 	}
 	defer func() { err = errors.Join(err, plan.Discard()) }()
 	if err := p.readOutputs(ctx, one, plan); err != nil {

@@ -30,6 +30,27 @@ func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
 		func(c state.Intended) bool { return IsMachine(c.Type) || endsWithState(c.Type) }), nil
 }
 
+// Unfinished returns the resources whose provisioners an interrupted run may not have run to their end.
+func Unfinished(dir *state.Stage, st *state.State) ([]string, error) {
+	intent, err := dir.Intent().Read()
+	if err != nil {
+		return nil, err
+	}
+	return intent.Unfinished(st), nil
+}
+
+// Taint has the next plan replace unfinished resources. A destroy does not: of a tainted resource, Terraform
+// skips the destroy-time provisioners.
+func Taint(ctx context.Context, work *run.Workspace, unfinished []string) error {
+	err := work.Step("taint", func() error { return work.Root.Taint(ctx, unfinished) })
+	if err != nil {
+		return run.During("taint", err)
+	}
+	work.Run.Notice("a run was killed while provisioners ran; castle replaces " +
+		strings.Join(unfinished, ", "))
+	return nil
+}
+
 // endsWithState reports whether resources of a type exist only in the state, or in machines that end by
 // themselves.
 func endsWithState(typ string) bool {
@@ -99,6 +120,10 @@ func Summary(dir *state.Stage, st *state.State) string {
 	}
 	if len(lost) > 0 {
 		reason += "; the next one looks for what it may have made: " + strings.Join(lost, ", ")
+	}
+	if unfinished := intent.Unfinished(st); len(unfinished) > 0 {
+		reason += "; the provisioners of these may not have run, so a create replaces them: " +
+			strings.Join(unfinished, ", ")
 	}
 	return reason
 }
