@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -23,7 +24,7 @@ func (w *Workspace) Record(s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	rec.Applied, rec.Sealed = time.Now(), true
+	rec.Applied = time.Now()
 	rec.Created = rec.Applied
 	if old, err := w.Dir.Record(); err == nil {
 		rec.Created = cmp.Or(old.Created, old.Applied)
@@ -39,10 +40,7 @@ func (w *Workspace) Record(s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	if err := keepModule(w.Run.Cluster.Dir, w.Dir, s.Module, inputs, lock); err != nil {
-		return err
-	}
-	return w.Dir.SetRecord(rec)
+	return keepModule(w.Run.Cluster.Dir, w.Dir, rec, s.Module, inputs, lock)
 }
 
 // recordOf returns the record of a stage as it is configured.
@@ -112,11 +110,17 @@ func Record(c *cluster.Cluster, stage string) (rec state.Record, damage, err err
 	if unknown != nil {
 		return rec, nil, fmt.Errorf("%w\n  the configuration cannot replace it: %w", err, unknown)
 	}
-	return rebuilt, errors.Unwrap(err), nil
+	damage = errors.Unwrap(err)
+	err = rebuilt.Files.AddFS("", c.Config.Stages[at].Module)
+	files, _, _ := inspectCopy(recordedPath(dir)) //nolint:errcheck // the reader of the module reports it
+	if lock, has := files[terraformLock]; has {
+		rebuilt.Files[terraformLock] = lock
+	}
+	return rebuilt, damage, err
 }
 
-// repair restores damaged files from their copies, and damaged or lost records from the configuration. What
-// it cannot restore stays as it is, and its reader refuses that.
+// repair restores damaged files from their copies, and damaged or lost records and recorded modules from the
+// configuration. What it cannot restore stays as it is, and its reader refuses that.
 func (r *Run) repair() error {
 	notices, err := r.Cluster.Dir.Repair()
 	for _, text := range notices {
@@ -126,15 +130,27 @@ func (r *Run) repair() error {
 		return err
 	}
 	for _, s := range r.Cluster.Config.Stages {
+		dir := r.Cluster.Dir.Stage(s.Name)
 		rec, damage, err := Record(r.Cluster, s.Name)
-		if err != nil || damage == nil {
+		if err != nil {
 			continue
 		}
-		if err := r.Cluster.Dir.Stage(s.Name).SetRecord(rec); err != nil {
+		if damage != nil {
+			if err := dir.SetRecord(rec); err != nil {
+				return err
+			}
+			r.Notice(fmt.Sprintf("stage %s: its record was lost (%v); castle rebuilt it from the "+
+				"configuration", s.Name, damage))
+		}
+		repaired, err := repairModule(dir, s.Module)
+		if err != nil {
 			return err
 		}
-		r.Notice(fmt.Sprintf("stage %s: its record was lost (%v); castle rebuilt it from the configuration",
-			s.Name, damage))
+		if len(repaired) > 0 {
+			r.Notice(fmt.Sprintf("stage %s: its recorded module had lost or changed files; castle took them "+
+				"from the repository's stage, which is as it was applied: %s", s.Name,
+				strings.Join(repaired, ", ")))
+		}
 	}
 	return nil
 }

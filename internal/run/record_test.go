@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	castle "github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -15,10 +16,11 @@ func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := cluster.Stage("metallb")
+	dir, rec := cluster.Stage("metallb"), state.Record{Name: "metallb", Layer: "networking"}
+	c := &castle.Cluster{Dir: cluster}
 	for _, text := range []string{"# first", "# second"} {
 		files, inputs := fstest.MapFS{"main.tf": {Data: []byte(text)}}, []byte(strconv.Quote(text))
-		if err := keepModule(cluster, dir, files, inputs, nil); err != nil {
+		if err := keepModule(cluster, dir, rec, files, inputs, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -28,10 +30,10 @@ func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 	}
 	// The next run begins to replace it, and is killed before the newer copy is whole.
 	unreadable := fstest.MapFS{"main.tf": {Mode: fs.ModeSymlink | 0o777, Data: []byte("nowhere")}}
-	if err := keepModule(cluster, dir, unreadable, nil, nil); err == nil {
+	if err := keepModule(cluster, dir, rec, unreadable, nil, nil); err == nil {
 		t.Fatal("a module that cannot be read was kept")
 	}
-	module, inputs, err := RecordedModule(nil, dir)
+	module, inputs, err := RecordedModule(c, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ type Record struct {
 	Adopts      []RecordedAdopt `json:"adopts,omitempty"`
 	Castle      string          `json:"castle,omitempty"` // the version of castle that wrote this
 	Module      string          `json:"module,omitempty"` // the digest of the module that was applied
-	Sealed      bool            `json:"sealed,omitempty"` // the copy of the inputs has a checksum
+	Files       Fingerprint     `json:"files,omitempty"`  // of the copy of that module, without its inputs
 	Run         string          `json:"run"`              // the run that wrote this
 	Created     time.Time       `json:"created,omitzero"` // when the stage was first recorded
 	Applied     time.Time       `json:"applied,omitzero"` // when an apply last succeeded

@@ -52,7 +52,7 @@ func (w workdir) materialise(module fs.FS, o Override) error {
 	}
 	// While copying, the manifest names the old files and the new ones, so that an
 	// interrupted copy leaves nothing that the next one would not remove. Without a manifest, the next one
-	// finds the files by their names.
+	// finds those that Terraform reads.
 	both := map[string]string{}
 	for name := range files {
 		both[name] = ""
@@ -112,10 +112,14 @@ func moduleFiles(module fs.FS) (map[string]fs.FileMode, error) {
 
 // excluded reports whether a file holds a state, or values that would bypass castle's.
 func excluded(name string) bool {
-	base := path.Base(name)
-	plain := strings.TrimSuffix(base, ".json")
-	values := base == name && (plain == "terraform.tfvars" || strings.HasSuffix(plain, ".auto.tfvars"))
-	return values || strings.Contains(base, ".tfstate")
+	return holdsValues(name) || strings.Contains(path.Base(name), ".tfstate")
+}
+
+// holdsValues reports whether Terraform takes values of variables from a file by itself.
+func holdsValues(name string) bool {
+	plain := strings.TrimSuffix(name, ".json")
+	return path.Base(name) == name &&
+		(plain == "terraform.tfvars" || strings.HasSuffix(plain, ".auto.tfvars"))
 }
 
 // copyFile copies one file unless the copy is there, and returns the original's digest.
@@ -158,26 +162,25 @@ func (w workdir) removeFile(name string) error {
 	return nil
 }
 
-// manifest returns the digests of the module's files by name.
+// manifest returns the digests of the module's files by name. Files that Terraform would read, too, have none:
+// those of an older module whose manifest is lost, or what somebody has added.
 func (w workdir) manifest() (map[string]string, error) {
 	data, err := ownfile.ReadFile(filepath.Join(w.dir, manifestFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	files := map[string]string{}
-	if json.Unmarshal(data, &files) == nil && files != nil {
-		return files, nil
+	if json.Unmarshal(data, &files) != nil || files == nil {
+		files = map[string]string{}
 	}
-	// It is missing or damaged. No Terraform file of an older module may stay, and those are known by their
-	// names.
-	files = map[string]string{}
 	err = fs.WalkDir(ownfile.FS(w.dir), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // the folder, before the first copy
 			return nil
 		case err == nil && d.Name() == ".terraform":
 			return fs.SkipDir
-		case err == nil && isTerraform(name) && name != overrideFile:
+		case err == nil && files[name] == "" && (isTerraform(name) || holdsValues(name)) &&
+			name != overrideFile && name != inputsFile:
 			files[name] = ""
 		}
 		return err
