@@ -1,6 +1,8 @@
 package main
 
 import (
+	"archive/zip"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,10 +59,12 @@ type fakeFailure struct {
 	Times           int    // how often it fails at most; for ever if zero
 }
 
-// fakePlan is the content of a plan file, which apply reads.
+// fakePlan is a plan, which apply reads from its file. That is an archive, as Terraform's own is: beside the
+// plan it has the module's files.
 type fakePlan struct {
 	Destroy bool
 	Targets []string
+	Shown   map[string]any // what show prints
 }
 
 type fakeState struct {
@@ -125,7 +129,8 @@ func (f *fake) plan(args []string) {
 		}
 	}
 	if file != "" {
-		writeJSON(file, p)
+		p.Shown = f.shown(p)
+		writePlan(file, p)
 	}
 	for _, c := range f.drifted() {
 		c := c.(map[string]any)
@@ -139,11 +144,60 @@ func (f *fake) plan(args []string) {
 	}
 }
 
-// show tells what a plan would make, with all the attributes that it has.
-func (f *fake) show(file string) {
-	var p fakePlan
-	readJSON(file, &p)
-	changes, had := []any{}, f.state().addresses()
+// writePlan writes a plan with the module that it was made of.
+func writePlan(file string, p fakePlan) {
+	entries := map[string]any{"tfplan": p, "tfconfig/modules.json": []any{map[string]any{"Key": "", "Dir": "."}}}
+	names, err := filepath.Glob("*.tf")
+	check(err)
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		check(err)
+		entries["tfconfig/m-/"+name] = text
+	}
+	var archive bytes.Buffer
+	w := zip.NewWriter(&archive)
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		data, is := entries[name].([]byte)
+		if !is {
+			data, err = json.Marshal(entries[name])
+			check(err)
+		}
+		entry, err := w.Create(name)
+		check(err)
+		_, err = entry.Write(data)
+		check(err)
+	}
+	check(w.Close())
+	check(os.WriteFile(file, archive.Bytes(), 0o600))
+}
+
+func readPlan(file string) (p fakePlan) {
+	archive, err := zip.OpenReader(file)
+	check(err)
+	data, err := fs.ReadFile(archive, "tfplan")
+	check(err)
+	check(json.Unmarshal(data, &p))
+	check(archive.Close())
+	return p
+}
+
+// show prints what the plan in a file holds.
+func (f *fake) show(file string) { say(readPlan(file).Shown) }
+
+// shown tells what a plan would make, with all the attributes that it has.
+func (f *fake) shown(p fakePlan) map[string]any {
+	changes, had, variables := []any{}, f.state().addresses(), map[string]any{}
+	for name, value := range f.inputs {
+		variables[name] = map[string]any{"value": value}
+	}
+	for _, address := range had {
+		isTarget := len(p.Targets) == 0 || slices.Contains(p.Targets, address)
+		if p.Destroy && isTarget || !p.Destroy && !f.has(address) {
+			kind, _, _ := strings.Cut(address, ".")
+			changes = append(changes, map[string]any{"address": address, "mode": "managed", "type": kind,
+				"change": map[string]any{"actions": []string{"delete"}, "before": f.state().attributes(address)}})
+		}
+	}
 	for _, address := range slices.Sorted(maps.Keys(f.Resources)) {
 		kind, _, _ := strings.Cut(address, ".")
 		if slices.Contains(had, address) && !p.Destroy {
@@ -158,8 +212,8 @@ func (f *fake) show(file string) {
 				"actions": []string{"create"}, "after": f.Attributes[address],
 			}})
 	}
-	say(map[string]any{"format_version": "1.2", "terraform_version": "1.14.0", "resource_changes": changes,
-		"resource_drift": f.drifted()})
+	return map[string]any{"format_version": "1.2", "terraform_version": "1.14.0", "variables": variables,
+		"resource_changes": changes, "resource_drift": f.drifted()}
 }
 
 // drifted tells what a refresh would find changed since the last apply.
@@ -201,7 +255,7 @@ func (f *fake) showOld(address, kind string) map[string]any {
 func (f *fake) apply(args []string) {
 	var p fakePlan
 	if last := args[len(args)-1]; strings.HasSuffix(last, "tfplan") {
-		readJSON(last, &p)
+		p = readPlan(last)
 	} else if slices.Contains(args, "-json") {
 		f.carryOut(p, "planned_change", false)
 	}

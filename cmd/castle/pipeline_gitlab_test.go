@@ -17,7 +17,10 @@ type gitlabJob struct {
 	Extends      string
 	BeforeScript []any `json:"before_script"`
 	Script       []any
-	Artifacts    struct{ Paths []string }
+	Artifacts    struct {
+		Paths   []string
+		Reports struct{ Dotenv string }
+	}
 }
 
 // scriptLines returns the lines of a script; a reference to another one is a list.
@@ -60,12 +63,23 @@ func (f *forge) gitlab(title string, more map[string]string) (log string, err er
 		env[strings.TrimPrefix(name, "secrets.")] = value
 	}
 	maps.Copy(env, map[string]string{"CI_PROJECT_DIR": project, "CI_PROJECT_PATH": "me/castles"})
+	variables, err := os.ReadFile(f.artifact("gitlab.env"))
+	if err != nil && !os.IsNotExist(err) {
+		f.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(variables)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		env[name] = value
+	}
 	maps.Copy(env, more)
 	var out bytes.Buffer
 	err = f.script("gitlab", strings.Join(append(script, scriptLines(job.Script)...), "\n"), env, &out)
 	if err == nil {
 		for _, path := range job.Artifacts.Paths {
 			must(f.t, move(filepath.Join(project, path), filepath.Join(kept, path)))
+		}
+		if file := job.Artifacts.Reports.Dotenv; file != "" {
+			must(f.t, move(filepath.Join(project, file), f.artifact("gitlab.env")))
 		}
 	}
 	f.t.Logf("%s\n%s", title, &out)

@@ -27,9 +27,12 @@ type workflowJob struct {
 	Needs string
 	Env   map[string]string
 	Steps []workflowStep
+	// Outputs are expressions for the jobs that need this one.
+	Outputs map[string]string
 }
 
 type workflowStep struct {
+	ID                  string
 	Name, If, Uses, Run string
 	With                map[string]any
 	Env                 map[string]string
@@ -142,6 +145,10 @@ func (f *forge) job(r *forgeRun, id string, job *workflowJob) string {
 		} else {
 			err = f.script(fmt.Sprint(i), step.Run, own, &log)
 			f.collect(env)
+			for _, line := range f.lines("output") {
+				name, value, _ := strings.Cut(line, "=")
+				r.names["steps."+step.ID+".outputs."+name] = value
+			}
 		}
 		if err != nil {
 			fmt.Fprintln(&log, err)
@@ -153,6 +160,9 @@ func (f *forge) job(r *forgeRun, id string, job *workflowJob) string {
 		f.t.Fatal(err)
 	}
 	r.logs[id], r.summary[id] = log.String(), string(summary)
+	for name, value := range job.Outputs {
+		r.names["needs."+id+".outputs."+name] = substitute(value, r.names)
+	}
 	f.t.Logf("run %s: %s\n%s", r.id, id, &log)
 	if failed {
 		return "failure"
@@ -208,20 +218,22 @@ func (f *forge) script(name, text string, env map[string]string, log *bytes.Buff
 
 // collect reads what a script has told the runner for the next ones.
 func (f *forge) collect(env map[string]string) {
-	lines := func(name string) []string {
-		text, err := os.ReadFile(f.path("commands", name))
-		if err != nil && !os.IsNotExist(err) {
-			f.t.Fatal(err)
-		}
-		return strings.Fields(string(text))
-	}
-	for _, line := range lines("env") {
+	for _, line := range f.lines("env") {
 		name, value, _ := strings.Cut(line, "=")
 		env[name] = value
 	}
-	for _, folder := range lines("path") {
+	for _, folder := range f.lines("path") {
 		env["PATH"] = folder + ":" + env["PATH"]
 	}
+}
+
+// lines reads a file of the runner.
+func (f *forge) lines(name string) []string {
+	text, err := os.ReadFile(f.path("commands", name))
+	if err != nil && !os.IsNotExist(err) {
+		f.t.Fatal(err)
+	}
+	return strings.Fields(string(text))
 }
 
 // use does what an action does: check the repository out, keep a file, or fetch one that a run has kept.

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,6 +42,11 @@ func TestPipeline(t *testing.T) {
 		names := branch("workflow_dispatch")
 		names["inputs.cluster"], names["inputs.action"] = "mini", action
 		names["inputs.plan"], names["inputs.confirm"] = plan, confirm
+		if plan != "" {
+			data, err := os.ReadFile(f.artifact(plan, "mini-proxmox-plan", "mini-proxmox.castleplan"))
+			must(t, err)
+			names["inputs.sha256"] = fmt.Sprintf("%x", sha256.Sum256(data))
+		}
 		return names
 	}
 
@@ -78,6 +84,11 @@ func TestPipeline(t *testing.T) {
 	second := f.trigger(pull("me/castles"))
 	f.expect(second, map[string]string{plans: "success"})
 	f.expect(f.trigger(byHand("create", second.id, "")), map[string]string{creates: "success"})
+	another := byHand("create", second.id, "")
+	another["inputs.sha256"] = byHand("create", review.id, "")["inputs.sha256"]
+	replaced := f.trigger(another)
+	f.expect(replaced, map[string]string{creates: "failure"})
+	f.contains(replaced.logs[creates], "it is not the file that was reviewed", "exit status 2")
 	outdated := f.trigger(byHand("create", review.id, ""))
 	f.expect(outdated, map[string]string{creates: "failure"})
 	f.contains(outdated.logs[creates], "is outdated and was not applied", "exit status 3")

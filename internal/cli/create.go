@@ -41,7 +41,9 @@ anything has changed since (configuration, values, secrets, code, states, Terraf
 castle itself), castle applies nothing: exit code 3. A stage that could not be
 planned before others were applied is planned in its turn. castle applies it if it
 only creates resources; otherwise it requires a new plan, or --yes. The same command
-resumes an interrupted run, and applies no more than was reviewed. With --refuse-losses,
+resumes an interrupted run, and applies no more than was reviewed. --plan-digest proves
+that the file is the one whose plan was printed: without it, whoever can replace the
+file can have castle apply another plan of the same configuration. With --refuse-losses,
 castle applies nothing if the plan replaces or destroys a resource: exit code 3. A
 pipeline can thus apply a plan that nobody has reviewed.`,
 		Example: `  castle create blue
@@ -57,6 +59,9 @@ pipeline can thus apply a plan that nobody has reviewed.`,
 			if o.RefuseLosses && o.Plan == "" {
 				return errors.New("--refuse-losses requires --plan; without a plan and without --yes, " +
 					"castle asks")
+			}
+			if cmd.Flags().Changed("plan-digest") && (o.Plan == "" || o.PlanDigest == "") {
+				return errors.New("--plan-digest requires --plan and the sha256 that castle plan printed")
 			}
 			return nil
 		})),
@@ -74,6 +79,8 @@ pipeline can thus apply a plan that nobody has reviewed.`,
 		"take nodes out of a cluster that runs; never two control planes at once")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "replace and destroy resources without asking")
 	cmd.Flags().StringVar(&o.Plan, "plan", "", "apply exactly the saved plan in `FILE`")
+	cmd.Flags().StringVar(&o.PlanDigest, "plan-digest", "",
+		"with --plan: the `SHA256` of the file, as castle plan --plan-out printed it")
 	cmd.Flags().BoolVar(&o.RefuseLosses, "refuse-losses", false,
 		"with --plan: apply nothing if the plan replaces or destroys a resource")
 	a.lockFlag(cmd)

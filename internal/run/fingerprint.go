@@ -127,11 +127,5 @@ func Changed(r *Run, s *config.Stage, old *state.Fingerprint) ([]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(now.Changed(old), func(part string) bool { return formerly(s, part) }), nil
-}
-
-// formerly reports whether only an older castle digested a part: a variable that does not matter.
-func formerly(s *config.Stage, part string) bool {
-	variable, is := strings.CutPrefix(part, "environment ")
-	return is && !matters(s, variable)
+	return now.Changed(old), nil
 }

@@ -35,15 +35,3 @@ func TestEnvironmentVariablesThatMakeAStageStale(t *testing.T) {
 		}
 	}
 }
-
-func TestFingerprintOfAnOlderCastle(t *testing.T) {
-	s := &config.Stage{Providers: map[string]string{"vault": "registry.terraform.io/hashicorp/vault"}}
-	for part, want := range map[string]bool{
-		"terraform": false, "environment HTTPS_PROXY": true, "environment VAULT_ADDR": false,
-		"variable vip": false,
-	} {
-		if got := formerly(s, part); got != want {
-			t.Errorf("%s: %v, want %v", part, got, want)
-		}
-	}
-}

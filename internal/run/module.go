@@ -6,12 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // KeptInputs is the file of the inputs in the module's copy, so that one rename replaces both. Files of
@@ -27,8 +29,7 @@ func modulePath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "modu
 
 // keepModule copies the module, its inputs and its lock file beside the state before the apply. A destroy
 // must use the module that created the resources; later commands replace the work directory's content. The
-// record gets the digests of the files and is written while both copies are there, so that it describes one
-// of them at any time.
+// record gets the digests of the files. It is written while both copies are there, and describes one of them.
 func keepModule(
 	in *state.Dir, dir *state.Stage, rec state.Record, module fs.FS, inputs, lock []byte,
 ) error {
@@ -50,24 +51,19 @@ func keepModule(
 	return errors.Join(err, settleModule(in, dir))
 }
 
-// settleModule puts the copy that the record describes in its place, if a kill between the steps of
-// keepModule has left it beside that. A folder is not removed at once: a kill meanwhile would leave half of
-// it.
+// settleModule puts the copy that the record describes in its place. A folder is not removed at once: a kill
+// meanwhile would leave half of it.
 func settleModule(in *state.Dir, dir *state.Stage) error {
 	path := modulePath(dir)
 	next, old := path+nextSuffix, path+oldSuffix
-	if recordedPath(dir) == next {
-		if err := in.Remove(old); err != nil {
-			return err
-		}
-		if err := in.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err := in.Rename(next, path); err != nil {
-			return err
-		}
+	err := in.Remove(old)
+	if err != nil || recordedPath(dir) != next {
+		return err
 	}
-	return in.Remove(old)
+	if err := in.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(in.Rename(next, path), in.Remove(old))
 }
 
 // ReplaceInputs replaces the inputs that RecordedModule returns.
@@ -81,26 +77,25 @@ func ReplaceInputs(dir *state.Stage, inputs []byte) error {
 func RecordedModule(c *cluster.Cluster, dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 	path := recordedPath(dir)
 	rec, err := dir.Record()
+	if _, missing := os.Lstat(path); err == nil && len(rec.Files) == 0 { // it was never applied
+		err = missing
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := os.Lstat(path); err != nil && len(rec.Files) == 0 { // it was never applied
-		return nil, nil, err
-	}
-	stage := filepath.Base(dir.Dir())
-	again := fmt.Sprintf("`%s --only %s --refresh` writes", c.Command("create"), stage)
-	files, inputs, unread := inspectCopy(path)
+	files, inputs, err := inspectCopy(path)
+	file, fix := KeptInputs, "a destroy works with these inputs; %s them again from the configuration"
 	if differing := files.Changed(&rec.Files); len(differing) > 0 {
-		return nil, nil, &state.DamagedError{Path: filepath.Join(path, differing[0]),
-			Reason: fmt.Errorf("the module of the last apply differs from its record in: %s",
-				strings.Join(differing, ", ")),
-			Fix: fmt.Sprintf("a destroy works with that module. Restore its files from a backup, or put the "+
-				"stage back into the repository as it was applied: castle then takes them from there. If the "+
-				"present configuration may stand in for it, %s the copy again", again)}
+		err = fmt.Errorf("the module of the last apply is not as it was recorded: %s",
+			strings.Join(differing, ", "))
+		file, fix = differing[0], "a destroy works with that module. Restore it from a backup, or put the "+
+			"stage back into the repository as it was applied: castle then takes it from there. If the "+
+			"present configuration may stand in for it, %s it again"
 	}
-	if unread != nil {
-		return nil, nil, &state.DamagedError{Path: filepath.Join(path, KeptInputs), Reason: unread,
-			Fix: fmt.Sprintf("a destroy works with these inputs; %s them again from the configuration", again)}
+	if err != nil {
+		again := fmt.Sprintf("`%s --only %s --refresh` writes", c.Command("create"), rec.Name)
+		return nil, nil, &state.DamagedError{Path: filepath.Join(path, file), Reason: err,
+			Fix: fmt.Sprintf(fix, again)}
 	}
 	return ownfile.FS(path), inputs, nil
 }
@@ -135,30 +130,20 @@ func inspectCopy(path string) (files state.Fingerprint, inputs []byte, err error
 	return files, inputs, err
 }
 
-// repairModule takes the lost and changed files of a stage's recorded module from the repository's stage, if
-// they are there as they were recorded, and returns their names.
-func repairModule(dir *state.Stage, module fs.FS) (repaired []string, err error) {
+// repairModule writes the copy of a stage's module again, if files of it are lost or changed and the
+// repository has the stage as it was applied. It returns their names.
+func repairModule(in *state.Dir, dir *state.Stage, module fs.FS) (repaired []string, err error) {
 	rec, unread := dir.Record()
-	if unread != nil { // its reader reports it
-		return nil, nil
+	files, inputs, damage := inspectCopy(recordedPath(dir))
+	repaired = files.Changed(&rec.Files)
+	now, undigested := state.Digest(module)
+	if errors.Join(unread, damage, undigested) != nil || now != rec.Module || len(repaired) == 0 ||
+		slices.Contains(repaired, terraformLock) {
+		return nil, nil // whoever needs it reports it
 	}
-	path := recordedPath(dir)
-	files, _, _ := inspectCopy(path) //nolint:errcheck // likewise
-	for _, name := range files.Changed(&rec.Files) {
-		var f state.Fingerprint
-		data, err := fs.ReadFile(module, name)
-		if f.Add(name, data); err != nil || f[name] != rec.Files[name] {
-			continue
-		}
-		info, err := fs.Stat(module, name)
-		file := filepath.Join(path, filepath.FromSlash(name))
-		if err = errors.Join(err, atomicfile.MkdirPrivate(filepath.Dir(file))); err == nil {
-			err = atomicfile.WriteMode(file, data, info.Mode().Perm())
-		}
-		if err != nil {
-			return repaired, err
-		}
-		repaired = append(repaired, name)
+	lock, err := terraform.LockFile(recordedPath(dir))
+	if err != nil {
+		return nil, err
 	}
-	return repaired, nil
+	return repaired, keepModule(in, dir, rec, module, inputs, lock)
 }

@@ -142,14 +142,13 @@ func (r *Run) repair() error {
 			r.Notice(fmt.Sprintf("stage %s: its record was lost (%v); castle rebuilt it from the "+
 				"configuration", s.Name, damage))
 		}
-		repaired, err := repairModule(dir, s.Module)
+		repaired, err := repairModule(r.Cluster.Dir, dir, s.Module)
 		if err != nil {
 			return err
 		}
 		if len(repaired) > 0 {
-			r.Notice(fmt.Sprintf("stage %s: its recorded module had lost or changed files; castle took them "+
-				"from the repository's stage, which is as it was applied: %s", s.Name,
-				strings.Join(repaired, ", ")))
+			r.Notice(fmt.Sprintf("stage %s: files of its recorded module were lost or changed (%s); castle took "+
+				"them from the repository", s.Name, strings.Join(repaired, ", ")))
 		}
 	}
 	return nil

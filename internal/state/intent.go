@@ -9,9 +9,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -99,7 +97,7 @@ func (i *Intent) Unfinished(st *State) (addresses []string) {
 		return nil
 	}
 	for _, r := range st.Managed() {
-		if r.Tainted || r.Deposed || !slices.Contains(i.Provisioned, resourceOf(r.Address)) {
+		if r.Tainted || r.Deposed || !slices.Contains(i.Provisioned, r.Block) {
 			continue
 		}
 		begun, done := i.New, false // a new state has only what this run created
@@ -121,16 +119,6 @@ func (i *Intent) Unfinished(st *State) (addresses []string) {
 	return addresses
 }
 
-var resourceAddress = regexp.MustCompile(`([\w-]+\.[\w-]+)(\[(\d+|"(\\.|[^"\\])*")\])?$`)
-
-// resourceOf returns the resource block of an address: terraform_data.a of module.b.terraform_data.a["c"].
-func resourceOf(address string) string {
-	if m := resourceAddress.FindStringSubmatch(address); m != nil {
-		return m[1]
-	}
-	return address
-}
-
 // Covers reports whether an interrupted change was to create the resource at address as the object with this
 // import id. A failed one counts, too: its partly created object belongs to the stage.
 func (i *Intent) Covers(address, id string) bool {
@@ -148,8 +136,8 @@ func (i *Intent) contains(match func(Intended) bool) bool {
 }
 
 // add adds a line of the file: the intent as it was begun, or the phase of a change. A change that was not
-// known beforehand counts from its start: an apply may plan by itself, and a replacement is a delete, too. An
-// older castle wrote each change on a line of its own.
+// known beforehand counts from its start, without a type: an apply may plan by itself, and a replacement is a
+// delete, too. An older castle wrote each change on a line of its own.
 func (i *Intent) add(line []byte) error {
 	var c Intended
 	if err := json.Unmarshal(line, &c); err != nil {
@@ -171,7 +159,6 @@ func (i *Intent) add(line []byte) error {
 			}
 		}
 		if !known && c.Phase == Started && (c.Action == "create" || c.Action == "delete") {
-			c.Type, _, _ = strings.Cut(resourceOf(c.Address), ".")
 			i.Changes = append(i.Changes, c)
 		}
 	}
@@ -284,7 +271,7 @@ func (f IntentFile) write(i *Intent) error {
 }
 
 // Settle removes from the intent the resources that the state has now. If they are removed from the state
-// later, they are not lost. Unfinished ones stay so.
+// later, they are not lost. Unfinished ones stay.
 func (f IntentFile) Settle() error {
 	i, err := f.Read()
 	if err != nil || i == nil {
@@ -295,12 +282,9 @@ func (f IntentFile) Settle() error {
 		return err
 	}
 	unfinished := i.Unfinished(st)
-	i.Provisioned = nil
-	i.Changes = slices.DeleteFunc(i.Changes, func(c Intended) bool { return st.Has(c.Address) })
-	for _, address := range unfinished {
-		i.Provisioned = append(i.Provisioned, resourceOf(address))
-		i.Changes = append(i.Changes, Intended{Address: address, Action: "delete", Phase: Unsure})
-	}
+	i.Changes = slices.DeleteFunc(i.Changes, func(c Intended) bool {
+		return st.Has(c.Address) && !slices.Contains(unfinished, c.Address)
+	})
 	return f.write(i)
 }
 

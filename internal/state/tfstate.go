@@ -35,6 +35,7 @@ type Output struct {
 type Resource struct {
 	Address    string         `json:"address"`           // module.a.helm_release.b["c"], data.x.y
 	Type       string         `json:"-"`                 // helm_release
+	Block      string         `json:"-"`                 // helm_release.b
 	Mode       string         `json:"mode"`              // managed or data
 	Provider   string         `json:"provider"`          // registry.terraform.io/hashicorp/helm
 	Tainted    bool           `json:"tainted,omitempty"` // made, but not wholly
@@ -105,7 +106,7 @@ func parse(data []byte) (*State, error) {
 	for _, r := range f.Resources {
 		for _, i := range r.Instances {
 			s.Resources = append(s.Resources, Resource{
-				Address: address(r, i.IndexKey), Type: r.Type, Provider: source(r.Provider), Mode: r.Mode,
+				Address: address(r, i.IndexKey), Type: r.Type, Block: r.Type + "." + r.Name, Provider: source(r.Provider), Mode: r.Mode,
 				Tainted: i.Status == "tainted", Deposed: i.Deposed != "", Attributes: i.Attributes,
 			})
 		}

@@ -48,13 +48,28 @@ func (r *Root) Exists(ctx context.Context, address, id string) (bool, error) {
 
 // Untrack removes resources from the state; their objects stay.
 func (r *Root) Untrack(ctx context.Context, addresses []string) error {
+	return r.each(ctx, "state rm", addresses, func(tf *tfexec.Terraform, address string) error {
+		return tf.StateRm(ctx, address)
+	})
+}
+
+// Taint marks resources in the state, so that the next plan replaces them.
+func (r *Root) Taint(ctx context.Context, addresses []string) error {
+	return r.each(ctx, "taint", addresses, func(tf *tfexec.Terraform, address string) error {
+		return tf.Taint(ctx, address)
+	})
+}
+
+// each runs a command that may write the state for each address.
+func (r *Root) each(ctx context.Context, command string, addresses []string,
+	do func(*tfexec.Terraform, string) error) error {
 	if err := beforeWrite(ctx, r); err != nil {
 		return err
 	}
 	for _, address := range addresses {
-		err := r.command(ctx, "state rm", nil, func(tf *tfexec.Terraform, s *stream) error {
+		err := r.command(ctx, command, nil, func(tf *tfexec.Terraform, s *stream) error {
 			tf.SetStdout(s)
-			return tf.StateRm(ctx, address)
+			return do(tf, address)
 		})
 		if err != nil {
 			return err

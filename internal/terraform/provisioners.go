@@ -1,7 +1,6 @@
 package terraform
 
 import (
-	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclparse"
-	"github.com/hashicorp/terraform-exec/tfexec"
 )
 
 // Provisioned lists the resources of the module and of those that it calls which have provisioners, as
@@ -44,21 +42,4 @@ func (r *Root) Provisioned() (resources []string, err error) {
 		return nil
 	})
 	return resources, err
-}
-
-// Taint marks resources in the state, so that the next plan replaces them.
-func (r *Root) Taint(ctx context.Context, addresses []string) error {
-	if err := beforeWrite(ctx, r); err != nil {
-		return err
-	}
-	for _, address := range addresses {
-		err := r.command(ctx, "taint", nil, func(tf *tfexec.Terraform, s *stream) error {
-			tf.SetStdout(s)
-			return tf.Taint(ctx, address)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

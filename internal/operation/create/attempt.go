@@ -47,7 +47,7 @@ func (a *attempt) try(ctx context.Context) error {
 	if a.before, err = a.run.ReadState(a.dir); err != nil {
 		return err
 	}
-	if a.approved, err = a.creation.saved.approve(a.stage, a.before); err != nil {
+	if a.approved, err = a.creation.saved.approve(a.stage, a.work.Root, a.before); err != nil {
 		return err
 	}
 	a.pending = a.pendingReleases(ctx)
@@ -65,7 +65,7 @@ func (a *attempt) try(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := a.taintUnfinished(ctx); err != nil {
+	if a.before, err = recovery.Taint(ctx, a.work, a.before); err != nil {
 		return err
 	}
 	if err := a.checkNothingToAdopt(ctx); err != nil {
@@ -123,23 +123,6 @@ func (a *attempt) importInterrupted(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	return true, recovery.Import(ctx, a.work, lost, a.lookup())
-}
-
-// taintUnfinished has the plan replace resources whose provisioners an interrupted run has not run to their
-// end.
-func (a *attempt) taintUnfinished(ctx context.Context) error {
-	unfinished, err := recovery.Unfinished(a.dir, a.before)
-	if err != nil || len(unfinished) == 0 {
-		return err
-	}
-	if err := a.dir.Snapshot(); err != nil {
-		return err
-	}
-	if err := recovery.Taint(ctx, a.work, unfinished); err != nil {
-		return err
-	}
-	a.before, err = a.run.ReadState(a.dir)
-	return err
 }
 
 // inspect runs the stage's preflights again and passes each inspection to use, unless a foreign object is in

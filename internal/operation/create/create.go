@@ -34,6 +34,8 @@ type Options struct {
 	// Plan is the file of a saved plan, which then decides instead of Confirm. If
 	// Confirm is nil, a stage that could not be planned may do anything.
 	Plan string
+	// PlanDigest is the SHA-256 that the file has to have; empty: any.
+	PlanDigest string
 	// RefuseLosses refuses a Plan that replaces or destroys what exists.
 	RefuseLosses bool
 	// Confirm is called before a stage replaces or destroys anything that it has made,
@@ -50,7 +52,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	}
 	var plan *review.SavedPlan
 	if o.Plan != "" {
-		if plan, chosen, err = review.Open(c, o.Plan); err != nil {
+		if plan, chosen, err = review.Open(c, o.Plan, o.PlanDigest); err != nil {
 			return err
 		}
 	}
@@ -61,11 +63,8 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	creation := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm,
 		removesNodes: o.ForceNodeRemoval}
 	if plan != nil {
-		creation.saved = &savedPlan{run: r, plan: plan}
+		creation.saved = &savedPlan{run: r, plan: plan, refuses: o.RefuseLosses}
 		err = creation.saved.follow(ctx, chosen)
-		if err == nil && o.RefuseLosses {
-			err = creation.saved.refuseLosses(chosen)
-		}
 	}
 	if err == nil { // objects that an interrupted destroy proved gone may exist again
 		err = c.Dir.Proofs().Clear()
@@ -114,6 +113,11 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	}
 	finish := c.prepareAll(ctx, order)
 	defer func() { err = errors.Join(err, finish()) }()
+	if c.saved != nil {
+		if err := c.saved.verify(ctx, c, chosen); err != nil {
+			return err
+		}
+	}
 	err = graph.Walk(ctx, tasks, needs, func(ctx context.Context, t *task) error {
 		if err := t.do(ctx); err != nil {
 			of := diagnose.Subject{Layer: t.stage.Layer, Name: t.stage.Name, Stage: t.stage}

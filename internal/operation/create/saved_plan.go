@@ -21,8 +21,41 @@ import (
 // savedPlan is the reviewed plan that a create applies. Castle compares its facts before the first change,
 // and again before each stage: earlier stages may have changed the outputs.
 type savedPlan struct {
-	run  *run.Run
-	plan *review.SavedPlan
+	run     *run.Run
+	plan    *review.SavedPlan
+	refuses bool                         // see Options.RefuseLosses
+	stored  map[string]*terraform.Stored // what Terraform's own plans contain, by stage
+}
+
+// verify reads Terraform's own plan of each stage, from which all else follows. It refuses one that is not of
+// the stage's module, or has other changes than the list that was reviewed.
+func (p *savedPlan) verify(ctx context.Context, c *creation, chosen []*config.Stage) error {
+	p.stored = map[string]*terraform.Stored{}
+	var forged []string
+	for _, s := range chosen {
+		one := p.plan.Stage(s.Name)
+		if one.Saved == nil {
+			continue
+		}
+		work, err := c.workspace(ctx, s)
+		if err == nil {
+			p.stored[s.Name], err = work.Root.Inspect(ctx, one.Saved)
+		}
+		if err != nil {
+			return fmt.Errorf("stage %s: %w", s.Name, err)
+		}
+		stored := p.stored[s.Name]
+		if differing := slices.Concat(stored.Differing, one.Unlisted(stored.Changes)); len(differing) > 0 {
+			forged = append(forged, "stage "+s.Name+": "+strings.Join(differing, ", "))
+		}
+	}
+	switch {
+	case len(forged) > 0:
+		return &review.StaleError{File: p.plan.Path, Moved: forged, Forged: true, Again: p.planAgain()}
+	case p.refuses:
+		return p.refuseLosses(chosen)
+	}
+	return nil
 }
 
 // follow refuses the plan if anything that it depends on has changed.
@@ -63,7 +96,12 @@ func (p *savedPlan) refuseLosses(chosen []*config.Stage) error {
 			return err
 		}
 		loss := review.Loss{Stage: s.Name, Layer: s.Layer}
-		for _, c := range review.Losses(planned(p.plan.Stage(s.Name)), st, intent) {
+		isTainted := func(c terraform.Change) bool {
+			return slices.ContainsFunc(st.Resources,
+				func(r state.Resource) bool { return r.Address == c.Address && r.Tainted })
+		}
+		changes := slices.DeleteFunc(slices.Clone(p.changes(s.Name)), isTainted)
+		for _, c := range review.Losses(changes, st, intent) {
 			loss.Changes = append(loss.Changes, review.Change{Address: c.Address, Action: c.Action})
 		}
 		for _, c := range p.plan.Stage(s.Name).Changes {
@@ -81,9 +119,12 @@ func (p *savedPlan) refuseLosses(chosen []*config.Stage) error {
 	return nil
 }
 
-// planned returns the changes of a stage's plan.
-func planned(s *review.SavedStage) (changes []terraform.Change) {
-	for _, c := range s.Changes {
+// changes returns the changes of a stage's plan: those of Terraform's own, if there is one.
+func (p *savedPlan) changes(stage string) (changes []terraform.Change) {
+	if stored := p.stored[stage]; stored != nil {
+		return stored.Changes
+	}
+	for _, c := range p.plan.Stage(stage).Changes {
 		changes = append(changes, terraform.Change{Address: c.Address, Action: c.Action, Reason: c.Reason,
 			Phase: terraform.Planned})
 	}
@@ -201,16 +242,17 @@ func (p *savedPlan) begun(s *config.Stage) (bool, error) {
 //     the reviewed changes.
 //   - One that had nothing to do may do nothing.
 type approval struct {
-	stage  *review.SavedStage
-	before *state.State // before anything was imported
-	exact  bool         // its saved plan fits
+	stage   *review.SavedStage
+	changes []terraform.Change // of its saved plan
+	before  *state.State       // before anything was imported
+	exact   bool               // its saved plan fits
 }
 
 func (a *approval) isExact() bool { return a != nil && a.exact }
 
 // approve returns the plan's approval for a stage whose work directory is ready; nil if the run follows no
 // plan.
-func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, error) {
+func (p *savedPlan) approve(s *config.Stage, root *terraform.Root, before *state.State) (*approval, error) {
 	if p == nil {
 		return nil, nil
 	}
@@ -227,16 +269,20 @@ func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, er
 		return nil, err
 	}
 	a.exact = len(now.Changed(a.stage.Facts)) == 0
-	if differs := review.Differing(now, a.stage.Facts, begun, false); len(differs) > 0 &&
-		a.stage.Saved != nil {
-		return nil, p.stale(strings.Join(differs, ", "))
+	differs := review.Differing(now, a.stage.Facts, begun, false)
+	if stored := p.stored[s.Name]; stored != nil && len(differs) == 0 {
+		a.changes = stored.Changes
+		differs, err = stored.DifferingInputs(root)
 	}
-	return a, nil
+	if err == nil && len(differs) > 0 && a.stage.Saved != nil {
+		err = p.stale(strings.Join(differs, ", "))
+	}
+	return a, err
 }
 
 // plan returns the stage's saved plan.
 func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
-	return work.Root.Restore(a.stage.Saved, planned(a.stage))
+	return work.Root.Restore(a.stage.Saved, a.changes)
 }
 
 // check refuses a plan that was made in this run and does more than was reviewed. With yes, a stage that

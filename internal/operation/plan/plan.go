@@ -263,7 +263,7 @@ func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 		Stage: s.Name, Layer: s.Layer, Source: s.Source, Castle: rec.Castle, Files: []string{},
 	}
 	applied, _, err := run.RecordedModule(c, dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*state.DamagedError)) {
 		return change, nil
 	}
 	if err != nil {

@@ -289,11 +289,6 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	if err != nil {
 		return run.During("plan", err)
 	}
-	for i, c := range plan.Changes {
-		if slices.Contains(one.unfinished, c.Address) { // a create taints it first
-			plan.Changes[i].Reason = "tainted"
-		}
-	}
 	defer func() { err = errors.Join(err, plan.Discard()) }()
 	if err := p.readOutputs(ctx, one, plan); err != nil {
 		return err

@@ -39,23 +39,30 @@ func Unfinished(dir *state.Stage, st *state.State) ([]string, error) {
 	return intent.Unfinished(st), nil
 }
 
-// Taint has the next plan replace unfinished resources. A destroy does not: of a tainted resource, Terraform
-// skips the destroy-time provisioners.
-func Taint(ctx context.Context, work *run.Workspace, unfinished []string) error {
-	err := work.Step("taint", func() error { return work.Root.Taint(ctx, unfinished) })
+// Taint has the next plan replace unfinished resources, and returns the state. A destroy does not: of a
+// tainted resource, Terraform skips the destroy-time provisioners.
+func Taint(ctx context.Context, work *run.Workspace, st *state.State) (*state.State, error) {
+	unfinished, err := Unfinished(work.Dir, st)
+	if err != nil || len(unfinished) == 0 {
+		return st, err
+	}
+	err = work.Dir.Snapshot()
+	if err == nil {
+		err = work.Step("taint", func() error { return work.Root.Taint(ctx, unfinished) })
+	}
 	if err != nil {
-		return run.During("taint", err)
+		return nil, run.During("taint", err)
 	}
 	work.Run.Notice("a run was killed while provisioners ran; castle replaces " +
 		strings.Join(unfinished, ", "))
-	return nil
+	return work.Run.ReadState(work.Dir)
 }
 
 // endsWithState reports whether resources of a type exist only in the state, or in machines that end by
-// themselves.
+// themselves. The intent has the types of all others.
 func endsWithState(typ string) bool {
 	name, _, _ := strings.Cut(typ, "_")
-	return slices.Contains([]string{"terraform", "random", "tls", "talos"}, name)
+	return slices.Contains([]string{"", "terraform", "random", "tls", "talos"}, name)
 }
 
 // Import imports the objects of interrupted changes that exist. work holds the stage's module; afterwards

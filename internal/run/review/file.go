@@ -9,12 +9,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 const (
@@ -49,7 +53,23 @@ type SavedStage struct {
 	Facts   *state.Fingerprint `json:"facts"`             // digests of the inputs of the stage's plan
 	Changes []Change           `json:"changes,omitempty"` // without attributes
 	Saved   []byte             `json:"-"`                 // Terraform's own plan; nil without changes
-	Digest  string             `json:"sha256,omitempty"`  // of Saved
+}
+
+// Unlisted returns the changes that Terraform's own plan has and the list lacks, or has and the plan lacks.
+// castle adopts and restores beside Terraform.
+func (s *SavedStage) Unlisted(stored []terraform.Change) (lines []string) {
+	count := map[string]int{}
+	for _, c := range stored {
+		count[Change{Address: c.Address, Action: c.Action}.String()]++
+	}
+	for _, c := range s.Changes {
+		if c.Action != Restore {
+			action := strings.Replace(c.Action, "adopt", "create", 1)
+			count[Change{Address: c.Address, Action: action}.String()]--
+		}
+	}
+	maps.DeleteFunc(count, func(_ string, n int) bool { return n == 0 })
+	return slices.Sorted(maps.Keys(count))
 }
 
 // Stage returns the plan of a stage, or nil.
@@ -65,11 +85,6 @@ func (p *SavedPlan) Stage(name string) *SavedStage {
 // Write replaces the file at p.Path and sets the digest.
 func (p *SavedPlan) Write(e commits.Encryption) error {
 	p.Format = format
-	for i := range p.Stages {
-		if s := &p.Stages[i]; s.Saved != nil {
-			s.Digest = digestOf(s.Saved)
-		}
-	}
 	var data bytes.Buffer
 	archive := zip.NewWriter(&data)
 	text, err := json.MarshalIndent(p, "", "  ")
@@ -168,9 +183,6 @@ func parse(data []byte) (*SavedPlan, error) {
 		if s.Saved, err = fs.ReadFile(archive, entryName(s.Name)); err != nil &&
 			!errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s: %w", entryName(s.Name), err)
-		}
-		if s.Digest != "" && s.Digest != digestOf(s.Saved) {
-			return nil, fmt.Errorf("%s: not the plan that was saved", entryName(s.Name))
 		}
 	}
 	return p, nil

@@ -22,19 +22,30 @@ type StaleError struct {
 	File  string
 	Moved []string
 	Again string // the command that saves a new one
+	// Forged: Moved lists where Terraform's plans in the file differ from what the file describes.
+	Forged bool
 }
 
 func (e *StaleError) Error() string {
+	if e.Forged {
+		return fmt.Sprintf("%s was not applied; Terraform's own plans in it are not the described ones:\n  %s\n"+
+			"  somebody may have changed the file: plan again and have that reviewed: %s", e.File,
+			strings.Join(e.Moved, "\n  "), e.Again)
+	}
 	return fmt.Sprintf("%s is outdated and was not applied; these have changed since it was saved:\n  %s\n"+
 		"  plan again and have that reviewed: %s", e.File, strings.Join(e.Moved, "\n  "), e.Again)
 }
 
-// Open reads a saved plan and returns the stages that it contains.
-func Open(c *cluster.Cluster, path string) (*SavedPlan, []*config.Stage, error) {
+// Open reads a saved plan and returns the stages that it contains. A digest is that of the file that was
+// reviewed.
+func Open(c *cluster.Cluster, path, digest string) (*SavedPlan, []*config.Stage, error) {
 	plan, err := ReadSavedPlan(path, c.Store.FileEncryption())
 	switch {
 	case err != nil:
 		return nil, nil, cluster.Usagef("--plan: %v", err)
+	case digest != "" && !strings.EqualFold(digest, plan.Digest):
+		return nil, nil, cluster.Usagef("--plan: %s has the sha256 %s, and --plan-digest is another one: it is "+
+			"not the file that was reviewed; plan again, or use that file", path, plan.Digest)
 	case plan.Cluster != c.Name():
 		return nil, nil, cluster.Usagef("--plan: %s is a plan of %s, not of %s", path, plan.Cluster, c.Name())
 	case plan.StateDir != c.Dir.Path():
