@@ -1,9 +1,12 @@
 package run
 
 import (
+	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -42,5 +45,93 @@ func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 	}
 	if string(inputs) != `"# second"` {
 		t.Errorf("got the inputs %q, want those of that module", inputs)
+	}
+}
+
+func TestARecordedModuleIsVerifiedAndRepaired(t *testing.T) {
+	opened, err := state.Open(t.TempDir(), "blue", "proxmox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, c := opened.Stage("seed"), &castle.Cluster{Dir: opened}
+	module := fstest.MapFS{"main.tf": {Data: []byte("m")}, "sub/a.tf": {Data: []byte("a")}}
+	rec := state.Record{Name: "seed", Layer: "secrets"}
+	if rec.Module, err = state.Digest(module); err != nil {
+		t.Fatal(err)
+	}
+	keep := func() {
+		t.Helper()
+		if err := keepModule(dir, rec, module, []byte("{}"), []byte("lock")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(modulePath(dir), name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed := fstest.MapFS{"main.tf": {Data: []byte("other")}, "sub/a.tf": {Data: []byte("a")}}
+	for _, test := range []struct {
+		name       string
+		damage     func()
+		repository fs.FS
+		refused    string // what the error names; empty: it is repaired
+	}{
+		{"a lost file", func() { os.RemoveAll(filepath.Join(modulePath(dir), "sub")) }, module, ""},
+		{"a changed file", func() { write("main.tf", "evil") }, module, ""},
+		{"one more", func() { write("evil.tf", "evil") }, module, ""},
+		{"the repository has changed", func() { write("main.tf", "evil") }, changed, "main.tf"},
+		{"the lock file", func() { write(terraformLock, "other") }, module, terraformLock},
+		{"all of it", func() { os.RemoveAll(modulePath(dir)) }, module, "main.tf, sub/a.tf"},
+		{"the inputs", func() { write(KeptInputs, "{}") }, module, "no checksum"},
+	} {
+		keep()
+		test.damage()
+		if _, _, err := RecordedModule(c, dir); !errors.As(err, new(*state.DamagedError)) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		repaired, err := repairModule(dir, test.repository)
+		if err != nil || (len(repaired) > 0) != (test.refused == "") {
+			t.Errorf("%s: repaired %q, %v", test.name, repaired, err)
+		}
+		_, _, err = RecordedModule(c, dir)
+		if test.refused == "" && err != nil || test.refused != "" && (err == nil ||
+			!strings.Contains(err.Error(), test.refused)) {
+			t.Errorf("%s: afterwards: %v", test.name, err)
+		}
+	}
+}
+
+// Killed after the record was written, and before the copy was in its place.
+func TestTheCopyThatTheRecordDescribesCounts(t *testing.T) {
+	opened, err := state.Open(t.TempDir(), "blue", "proxmox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, rec := opened.Stage("seed"), state.Record{Name: "seed", Layer: "secrets"}
+	for _, text := range []string{"# first", "# second"} {
+		err := keepModule(dir, rec, fstest.MapFS{"main.tf": {Data: []byte(text)}}, []byte(strconv.Quote(text)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text == "# first" {
+			err = os.CopyFS(modulePath(dir)+".first", os.DirFS(modulePath(dir)))
+		} else {
+			err = errors.Join(os.Rename(modulePath(dir), modulePath(dir)+nextSuffix),
+				os.Rename(modulePath(dir)+".first", modulePath(dir)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		_, inputs, err := RecordedModule(&castle.Cluster{Dir: opened}, dir)
+		if err != nil || string(inputs) != `"# second"` {
+			t.Errorf("got %q, %v", inputs, err)
+		}
+		if err := settleModule(dir); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

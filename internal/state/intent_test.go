@@ -302,3 +302,61 @@ func TestAFullDiskRefusesAnIntentAndKeepsThePreviousOne(t *testing.T) {
 		t.Errorf("left behind: %v, %v", entries, err)
 	}
 }
+
+func TestResourcesWhoseProvisionersMayNotHaveRun(t *testing.T) {
+	st := &State{}
+	for _, name := range []string{"made", "begun", "silent", "failed", "plain", "replaced", "torn", "kept", "gone",
+		"stays", "unlisted", "lost"} {
+		st.Resources = append(st.Resources, Resource{Address: "vm." + name, Block: "vm." + name, Mode: "managed"})
+	}
+	st.Resources = append(st.Resources, Resource{Address: "vm.tainted", Block: "vm.t", Mode: "managed", Tainted: true},
+		Resource{Address: "vm.aside", Block: "vm.aside", Mode: "managed", Deposed: true})
+	s := made(t, open(t), "platform")
+	var intended []Intended
+	var provisioned []string
+	for _, line := range []string{"create made", "create begun", "create silent", "create failed", "create plain",
+		"replace replaced", "replace torn", "replace kept", "delete gone", "delete stays", "create tainted",
+		"create aside"} {
+		action, name, _ := strings.Cut(line, " ")
+		intended = append(intended, Intended{Address: "vm." + name, Action: action, Type: "vm"})
+	}
+	for _, r := range st.Resources {
+		if r.Block != "vm.plain" {
+			provisioned = append(provisioned, r.Block)
+		}
+	}
+	log, err := s.Intent().Begin("r1", intended, provisioned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Note("vm.made", "create", Started)
+	log.Note("vm.made", "create", Done)
+	log.Note("vm.begun", "create", Started)
+	log.Note("vm.failed", "create", Failed)
+	log.Note("vm.plain", "create", Started)
+	log.Note("vm.replaced", "delete", Started)
+	log.Note("vm.replaced", "delete", Done)
+	log.Note("vm.replaced", "create", Started)
+	log.Note("vm.torn", "delete", Started)
+	log.Note("vm.gone", "delete", Started)
+	log.Note("vm.unlisted", "create", Started)
+	log.Note("vm.lost", "create", Started)
+	log.Note("vm.lost", "create", Done)
+	intent, err := s.Intent().Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	intent.New = false
+	want := []string{"vm.begun", "vm.silent", "vm.replaced", "vm.torn", "vm.gone", "vm.unlisted"}
+	if got := intent.Unfinished(st); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	// A new state has only what this run created; a lost machine may have reported nothing.
+	intent = &Intent{New: true, Provisioned: []string{"vm.made"}}
+	if got := intent.Unfinished(st); !reflect.DeepEqual(got, []string{"vm.made"}) {
+		t.Errorf("a new state: %v", got)
+	}
+	if got := (*Intent)(nil).Unfinished(st); got != nil {
+		t.Errorf("without an intent: %v", got)
+	}
+}

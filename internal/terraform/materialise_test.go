@@ -117,6 +117,23 @@ func TestMaterialiseRestoresAChangedCopy(t *testing.T) {
 	}
 }
 
+func TestMaterialiseRemovesWhatSomebodyHasAdded(t *testing.T) {
+	r, _ := fake(t)
+	module := fstest.MapFS{"main.tf": file("right")}
+	materialise(t, r, module, Override{Inputs: map[string]cty.Value{}})
+	added := []string{"evil.tf", "evil_override.tf.json", "evil.auto.tfvars", "terraform.tfvars.json", "sub/evil.tf"}
+	for _, name := range added {
+		writeFile(t, filepath.Join(r.Dir, name), "{}")
+	}
+	materialise(t, r, module, Override{})
+	for _, name := range added {
+		if _, err := os.Stat(filepath.Join(r.Dir, name)); !os.IsNotExist(err) {
+			t.Errorf("%s is there: %v", name, err)
+		}
+	}
+	get(t, filepath.Join(r.Dir, inputsFile))
+}
+
 func TestMaterialiseKeepsALockFileUntilTheModuleShipsAnother(t *testing.T) {
 	r, _ := fake(t)
 	lock := filepath.Join(r.Dir, ".terraform.lock.hcl")

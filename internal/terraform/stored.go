@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -95,6 +96,11 @@ func (w workdir) differing(plan []byte) (names []string, err error) {
 	archive, err := zip.NewReader(bytes.NewReader(plan), int64(len(plan)))
 	if err != nil {
 		return nil, err
+	}
+	for i, f := range archive.File { // Terraform reads another one of the two
+		if slices.ContainsFunc(archive.File[:i], func(other *zip.File) bool { return other.Name == f.Name }) {
+			return nil, fmt.Errorf("%s is in the plan twice", f.Name)
+		}
 	}
 	list, err := fs.ReadFile(archive, "tfconfig/modules.json")
 	if err = errors.Join(err, json.Unmarshal(list, &modules)); err != nil {

@@ -59,13 +59,15 @@ type SavedStage struct {
 // castle adopts and restores beside Terraform.
 func (s *SavedStage) Unlisted(stored []terraform.Change) (lines []string) {
 	count := map[string]int{}
+	add := func(n int, address, action string) {
+		count[strings.TrimSpace(Change{Address: address, Action: action}.String())] += n
+	}
 	for _, c := range stored {
-		count[Change{Address: c.Address, Action: c.Action}.String()]++
+		add(1, c.Address, c.Action)
 	}
 	for _, c := range s.Changes {
 		if c.Action != Restore {
-			action := strings.Replace(c.Action, "adopt", "create", 1)
-			count[Change{Address: c.Address, Action: action}.String()]--
+			add(-1, c.Address, strings.Replace(c.Action, "adopt", "create", 1))
 		}
 	}
 	maps.DeleteFunc(count, func(_ string, n int) bool { return n == 0 })
