@@ -146,7 +146,8 @@ func (f *fake) plan(args []string) {
 
 // writePlan writes a plan with the module that it was made of.
 func writePlan(file string, p fakePlan) {
-	entries := map[string]any{"tfplan": p, "tfconfig/modules.json": []any{map[string]any{"Key": "", "Dir": "."}}}
+	modules := []any{map[string]any{"Key": "", "Dir": "."}}
+	entries := map[string]any{"tfplan": p, "tfconfig/modules.json": modules}
 	names, err := filepath.Glob("*.tf")
 	check(err)
 	for _, name := range names {
@@ -195,7 +196,8 @@ func (f *fake) shown(p fakePlan) map[string]any {
 		if p.Destroy && isTarget || !p.Destroy && !f.has(address) {
 			kind, _, _ := strings.Cut(address, ".")
 			changes = append(changes, map[string]any{"address": address, "mode": "managed", "type": kind,
-				"change": map[string]any{"actions": []string{"delete"}, "before": f.state().attributes(address)}})
+				"change": map[string]any{"actions": []string{"delete"},
+					"before": f.state().attributes(address)}})
 		}
 	}
 	for _, address := range slices.Sorted(maps.Keys(f.Resources)) {

@@ -8,8 +8,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// forgePlan is `forge NEW REVIEWED OTHER STAGE`: it writes the file of a saved plan that describes one plan and
-// does another one: that of a stage is out of another file.
+// forgePlan is `forge NEW REVIEWED OTHER STAGE`: it writes the file of a saved plan that describes one plan
+// and does another one: that of a stage is out of another file.
 func forgePlan(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 4 {
 		ts.Fatalf("usage: forge NEW REVIEWED OTHER STAGE")

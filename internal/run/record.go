@@ -147,8 +147,8 @@ func (r *Run) repair() error {
 			return err
 		}
 		if len(repaired) > 0 {
-			r.Notice(fmt.Sprintf("stage %s: files of its recorded module were lost or changed (%s); castle took "+
-				"them from the repository", s.Name, strings.Join(repaired, ", ")))
+			r.Notice(fmt.Sprintf("stage %s: files of its recorded module were lost or changed (%s); castle "+
+				"took them from the repository", s.Name, strings.Join(repaired, ", ")))
 		}
 	}
 	return nil

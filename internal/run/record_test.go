@@ -111,7 +111,8 @@ func TestTheCopyThatTheRecordDescribesCounts(t *testing.T) {
 	}
 	dir, rec := opened.Stage("seed"), state.Record{Name: "seed", Layer: "secrets"}
 	for _, text := range []string{"# first", "# second"} {
-		err := keepModule(dir, rec, fstest.MapFS{"main.tf": {Data: []byte(text)}}, []byte(strconv.Quote(text)), nil)
+		module := fstest.MapFS{"main.tf": {Data: []byte(text)}}
+		err := keepModule(dir, rec, module, []byte(strconv.Quote(text)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -305,18 +305,20 @@ func TestAFullDiskRefusesAnIntentAndKeepsThePreviousOne(t *testing.T) {
 
 func TestResourcesWhoseProvisionersMayNotHaveRun(t *testing.T) {
 	st := &State{}
-	for _, name := range []string{"made", "begun", "silent", "failed", "plain", "replaced", "torn", "kept", "gone",
-		"stays", "unlisted", "lost"} {
-		st.Resources = append(st.Resources, Resource{Address: "vm." + name, Block: "vm." + name, Mode: "managed"})
+	for _, name := range []string{"made", "begun", "silent", "failed", "plain", "replaced", "torn", "kept",
+		"gone", "stays", "unlisted", "lost"} {
+		st.Resources = append(st.Resources,
+			Resource{Address: "vm." + name, Block: "vm." + name, Mode: "managed"})
 	}
-	st.Resources = append(st.Resources, Resource{Address: "vm.tainted", Block: "vm.t", Mode: "managed", Tainted: true},
+	st.Resources = append(st.Resources,
+		Resource{Address: "vm.tainted", Block: "vm.t", Mode: "managed", Tainted: true},
 		Resource{Address: "vm.aside", Block: "vm.aside", Mode: "managed", Deposed: true})
 	s := made(t, open(t), "platform")
 	var intended []Intended
 	var provisioned []string
-	for _, line := range []string{"create made", "create begun", "create silent", "create failed", "create plain",
-		"replace replaced", "replace torn", "replace kept", "delete gone", "delete stays", "create tainted",
-		"create aside"} {
+	for _, line := range []string{"create made", "create begun", "create silent", "create failed",
+		"create plain", "replace replaced", "replace torn", "replace kept", "delete gone", "delete stays",
+		"create tainted", "create aside"} {
 		action, name, _ := strings.Cut(line, " ")
 		intended = append(intended, Intended{Address: "vm." + name, Action: action, Type: "vm"})
 	}

@@ -106,7 +106,8 @@ func parse(data []byte) (*State, error) {
 	for _, r := range f.Resources {
 		for _, i := range r.Instances {
 			s.Resources = append(s.Resources, Resource{
-				Address: address(r, i.IndexKey), Type: r.Type, Block: r.Type + "." + r.Name, Provider: source(r.Provider), Mode: r.Mode,
+				Address: address(r, i.IndexKey), Type: r.Type, Block: r.Type + "." + r.Name,
+				Provider: source(r.Provider), Mode: r.Mode,
 				Tainted: i.Status == "tainted", Deposed: i.Deposed != "", Attributes: i.Attributes,
 			})
 		}

@@ -121,7 +121,8 @@ func TestMaterialiseRemovesWhatSomebodyHasAdded(t *testing.T) {
 	r, _ := fake(t)
 	module := fstest.MapFS{"main.tf": file("right")}
 	materialise(t, r, module, Override{Inputs: map[string]cty.Value{}})
-	added := []string{"evil.tf", "evil_override.tf.json", "evil.auto.tfvars", "terraform.tfvars.json", "sub/evil.tf"}
+	added := []string{"evil.tf", "evil_override.tf.json", "evil.auto.tfvars", "terraform.tfvars.json",
+		"sub/evil.tf"}
 	for _, name := range added {
 		writeFile(t, filepath.Join(r.Dir, name), "{}")
 	}

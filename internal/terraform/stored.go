@@ -123,7 +123,9 @@ func (w workdir) differing(plan []byte) (names []string, err error) {
 			names = append(names, "module "+m.Key)
 			continue
 		}
-		for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(files, json, embedded)))) {
+		all := slices.Concat(files, json, embedded)
+		slices.Sort(all)
+		for _, name := range slices.Compact(all) {
 			is, lost := fs.ReadFile(own, name)
 			was, added := fs.ReadFile(stored, name)
 			if lost != nil || added != nil || !bytes.Equal(is, was) {

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,6 +43,7 @@ func TestAPlanOfAnotherModuleIsNoticed(t *testing.T) {
 	root := []string{"tfconfig/m-/main.tf", "m", "tfconfig/m-/json.tf.json", "{}",
 		"tfconfig/m-/castle_override.tf", override}
 	const one, two = `[{"Key":"","Dir":"."}]`, `[{"Key":"","Dir":"."},{"Key":"sub","Dir":"sub"}]`
+	moved := strings.ReplaceAll(two, `"Dir":"sub"`, `"Dir":"other"`)
 	writeFile(t, filepath.Join(r.Dir, ".terraform/modules/modules.json"), `{"Modules":`+two+`}`)
 	with := func(list string, more ...string) []string {
 		return slices.Concat([]string{"tfconfig/modules.json", list}, root, more)
@@ -55,7 +57,7 @@ func TestAPlanOfAnotherModuleIsNoticed(t *testing.T) {
 		"another content":    {with(two, "tfconfig/m-sub/a.tf", "b"), "module/sub/a.tf"},
 		"one more":           {with(one, "tfconfig/m-/evil.tf", ""), "module/evil.tf"},
 		"one less":           {with(one)[:6], "module/castle_override.tf"},
-		"another folder":     {with(strings.ReplaceAll(two, `"Dir":"sub"`, `"Dir":"other"`), "tfconfig/m-sub/a.tf", "b"), "module sub"},
+		"another folder":     {with(moved, "tfconfig/m-sub/a.tf", "b"), "module sub"},
 		"an unknown one":     {with(strings.ReplaceAll(two, "sub", "other")), "module other"},
 		"no list at all":     {root, "error"},
 		"one is there twice": {with(one, "tfconfig/m-/main.tf", "m"), "error"},
@@ -124,16 +126,18 @@ func TestValuesOfAPlanAreTheInputsOrTheDefaults(t *testing.T) {
 
 func TestResourcesWithProvisioners(t *testing.T) {
 	r, _ := fake(t)
-	const block = "resource \"a\" \"%s\" {\n  provisioner \"local-exec\" {\n    command = \"true\"\n  }\n}\n"
+	with := func(name string) string {
+		return fmt.Sprintf("resource \"a\" %q {\n  provisioner \"local-exec\" {\n  }\n}\n", name)
+	}
 	materialise(t, r, fstest.MapFS{
-		"main.tf":       file(strings.ReplaceAll(block, "%s", "b") + "resource \"a\" \"plain\" {}\n"),
-		"sub/main.tf":   file(strings.ReplaceAll(block, "%s", "sub")),
-		"other.tf.json": file(`{"resource":{"a":{"json":{"provisioner":{"local-exec":{"command":"true"}}},"no":{}}}}`),
+		"main.tf":       file(with("b") + "resource \"a\" \"plain\" {}\n"),
+		"sub/main.tf":   file(with("sub")),
+		"other.tf.json": file(`{"resource":{"a":{"json":{"provisioner":{"local-exec":{}}},"no":{}}}}`),
 		"broken.tf":     file("resource \"a\" {"),
-		"notes.txt":     file(strings.ReplaceAll(block, "%s", "no")),
+		"notes.txt":     file(with("no")),
 	}, Override{})
-	writeFile(t, filepath.Join(r.Dir, ".terraform/modules/far/main.tf"), strings.ReplaceAll(block, "%s", "far"))
-	writeFile(t, filepath.Join(r.Dir, ".terraform/providers/x/main.tf"), strings.ReplaceAll(block, "%s", "no"))
+	writeFile(t, filepath.Join(r.Dir, ".terraform/modules/far/main.tf"), with("far"))
+	writeFile(t, filepath.Join(r.Dir, ".terraform/providers/x/main.tf"), with("no"))
 	got, err := r.Provisioned()
 	slices.Sort(got)
 	if want := []string{"a.b", "a.far", "a.json", "a.sub"}; err != nil || !slices.Equal(got, want) {

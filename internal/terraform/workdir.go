@@ -162,7 +162,7 @@ func (w workdir) removeFile(name string) error {
 	return nil
 }
 
-// manifest returns the digests of the module's files by name. Files that Terraform would read, too, have none:
+// manifest returns the digests of the module's files by name. Others that Terraform would read have none:
 // those of an older module whose manifest is lost, or what somebody has added.
 func (w workdir) manifest() (map[string]string, error) {
 	data, err := ownfile.ReadFile(filepath.Join(w.dir, manifestFile))

@@ -28,8 +28,8 @@ type StaleError struct {
 
 func (e *StaleError) Error() string {
 	if e.Forged {
-		return fmt.Sprintf("%s was not applied; Terraform's own plans in it are not the described ones:\n  %s\n"+
-			"  somebody may have changed the file: plan again and have that reviewed: %s", e.File,
+		return fmt.Sprintf("%s was not applied; Terraform's own plans in it are not the described ones:"+
+			"\n  %s\n  somebody may have changed the file: plan again and have that reviewed: %s", e.File,
 			strings.Join(e.Moved, "\n  "), e.Again)
 	}
 	return fmt.Sprintf("%s is outdated and was not applied; these have changed since it was saved:\n  %s\n"+
@@ -44,8 +44,8 @@ func Open(c *cluster.Cluster, path, digest string) (*SavedPlan, []*config.Stage,
 	case err != nil:
 		return nil, nil, cluster.Usagef("--plan: %v", err)
 	case digest != "" && !strings.EqualFold(digest, plan.Digest):
-		return nil, nil, cluster.Usagef("--plan: %s has the sha256 %s, and --plan-digest is another one: it is "+
-			"not the file that was reviewed; plan again, or use that file", path, plan.Digest)
+		return nil, nil, cluster.Usagef("--plan: %s has the sha256 %s, and --plan-digest is another one: it "+
+			"is not the file that was reviewed; plan again, or use that file", path, plan.Digest)
 	case plan.Cluster != c.Name():
 		return nil, nil, cluster.Usagef("--plan: %s is a plan of %s, not of %s", path, plan.Cluster, c.Name())
 	case plan.StateDir != c.Dir.Path():
