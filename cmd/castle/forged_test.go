@@ -2,6 +2,9 @@ package main
 
 import (
 	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"io/fs"
 	"os"
 
@@ -24,6 +27,11 @@ func forgePlan(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	w := zip.NewWriter(file)
 	own := "stages/" + args[3] + ".tfplan"
+	digest := func(archive fs.FS) []byte {
+		data, err := fs.ReadFile(archive, own)
+		ts.Check(err)
+		return fmt.Appendf(nil, "%x", sha256.Sum256(data))
+	}
 	for _, f := range reviewed.File {
 		from := &reviewed.Reader
 		if f.Name == own {
@@ -31,6 +39,7 @@ func forgePlan(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		data, err := fs.ReadFile(from, f.Name)
 		ts.Check(err)
+		data = bytes.ReplaceAll(data, digest(reviewed), digest(other))
 		entry, err := w.Create(f.Name)
 		ts.Check(err)
 		_, err = entry.Write(data)

@@ -53,6 +53,7 @@ type SavedStage struct {
 	Facts   *state.Fingerprint `json:"facts"`             // digests of the inputs of the stage's plan
 	Changes []Change           `json:"changes,omitempty"` // without attributes
 	Saved   []byte             `json:"-"`                 // Terraform's own plan; nil without changes
+	Digest  string             `json:"sha256,omitempty"`  // of Saved
 }
 
 // Unlisted returns the changes that Terraform's own plan has and the list lacks, or has and the plan lacks.
@@ -87,6 +88,11 @@ func (p *SavedPlan) Stage(name string) *SavedStage {
 // Write replaces the file at p.Path and sets the digest.
 func (p *SavedPlan) Write(e commits.Encryption) error {
 	p.Format = format
+	for i := range p.Stages {
+		if s := &p.Stages[i]; s.Saved != nil {
+			s.Digest = digestOf(s.Saved)
+		}
+	}
 	var data bytes.Buffer
 	archive := zip.NewWriter(&data)
 	text, err := json.MarshalIndent(p, "", "  ")
@@ -185,6 +191,9 @@ func parse(data []byte) (*SavedPlan, error) {
 		if s.Saved, err = fs.ReadFile(archive, entryName(s.Name)); err != nil &&
 			!errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s: %w", entryName(s.Name), err)
+		}
+		if s.Digest != "" && s.Digest != digestOf(s.Saved) {
+			return nil, fmt.Errorf("%s: not the plan that was saved", entryName(s.Name))
 		}
 	}
 	return p, nil
