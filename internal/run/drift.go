@@ -83,23 +83,38 @@ func FindDrift(ctx context.Context, r *Run, s *config.Stage, st *state.State) (D
 	return Drift{Differences: revision.Compare(*recorded, now)}, nil
 }
 
-// RecordRevisions records the objects of a stage after an apply. If castle cannot read them it records none,
-// so that the next run looks properly. The fingerprint, which is written next, brings them to the disk.
-func RecordRevisions(ctx context.Context, r *Run, s *config.Stage) error {
-	dir := r.Cluster.Dir.Stage(s.Name)
-	st, err := dir.State()
+// ProvedRevisions reads the objects of a stage after an apply, and checks all of its gates after that: a
+// revision that no gate has seen is never recorded as good. An object that changes later differs at the next
+// look. The result is nil if castle cannot read the objects.
+func ProvedRevisions(ctx context.Context, r *Run, s *config.Stage) ([]revision.Object, error) {
+	st, err := r.Cluster.Dir.Stage(s.Name).State()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	objects, err := revision.Read(ctx, cluster.RevisionSystems(), stageOf(r, s, st), nil)
-	if err != nil {
-		r.Notice(fmt.Sprintf("%s: cannot record its objects, so the next run plans it anew: %v", s.Name, err))
-		return revision.Recorded(dir).Clear()
+	for {
+		objects, err := revision.Read(ctx, cluster.RevisionSystems(), stageOf(r, s, st), nil)
+		if err != nil {
+			r.Notice(fmt.Sprintf("%s: cannot record its objects, so the next run plans it anew: %v", s.Name,
+				err))
+			return nil, nil
+		}
+		if FirstClosedGate(ctx, r, s, s.Gates) == nil {
+			return append([]revision.Object{}, objects...), nil // none is known, too
+		}
+		if err := WaitGates(ctx, r, s, s.Gates); err != nil {
+			return nil, err
+		}
 	}
+}
+
+// RecordRevisions records the objects of a stage. Without any it records that, so that the next run looks
+// properly. The fingerprint, which is written next, brings them to the disk.
+func RecordRevisions(r *Run, s *config.Stage, objects []revision.Object) error {
+	recorded := revision.Recorded(r.Cluster.Dir.Stage(s.Name))
 	if objects == nil {
-		objects = []revision.Object{} // none, which is known
+		return recorded.Clear()
 	}
-	return revision.Recorded(dir).WritePending(objects)
+	return recorded.WritePending(objects)
 }
 
 func stageOf(r *Run, s *config.Stage, st *state.State) revision.Stage {

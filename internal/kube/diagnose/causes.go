@@ -30,7 +30,14 @@ var findings = map[gate.Kind]string{
 	gates.WebhookHangs:  noAnswer,
 	gates.NotDenied: "the API server does not call it: its rules or selectors leave the object out, " +
 		"or it accepts everything",
-	gates.NoObjects: "none was ever created",
+	gates.NoObjects:     "none was ever created",
+	gates.QuotaBelowUse: "a Pod that ends is not replaced: raise the quota, or delete it",
+	gates.TrafficDenied: "where the cluster's network enforces policies, its Pods are cut off: delete it, or " +
+		"allow their traffic",
+	gates.AddressTaken: "MetalLB may give it to a Service, and then answers ARP for it: take it out of the " +
+		"pool, or delete the pool",
+	gates.SpecDiffers: "somebody has set it: castle create restores what the stage's chart sets, and kubectl " +
+		"edit the rest",
 }
 
 // missing are the causes of objects that do not exist, by kind.
@@ -55,6 +62,8 @@ func (all signs) cause(text string) string {
 }
 
 const (
+	notReplaced = ", so that a Pod that ends is not replaced"
+
 	noAnswer = "its server takes the call and does not answer in time, " +
 		"or the network between control plane and Pods drops it"
 	unreachablePod = "the API server cannot reach its Pod: " +

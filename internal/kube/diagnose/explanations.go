@@ -44,6 +44,8 @@ var explanations = map[string]explanation{
 	"storage_class":      {always("kubectl get storageclasses,csidrivers,csinodes"), collectStorage},
 	"load_balancer":      {lookAtService, collectLoadBalancer},
 	"flux":               {always(lookAtFlux), collectFlux},
+	"network_policy":     {lookAtPolicies, collectNothing},
+	"address_pool":       {lookAtPools, collectNothing},
 }
 
 // Explains reports whether the gate type has an explanation.
@@ -229,11 +231,22 @@ func lookAtDefinitions(v gate.Values) string {
 	return "kubectl describe crd " + strings.Join(names, " ")
 }
 
+func lookAtPolicies(v gate.Values) string {
+	return "kubectl -n " + v.String("namespace") + " get networkpolicies -o yaml"
+}
+
+func lookAtPools(v gate.Values) string {
+	return "kubectl -n " + v.String("namespace") + " get ipaddresspools.metallb.io"
+}
+
 func collectNothing(context.Context, *diagnosis, gate.Values, error) {}
 
 // collectObjects explains the objects of a condition gate.
-func collectObjects(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
+func collectObjects(ctx context.Context, d *diagnosis, v gate.Values, found error) {
 	d.evidence.eventsIn(ctx, v.String("namespace"))
+	if gate.KindOf(found) == gates.SpecDiffers {
+		d.advise(found) // not every kind has a status
+	}
 	for i := range d.read {
 		d.because(noProgress(&d.read[i], "Stalled", "Ready", "Available", "Degraded"))
 	}
@@ -300,7 +313,19 @@ func lookAtWorkload(v gate.Values) string {
 	return describe(v.String("kind"), v.String("namespace"), v.String("name"))
 }
 
-func collectWorkload(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
+// collectWorkload explains a workload. Its Pods may run well while the API refuses a new one.
+func collectWorkload(ctx context.Context, d *diagnosis, v gate.Values, found error) {
+	if answer := strings.ToLower(client.Message(found)); gate.KindOf(found) == gates.PodRefused {
+		why, look := found.Error()+"; "+creation.cause(answer)+notReplaced, d.look
+		if strings.Contains(answer, "webhook") {
+			why += ": start its server, or delete its configuration"
+			look = "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"
+		}
+		d.because(why, look)
+	}
+	if gate.KindOf(found) == gates.QuotaBelowUse {
+		d.advise(found, "kubectl -n "+v.String("namespace")+" describe resourcequotas")
+	}
 	d.workload(ctx, v.String("kind"), v.String("namespace"), v.String("name"))
 }
 

@@ -3,6 +3,7 @@ package gates
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -38,8 +39,9 @@ func condition() definition {
 				"the condition's status: True, False or Unknown; default True"),
 			"fields": {Type: cty.Map(cty.String), Valid: validFields,
 				Help: `values by path: { "status.state" = "deployed" }, with * for everything at a place ` +
-					`and an entry's type or number in a list: "status.disks.*.conditions.Ready.status"; a ` +
-					`condition is checked as well only if type or status is given`},
+					`and an entry's type or number in a list: "status.disks.*.conditions.Ready.status"; "" ` +
+					`is a field that nobody has set; a condition is checked as well only if type or status ` +
+					`is given`},
 			"exists": {Type: cty.Bool, Help: "true only requires the object, whatever its status"},
 		},
 		Check: validCondition,
@@ -59,10 +61,8 @@ func condition() definition {
 			}
 			var closed []*gate.Finding
 			for _, object := range objects {
-				why := lacks(&object, condition, cmp.Or(v.String("status"), "True"), fields)
-				if why != "" {
-					closed = append(closed, problem("", client.Title(&object), "%s", why))
-				}
+				status := cmp.Or(v.String("status"), "True")
+				closed = append(closed, lacks(&object, condition, status, fields))
 			}
 			return together(closed)
 		}, nil
@@ -133,21 +133,21 @@ func selectObjects(ctx context.Context, a *client.API, v gate.Values) ([]client.
 	return objects, nil
 }
 
-// lacks names what an object lacks; empty if nothing. The condition is empty if none is checked. Its own
-// message comes before its age: a controller may leave status.observedGeneration behind exactly while it
+// lacks is the finding of what an object lacks; nil if nothing. The condition is empty if none is checked. Its
+// own message comes before its age: a controller may leave status.observedGeneration behind exactly while it
 // fails.
-func lacks(object *client.Object, condition, status string, fields map[string]string) string {
-	if object.GetDeletionTimestamp() != nil {
-		return "is being deleted"
+func lacks(object *client.Object, condition, status string, fields map[string]string) *gate.Finding {
+	if found := terminating(object); found != nil {
+		return found
 	}
 	if condition != "" {
 		is, why := unmet(object, condition, status)
 		seen := cmp.Or(is.ObservedGeneration, object.GetGeneration())
-		switch {
-		case why != "":
-			return why
-		case outdated(object), seen != object.GetGeneration():
-			return condition + " is " + status + " of an older generation"
+		if why == "" && (outdated(object) || seen != object.GetGeneration()) {
+			why = condition + " is " + status + " of an older generation"
+		}
+		if why != "" {
+			return problem("", client.Title(object), "%s", why)
 		}
 	}
 	return checkFields(object, fields)
@@ -173,24 +173,36 @@ func outdated(object *client.Object) bool {
 	return found && generation != object.GetGeneration()
 }
 
-// checkFields compares fields of an object as text; empty if all are as wanted. A status is outdated while
-// the object's controller has not seen the last change.
-func checkFields(object *client.Object, want map[string]string) string {
+// checkFields compares fields of an object as text; nil if all are as wanted. A status is outdated while the
+// object's controller has not seen the last change.
+func checkFields(object *client.Object, want map[string]string) *gate.Finding {
 	for _, path := range slices.Sorted(maps.Keys(want)) {
-		if why := differs(object.Object, "", strings.Split(path, "."), want[path]); why != "" {
-			return why
+		kind, isStatus := SpecDiffers, strings.HasPrefix(path, "status.")
+		if isStatus {
+			kind = ""
 		}
-		if strings.HasPrefix(path, "status.") && outdated(object) {
-			return fmt.Sprintf("%s is %s of an older generation", path, quoted(want[path]))
+		why := differs(object.Object, "", strings.Split(path, "."), want[path])
+		if why == "" && isStatus && outdated(object) {
+			why = fmt.Sprintf("%s is %s of an older generation", path, quoted(want[path]))
+		}
+		if why != "" {
+			return problem(kind, client.Title(object), "%s", why)
 		}
 	}
-	return ""
+	return nil
 }
 
 // differs follows the steps of a path from a place within an object, and explains the first value that is not
 // as wanted; empty if all are. A step is a key; in a list it is the type of an entry (a condition's), or its
-// index. The step * matches every entry, and requires at least one.
+// index. The step * matches every entry, and requires at least one. An empty value wants that nobody has set
+// the field.
 func differs(at any, path string, steps []string, want string) string {
+	if text, err := json.Marshal(at); len(steps) == 0 && want == "" && err == nil {
+		if slices.Contains(unset, string(text)) {
+			return ""
+		}
+		return fmt.Sprintf("%s is %s, and should not be set", path, client.Brief(string(text)))
+	}
 	if len(steps) == 0 {
 		switch at.(type) {
 		case nil:
@@ -210,6 +222,9 @@ func differs(at any, path string, steps []string, want string) string {
 	for _, key := range keys {
 		to := strings.TrimPrefix(path+"."+key, ".")
 		inner, ok := below[key]
+		if !ok && want == "" && path != "" && below != nil {
+			continue
+		}
 		if !ok {
 			return "has no " + strings.Join(append([]string{to}, steps[1:]...), ".") + " yet"
 		}
@@ -219,6 +234,9 @@ func differs(at any, path string, steps []string, want string) string {
 	}
 	return ""
 }
+
+// unset are the values that mean the same as an absent field.
+var unset = []string{"null", `""`, "[]", "{}"}
 
 // entries names the entries of a map or a list; an entry of a list that has a type goes by that, any other
 // one by its index.

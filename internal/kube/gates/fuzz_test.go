@@ -47,9 +47,10 @@ func FuzzObject(f *testing.F) {
 		opens := map[string]bool{
 			"workload":      checkWorkload(object, 1) == nil,
 			"crd":           CheckDefinition(object, "") == nil,
-			"condition":     lacks(object, "Ready", "True", nil) == "",
-			"field":         lacks(object, "", "", map[string]string{"status.state": "deployed"}) == "",
-			"fields":        lacks(object, "", "", map[string]string{"status.*.*.status": "True"}) == "",
+			"condition":     lacks(object, "Ready", "True", nil) == nil,
+			"field":         lacks(object, "", "", map[string]string{"status.state": "deployed"}) == nil,
+			"fields":        lacks(object, "", "", map[string]string{"status.*.*.status": "True"}) == nil,
+			"empty field":   lacks(object, "", "", map[string]string{"status.error": ""}) == nil,
 			"load_balancer": checkAddress(object, "") == nil,
 			"flux":          unsettled(object) == nil,
 		}

@@ -44,6 +44,11 @@ const (
 	NoObjects      gate.Kind = "no-objects"
 	Suspended      gate.Kind = "suspended"
 	Waits          gate.Kind = "waits" // one of Flux' objects waits for another one
+	PodRefused     gate.Kind = "pod-refused"
+	QuotaBelowUse  gate.Kind = "quota-below-use"
+	TrafficDenied  gate.Kind = "traffic-denied"
+	AddressTaken   gate.Kind = "address-taken" // a pool has an address that belongs to a machine
+	SpecDiffers    gate.Kind = "spec-differs"
 )
 
 // Check is a gate's check, bound to its arguments: one attempt.
@@ -58,7 +63,7 @@ type definition struct {
 func definitions() []definition {
 	return []definition{
 		kubernetesAPI(), kubernetesVersion(), nodes(), endpointSlice(), webhook(), workload(),
-		crd(), condition(), storageClass(), loadBalancer(), flux(),
+		crd(), condition(), storageClass(), loadBalancer(), flux(), networkPolicy(), addressPool(),
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
@@ -212,21 +211,8 @@ func (w Webhook) Create(ctx context.Context, a *client.API, object *client.Objec
 	}
 	object = object.DeepCopy()
 	object.SetNamespace(namespace)
-	// The API waits for its webhooks. A shorter bound than the attempt's tells a webhook that hangs from an
-	// API that hangs.
-	within := client.DefaultAttempt
-	if end, ok := ctx.Deadline(); ok {
-		within = time.Until(end) * 3 / 4
-	}
-	bounded, stop := context.WithTimeout(ctx, within)
-	defer stop()
-	_, err = a.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace).Create(bounded, object,
-		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: "castle"})
-	if bounded.Err() != nil && ctx.Err() == nil {
-		return problem(WebhookHangs, w.title(object), "no answer within %s: one of its webhooks hangs",
-			within.Round(time.Second/2))
-	}
-	return err
+	return dryRun(ctx, a, client.Selection{Resource: r.GroupVersionResource, Namespace: namespace}, object,
+		w.title(object))
 }
 
 func (w Webhook) title(object *client.Object) string {

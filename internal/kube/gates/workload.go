@@ -22,6 +22,7 @@ import (
 
 // workload checks with kstatus, and closes where kstatus accepts too little. It rejects a DaemonSet without
 // a node, a running Job, a StatefulSet with manual updates, and any object that its controller has not seen.
+// It also rejects a workload whose next Pod the API server would refuse.
 func workload() definition {
 	return definition{gate.Type{
 		Name:    "workload",
@@ -44,8 +45,17 @@ func workload() definition {
 		if err := validWorkload(cty.StringVal(kind)); err != nil {
 			return nil, fmt.Errorf("kind: %w", err)
 		}
-		return one(WorkloadSelection(kind, v.String("namespace"), v.String("name")), kind,
-			func(object *client.Object) error { return checkWorkload(object, desired) }), nil
+		selection := WorkloadSelection(kind, v.String("namespace"), v.String("name"))
+		return func(ctx context.Context, a *client.API) error {
+			object, err := a.Get(ctx, selection, kind)
+			if err != nil {
+				return err
+			}
+			if err := checkWorkload(object, desired); err != nil || kind == "Job" {
+				return err
+			}
+			return checkAdmission(ctx, a, object)
+		}, nil
 	}}
 }
 

@@ -96,7 +96,11 @@ func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
 func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 	p := c.progress[s]
 	if p.outcome != event.StageUpToDate {
-		if err := run.RecordRevisions(ctx, c.run, s); err != nil {
+		objects, err := run.ProvedRevisions(ctx, c.run, s)
+		if err != nil {
+			return err
+		}
+		if err := run.RecordRevisions(c.run, s, objects); err != nil {
 			return err
 		}
 		if err := run.RecordGates(c.run, s); err != nil {

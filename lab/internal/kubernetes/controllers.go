@@ -19,7 +19,7 @@ func enabledControllers() []string {
 		"deployment-controller", "replicaset-controller", "daemonset-controller", "statefulset-controller",
 		"job-controller", "cronjob-controller",
 		"endpointslice-controller", "endpoints-controller", "garbage-collector-controller",
-		"disruption-controller",
+		"disruption-controller", "resourcequota-controller",
 		"node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller",
 		"clusterrole-aggregation-controller",
 		"validatingadmissionpolicy-status-controller",

@@ -62,6 +62,11 @@ gate "workload" "cert_controller" {
   name      = "external-secrets-cert-controller"
 }
 
+# Running Pods hide it: their connections live on, and nothing reaches the next one.
+gate "network_policy" "traffic" {
+  namespace = var.external_secrets_namespace
+}
+
 gate "endpoint_slice" "webhook" {
   namespace = var.external_secrets_namespace
   service   = "external-secrets-webhook"

@@ -55,3 +55,8 @@ gate "workload" "notification" {
   namespace = self.flux_namespace
   name      = "notification-controller"
 }
+
+# Running Pods hide it: their connections live on, and nothing reaches the next one.
+gate "network_policy" "traffic" {
+  namespace = self.flux_namespace
+}

@@ -35,6 +35,11 @@ gate "workload" "speaker" {
   name      = "metallb-speaker"
 }
 
+# Running Pods hide it: their connections live on, and nothing reaches the next one.
+gate "network_policy" "traffic" {
+  namespace = var.metallb_namespace
+}
+
 # The Pod runs well before its webhook listens.
 gate "endpoint_slice" "webhook" {
   namespace = var.metallb_namespace

@@ -51,6 +51,12 @@ gate "workload" "manager" {
   timeout   = "15m"
 }
 
+# Running Pods hide it: their connections live on, and nothing reaches the next one.
+gate "network_policy" "traffic" {
+  namespace = var.longhorn_namespace
+  timeout   = "15m"
+}
+
 # The objects from here on do not belong to the Helm release. The managers and the driver deployer
 # create them at run time, and Helm's own wait does not cover them.
 gate "endpoint_slice" "webhook" {
@@ -101,6 +107,7 @@ gate "condition" "nodes_ready" {
   timeout     = "15m"
 }
 
+# The condition follows Kubernetes' node. Longhorn's scheduler also reads what its own objects allow.
 gate "condition" "nodes_schedulable" {
   api_version = "longhorn.io/v1beta2"
   kind        = "Node"
@@ -108,6 +115,8 @@ gate "condition" "nodes_schedulable" {
   type        = "Schedulable"
   count       = max(1, platform.worker_count)
   timeout     = "15m"
+
+  fields = { "spec.allowScheduling" = "true" }
 }
 
 gate "condition" "nodes_mounts" {
@@ -127,6 +136,7 @@ gate "condition" "disks" {
   timeout     = "15m"
 
   fields = {
+    "spec.disks.*.allowScheduling"                      = "true"
     "status.diskStatus.*.conditions.Ready.status"       = "True"
     "status.diskStatus.*.conditions.Schedulable.status" = "True"
   }
