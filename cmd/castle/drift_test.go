@@ -17,6 +17,11 @@ func TestDrift(t *testing.T) {
 	scripts(t, "mini", "testdata/drift")
 }
 
+// TestUseless rehearses the cluster mini, in which somebody makes things useless that go on running.
+func TestUseless(t *testing.T) {
+	scripts(t, "mini", "testdata/useless")
+}
+
 // byHand changes the world as somebody would who does not use castle:
 //
 //	by-hand vm ID KEY=VALUE     changes the configuration of a VM

@@ -23,8 +23,8 @@ var uselessKinds = []kind{{"v1", "ResourceQuota", "resourcequotas", true},
 
 var (
 	noWebhook = failure(500, metav1.StatusReasonInternalError, `Internal error occurred: failed calling `+
-		`webhook "pods.stranger.test": failed to call webhook: Post "https://gone.stranger.svc:443/?timeout=10s": `+
-		`no endpoints available for service "gone"`)
+		`webhook "pods.stranger.test": failed to call webhook: Post `+
+		`"https://gone.stranger.svc:443/?timeout=10s": no endpoints available for service "gone"`)
 	denies = failure(403, metav1.StatusReasonForbidden,
 		`admission webhook "pods.stranger.test" denied the request: no Pods today`)
 	overQuota = failure(403, metav1.StatusReasonForbidden, `pods "controller-x" is forbidden: exceeded `+
@@ -38,14 +38,14 @@ func TestAWorkloadIsClosedIfTheAPIRefusesItsNextPod(t *testing.T) {
 			`"}, used: {pods: "` + used + `"}}}`}
 	}
 	of := func(a answer) map[string]answer { return map[string]answer{newPods: a} }
-	what := "new pod of deployment metallb-system/controller: the API refuses it: "
+	what := "namespace metallb-system: the API refuses a new Pod: "
 	arguments := is("Deployment", "controller")
 	runTrials(t, "workload", []trial{
 		{
 			name: "by a webhook that nobody serves", arguments: arguments, objects: []fixture{controller},
 			answers: of(noWebhook), want: what + `failed calling webhook "pods.stranger.test": failed to ` +
-				`call webhook: Post "https://gone.stranger.svc:443/?timeout=10s": no endpoints available for ` +
-				`service "gone"`,
+				`call webhook: Post "https://gone.stranger.svc:443/?timeout=10s": no endpoints available ` +
+				`for service "gone"`,
 		},
 		{
 			name: "by a webhook that denies it", arguments: arguments, objects: []fixture{controller},
@@ -100,7 +100,7 @@ func TestNetworkPolicy(t *testing.T) {
 		{
 			name: "denies all", arguments: here, serves: uselessKinds,
 			objects: []fixture{policy("deny", all)},
-			want: of + "ingress" + alone + "; " + of + "egress" + alone,
+			want:    of + "ingress" + alone + "; " + of + "egress" + alone,
 		},
 		{
 			name: "denies all egress", arguments: here, serves: uselessKinds,
@@ -135,13 +135,12 @@ func TestAddressPool(t *testing.T) {
 		{
 			name: "a range of somebody else with the VIP", arguments: arguments, serves: uselessKinds,
 			objects: []fixture{main, pool("guest", "192.168.1.210 - 192.168.1.210")}, permanent: true,
-			want: guest + "192.168.1.210 - 192.168.1.210 contains 192.168.1.210, which belongs to the " +
-				"Kubernetes API",
+			want: guest + "contains 192.168.1.210 of the Kubernetes API",
 		},
 		{
 			name: "a network of somebody else with a node", arguments: arguments, serves: uselessKinds,
 			objects: []fixture{pool("guest", "10.1.0.0/16, 192.168.1.208/29"), main}, permanent: true,
-			want: guest + "192.168.1.208/29 contains 192.168.1.211, which belongs to cp-01",
+			want: guest + "contains 192.168.1.211 of cp-01; 192.168.1.210 of the Kubernetes API",
 		},
 		{name: "the neighbours", arguments: arguments, serves: uselessKinds, objects: []fixture{
 			pool("guest", "192.168.1.1-192.168.1.209, 192.168.1.212/30"),
@@ -191,10 +190,11 @@ func TestUselessStagesAreExplained(t *testing.T) {
 		{
 			name: "a webhook of somebody else", objects: []fixture{controller},
 			answers: map[string]answer{newPods: noWebhook},
-			cause: `new pod of deployment metallb-system/controller: the API refuses it: failed calling ` +
+			cause: `namespace metallb-system: the API refuses a new Pod: failed calling ` +
 				`webhook "pods.stranger.test": failed to call webhook: Post ` +
 				`"https://gone.stranger.svc:443/?timeout=10s": no endpoints available for service "gone"; ` +
-				`an admission webhook does not answer, so that a Pod that ends is not replaced: start its server, or delete its configuration`,
+				`an admission webhook does not answer, so that a Pod that ends is not replaced: ` +
+				`start its server, or delete its configuration`,
 			look: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
 		},
 		{
@@ -210,18 +210,18 @@ func TestUselessStagesAreExplained(t *testing.T) {
 		name: "a policy", serves: uselessKinds,
 		objects: []fixture{{policies + "/deny",
 			"{kind: NetworkPolicy, spec: {policyTypes: [Egress], podSelector: {}}}"}},
-		cause: "networkpolicy metallb-system/deny: denies all egress, and no policy of the namespace allows " +
-			"any; where the cluster's network enforces policies, its Pods are cut off: delete it, or allow " +
-			"their traffic",
+		cause: "networkpolicy metallb-system/deny: denies all egress, and no policy of the namespace " +
+			"allows any; where the cluster's network enforces policies, its Pods are cut off: delete it, " +
+			"or allow their traffic",
 		look: "kubectl -n metallb-system get networkpolicies -o yaml",
 	}})
 	runDiagnoses(t, "address_pool", map[string]cty.Value{"namespace": str("metallb-system"),
 		"reserved": cty.MapVal(map[string]cty.Value{"cp-01": str("192.168.1.211")})}, []diagnosed{{
 		name: "a pool", serves: uselessKinds,
 		objects: []fixture{{pools + "/guest", "{kind: IPAddressPool, spec: {addresses: [192.168.1.0/24]}}"}},
-		cause: "ipaddresspool metallb-system/guest: 192.168.1.0/24 contains 192.168.1.211, which belongs to " +
-			"cp-01; MetalLB may give it to a Service, and then answers ARP for it: take it out of the pool, " +
-			"or delete the pool",
+		cause: "ipaddresspool metallb-system/guest: contains 192.168.1.211 of cp-01; " +
+			"MetalLB may give it to a Service, and then answers ARP for it: take it out of the " +
+			"pool, or delete the pool",
 		look: "kubectl -n metallb-system get ipaddresspools.metallb.io",
 	}})
 	runDiagnoses(t, "condition", map[string]cty.Value{"kind": str("IPAddressPool"), "name": str("main"),

@@ -36,7 +36,8 @@ func dryRun(ctx context.Context, a *client.API, in client.Selection, object *cli
 // checkAdmission requires that the API server admits a new Pod of a workload. Pods that run hide for weeks
 // that a quota, the namespace's Pod Security level or somebody else's webhook refuses the next one.
 func checkAdmission(ctx context.Context, a *client.API, workload *client.Object) error {
-	what, in := "new pod of "+client.Title(workload), workload.GetNamespace()
+	in := workload.GetNamespace()
+	what := "namespace " + in // the same for all of its workloads, because they usually have one cause
 	pods := client.Selection{Resource: client.Core("pods"), Namespace: in}
 	err := dryRun(ctx, a, pods, podOf(workload), what)
 	switch answer := client.Message(err); {
@@ -46,11 +47,11 @@ func checkAdmission(ctx context.Context, a *client.API, workload *client.Object)
 		return checkQuotas(ctx, a, in)
 	default:
 		return &gate.Finding{Kind: PodRefused, Object: what, Unwatched: true, Err: err,
-			Text: "the API refuses it: " + client.Brief(answer)}
+			Text: "the API refuses a new Pod: " + client.Brief(answer)}
 	}
 }
 
-// podOf is a Pod as a workload's controller would create it.
+// podOf is a Pod as a workload's controller would create it. Its name is always the same, for equal answers.
 func podOf(workload *client.Object) *client.Object {
 	template, _, _ := unstructured.NestedMap(workload.Object, "spec", "template")
 	if template == nil {
@@ -60,7 +61,7 @@ func podOf(workload *client.Object) *client.Object {
 	pod.SetAPIVersion("v1")
 	pod.SetKind("Pod")
 	pod.SetNamespace(workload.GetNamespace())
-	pod.SetGenerateName(workload.GetName() + "-")
+	pod.SetName(workload.GetName() + "-castle")
 	pod.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: workload.GetAPIVersion(),
 		Kind: workload.GetKind(), Name: workload.GetName(), UID: workload.GetUID(), Controller: &controller}})
 	claims, _, _ := unstructured.NestedSlice(workload.Object, "spec", "volumeClaimTemplates")

@@ -21,10 +21,10 @@ func TestTheNextPodIsTheControllers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"vault-","labels":{"app":"vault"},` +
-		`"namespace":"vault","ownerReferences":[{"apiVersion":"apps/v1","controller":true,` +
-		`"kind":"StatefulSet","name":"vault","uid":"1"}]},"spec":{"containers":[{"name":"vault"}],` +
-		`"volumes":[{"name":"config"},{"name":"data","persistentVolumeClaim":{"claimName":"data"}}]}}`
+	want := `{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"app":"vault"},` +
+		`"name":"vault-castle","namespace":"vault","ownerReferences":[{"apiVersion":"apps/v1",` +
+		`"controller":true,"kind":"StatefulSet","name":"vault","uid":"1"}]},"spec":{` +
+		`"containers":[{"name":"vault"}],"volumes":[{"name":"config"},{"name":"data","persistentVolumeClaim":{"claimName":"data"}}]}}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -56,7 +56,8 @@ func cutOff(policies []networkingv1.NetworkPolicy, direction networkingv1.Policy
 			return nil
 		case found == nil:
 			found = problem(TrafficDenied, client.Titled("networkpolicy", p.Namespace, p.Name),
-				"denies all %s, and no policy of the namespace allows any", strings.ToLower(string(direction)))
+				"denies all %s, and no policy of the namespace allows any",
+				strings.ToLower(string(direction)))
 		}
 	}
 	return found
@@ -107,18 +108,21 @@ func checkPool(pool *client.Object, reserved map[string]string) *gate.Finding {
 	if err != nil {
 		return problem(AddressTaken, client.Title(pool), "spec.addresses is no list of addresses")
 	}
-	for _, text := range ranges {
+	var taken []string
+	for _, entry := range ranges {
 		for _, holder := range slices.Sorted(maps.Keys(reserved)) {
-			inside, err := contains(text, canonical(reserved[holder]))
+			inside, err := contains(entry, canonical(reserved[holder]))
 			if err != nil {
-				return problem(AddressTaken, client.Title(pool), "%q is neither a CIDR nor a range of addresses",
-					client.Brief(text))
+				return problem(AddressTaken, client.Title(pool),
+					"%q is neither a CIDR nor a range of addresses", client.Brief(entry))
 			}
 			if inside {
-				return problem(AddressTaken, client.Title(pool), "%s contains %s, which belongs to %s", text,
-					reserved[holder], holder)
+				taken = append(taken, reserved[holder]+" of "+holder)
 			}
 		}
+	}
+	if len(taken) > 0 {
+		return problem(AddressTaken, client.Title(pool), "contains %s", client.Several(taken))
 	}
 	return nil
 }
