@@ -6,6 +6,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // Everything here runs well and is of no use, by something that somebody else has created.
@@ -148,13 +150,13 @@ func TestAddressPool(t *testing.T) {
 		{
 			name: "no range", arguments: arguments, serves: uselessKinds, permanent: true,
 			objects: []fixture{pool("guest", "everything")},
-			want:    guest + `"everything" is neither a CIDR nor a range of addresses`,
+			want:    guest + `its addresses cannot be read: ParseAddr("everything"): unable to parse IP`,
 		},
 		{name: "no kind", arguments: arguments,
 			want: "the API serves no kind IPAddressPool in metallb.io/v1beta1 yet"},
 	})
-	if err := gateType(t, "address_pool").Attributes["reserved"].Valid(cty.MapVal(
-		map[string]cty.Value{"cp-01": str("cp-01.example.org")})); err == nil {
+	if _, err := gateType(t, "address_pool").New("x", gate.Target{}, gate.Values{"reserved": cty.MapVal(
+		map[string]cty.Value{"cp-01": str("cp-01.example.org")})}); err == nil {
 		t.Error("a name is taken for an address")
 	}
 }
@@ -213,7 +215,7 @@ func TestUselessStagesAreExplained(t *testing.T) {
 		cause: "networkpolicy metallb-system/deny: denies all egress, and no policy of the namespace " +
 			"allows any; where the cluster's network enforces policies, its Pods are cut off: delete it, " +
 			"or allow their traffic",
-		look: "kubectl -n metallb-system get networkpolicies -o yaml",
+		look: "kubectl -n metallb-system get -o yaml networkpolicies",
 	}})
 	runDiagnoses(t, "address_pool", map[string]cty.Value{"namespace": str("metallb-system"),
 		"reserved": cty.MapVal(map[string]cty.Value{"cp-01": str("192.168.1.211")})}, []diagnosed{{
@@ -222,7 +224,7 @@ func TestUselessStagesAreExplained(t *testing.T) {
 		cause: "ipaddresspool metallb-system/guest: contains 192.168.1.211 of cp-01; " +
 			"MetalLB may give it to a Service, and then answers ARP for it: take it out of the " +
 			"pool, or delete the pool",
-		look: "kubectl -n metallb-system get ipaddresspools.metallb.io",
+		look: "kubectl -n metallb-system get -o yaml ipaddresspools.metallb.io",
 	}})
 	runDiagnoses(t, "condition", map[string]cty.Value{"kind": str("IPAddressPool"), "name": str("main"),
 		"namespace": str("metallb-system"), "fields": cty.ObjectVal(map[string]cty.Value{

@@ -83,38 +83,30 @@ func FindDrift(ctx context.Context, r *Run, s *config.Stage, st *state.State) (D
 	return Drift{Differences: revision.Compare(*recorded, now)}, nil
 }
 
-// ProvedRevisions reads the objects of a stage after an apply, and checks all of its gates after that: a
-// revision that no gate has seen is never recorded as good. An object that changes later differs at the next
-// look. The result is nil if castle cannot read the objects.
-func ProvedRevisions(ctx context.Context, r *Run, s *config.Stage) ([]revision.Object, error) {
-	st, err := r.Cluster.Dir.Stage(s.Name).State()
+// RecordRevisions records the objects of a stage after an apply. It reads them before it checks all gates: a
+// revision that no gate has seen is never recorded as good. If castle cannot read them it records none, so
+// that the next run looks properly. The fingerprint, which is written next, brings them to the disk.
+func RecordRevisions(ctx context.Context, r *Run, s *config.Stage) error {
+	dir := r.Cluster.Dir.Stage(s.Name)
+	st, err := dir.State()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for {
 		objects, err := revision.Read(ctx, cluster.RevisionSystems(), stageOf(r, s, st), nil)
 		if err != nil {
 			r.Notice(fmt.Sprintf("%s: cannot record its objects, so the next run plans it anew: %v", s.Name,
 				err))
-			return nil, nil
+			return revision.Recorded(dir).Clear()
 		}
 		if FirstClosedGate(ctx, r, s, s.Gates) == nil {
-			return append([]revision.Object{}, objects...), nil // none is known, too
+			// None is known, too.
+			return revision.Recorded(dir).WritePending(append([]revision.Object{}, objects...))
 		}
 		if err := WaitGates(ctx, r, s, s.Gates); err != nil {
-			return nil, err
+			return err
 		}
 	}
-}
-
-// RecordRevisions records the objects of a stage. Without any it records that, so that the next run looks
-// properly. The fingerprint, which is written next, brings them to the disk.
-func RecordRevisions(r *Run, s *config.Stage, objects []revision.Object) error {
-	recorded := revision.Recorded(r.Cluster.Dir.Stage(s.Name))
-	if objects == nil {
-		return recorded.Clear()
-	}
-	return recorded.WritePending(objects)
 }
 
 func stageOf(r *Run, s *config.Stage, st *state.State) revision.Stage {

@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -58,10 +59,13 @@ func TestARevisionIsRecordedOnlyIfTheGatesWereAskedAfterIt(t *testing.T) {
 			"clusters: [{name: a, cluster: {server: %q, certificate-authority-data: %s}}]}",
 		api.URL, base64.StdEncoding.EncodeToString(authority)))}})
 
-	objects, err := ProvedRevisions(t.Context(), r, s)
+	if err := RecordRevisions(t.Context(), r, s); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := revision.Recorded(r.Cluster.Dir.Stage(s.Name)).Value()
 	if err != nil || len(objects) != 1 || objects[0].Revision != "u/2" || checks.Load() != 3 {
-		t.Errorf("got %v (%v) after %d checks, want the object as it was before the last one", objects, err,
-			checks.Load())
+		t.Errorf("recorded %v (%v) after %d checks, want the object as it was before the last one", objects,
+			err, checks.Load())
 	}
 }
 

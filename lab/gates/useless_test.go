@@ -35,15 +35,15 @@ func TestWorkloadAsksForItsNextPod(t *testing.T) {
 		labels: {pod-security.kubernetes.io/enforce: null}}}`)
 	opens(t, g)
 
-	stranger := `{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingWebhookConfiguration,
+	webhook := `{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingWebhookConfiguration,
 		metadata: {name: stranger-NAMESPACE}, webhooks: [{name: pods.stranger.test,
 			admissionReviewVersions: [v1], sideEffects: None, failurePolicy: Fail,
 			namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}},
 			clientConfig: {service: {namespace: NAMESPACE, name: gone}},
 			rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}]}`
-	p.create(t, ns, stranger)
+	p.create(t, ns, webhook)
 	becomesLike(t, g, refuses, `failed calling webhook "pods.stranger.test": `, `service "gone" not found`)
-	p.remove(t, ns, stranger)
+	p.remove(t, ns, webhook)
 	opens(t, g)
 }
 

@@ -32,12 +32,12 @@ var findings = map[gate.Kind]string{
 		"or it accepts everything",
 	gates.NoObjects:     "none was ever created",
 	gates.QuotaBelowUse: "a Pod that ends is not replaced: raise the quota, or delete it",
-	gates.TrafficDenied: "where the cluster's network enforces policies, its Pods are cut off: delete it, or " +
-		"allow their traffic",
-	gates.AddressTaken: "MetalLB may give it to a Service, and then answers ARP for it: take it out of the " +
-		"pool, or delete the pool",
-	gates.SpecDiffers: "somebody has set it: castle create restores what the stage's chart sets, and kubectl " +
-		"edit the rest",
+	gates.TrafficDenied: "where the cluster's network enforces policies, its Pods are cut off: delete it, " +
+		"or allow their traffic",
+	gates.AddressTaken: "MetalLB may give it to a Service, and then answers ARP for it: take it out of " +
+		"the pool, or delete the pool",
+	gates.SpecDiffers: "somebody has set it: castle create restores what the stage's chart sets, and " +
+		"kubectl edit the rest",
 }
 
 // missing are the causes of objects that do not exist, by kind.

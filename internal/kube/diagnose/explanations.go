@@ -44,8 +44,8 @@ var explanations = map[string]explanation{
 	"storage_class":      {always("kubectl get storageclasses,csidrivers,csinodes"), collectStorage},
 	"load_balancer":      {lookAtService, collectLoadBalancer},
 	"flux":               {always(lookAtFlux), collectFlux},
-	"network_policy":     {lookAtPolicies, collectNothing},
-	"address_pool":       {lookAtPools, collectNothing},
+	"network_policy":     {lookAtAll("networkpolicies"), collectNothing},
+	"address_pool":       {lookAtAll("ipaddresspools.metallb.io"), collectNothing},
 }
 
 // Explains reports whether the gate type has an explanation.
@@ -231,12 +231,8 @@ func lookAtDefinitions(v gate.Values) string {
 	return "kubectl describe crd " + strings.Join(names, " ")
 }
 
-func lookAtPolicies(v gate.Values) string {
-	return "kubectl -n " + v.String("namespace") + " get networkpolicies -o yaml"
-}
-
-func lookAtPools(v gate.Values) string {
-	return "kubectl -n " + v.String("namespace") + " get ipaddresspools.metallb.io"
+func lookAtAll(kind string) func(gate.Values) string {
+	return func(v gate.Values) string { return "kubectl -n " + v.String("namespace") + " get -o yaml " + kind }
 }
 
 func collectNothing(context.Context, *diagnosis, gate.Values, error) {}

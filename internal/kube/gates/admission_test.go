@@ -24,7 +24,8 @@ func TestTheNextPodIsTheControllers(t *testing.T) {
 	want := `{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"app":"vault"},` +
 		`"name":"vault-castle","namespace":"vault","ownerReferences":[{"apiVersion":"apps/v1",` +
 		`"controller":true,"kind":"StatefulSet","name":"vault","uid":"1"}]},"spec":{` +
-		`"containers":[{"name":"vault"}],"volumes":[{"name":"config"},{"name":"data","persistentVolumeClaim":{"claimName":"data"}}]}}`
+		`"containers":[{"name":"vault"}],"volumes":[{"name":"config"},{"name":"data",` +
+		`"persistentVolumeClaim":{"claimName":"data"}}]}}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -1,8 +1,8 @@
 package gates
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -63,25 +63,34 @@ func cutOff(policies []networkingv1.NetworkPolicy, direction networkingv1.Policy
 	return found
 }
 
-// addressPool checks that MetalLB assigns no Service an address that somebody has already: it answers ARP for
-// the addresses of its pools without a look at other owners. MetalLB reads the pools of its own namespace,
-// whoever has created them. Its webhook only refuses a pool that overlaps with another one.
+// addressPool checks that MetalLB gives no Service an address that somebody has already: it answers ARP for
+// the addresses of all pools in its namespace without a look at other owners. Its webhook only refuses pools
+// that overlap.
 func addressPool() definition {
 	return definition{gate.Type{
 		Name:    "address_pool",
 		Summary: "no IPAddressPool of MetalLB contains an address that is in use",
 		Attributes: map[string]gate.Attribute{
 			"namespace": required(named("MetalLB's namespace")),
-			"reserved": {Type: cty.Map(cty.String), Required: true, Valid: validReserved,
+			"reserved": {Type: cty.Map(cty.String), Required: true,
 				Help: `the addresses that no pool may contain, by holder: { "the API" = "192.168.1.210" }`},
 		},
 	}, func(v gate.Values) (Check, error) {
-		var reserved map[string]string
-		if err := v.Decode("reserved", &reserved); err != nil {
+		var texts map[string]string
+		if err := v.Decode("reserved", &texts); err != nil {
 			return nil, fmt.Errorf("reserved: %w", err)
 		}
+		reserved := map[string]netip.Addr{}
+		for holder, text := range texts {
+			address, err := netip.ParseAddr(text)
+			if err != nil {
+				return nil, fmt.Errorf("reserved: %s: %q is not an IP address", holder, text)
+			}
+			reserved[holder] = address
+		}
+		in := client.Selection{Namespace: v.String("namespace"), Resource: schema.GroupVersionResource{
+			Group: "metallb.io", Version: "v1beta1", Resource: "ipaddresspools"}}
 		return func(ctx context.Context, a *client.API) error {
-			in := client.Selection{Namespace: v.String("namespace"), Resource: poolResource}
 			pools, err := a.List(ctx, in, "IPAddressPool")
 			if err != nil {
 				return err
@@ -98,30 +107,22 @@ func addressPool() definition {
 	}}
 }
 
-var poolResource = schema.GroupVersionResource{
-	Group: "metallb.io", Version: "v1beta1", Resource: "ipaddresspools",
-}
-
-// checkPool is the finding that a pool contains a reserved address; nil if it contains none.
-func checkPool(pool *client.Object, reserved map[string]string) *gate.Finding {
-	ranges, _, err := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
-	if err != nil {
-		return problem(AddressTaken, client.Title(pool), "spec.addresses is no list of addresses")
-	}
+// checkPool is the finding that a pool contains reserved addresses; nil if it contains none.
+func checkPool(pool *client.Object, reserved map[string]netip.Addr) *gate.Finding {
 	var taken []string
-	for _, entry := range ranges {
+	entries, _, err := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
+	for _, entry := range entries {
 		for _, holder := range slices.Sorted(maps.Keys(reserved)) {
-			inside, err := contains(entry, canonical(reserved[holder]))
-			if err != nil {
-				return problem(AddressTaken, client.Title(pool),
-					"%q is neither a CIDR nor a range of addresses", client.Brief(entry))
-			}
-			if inside {
-				taken = append(taken, reserved[holder]+" of "+holder)
+			inside, e := contains(entry, reserved[holder])
+			if err = cmp.Or(err, e); inside {
+				taken = append(taken, reserved[holder].String()+" of "+holder)
 			}
 		}
 	}
-	if len(taken) > 0 {
+	switch {
+	case err != nil:
+		return problem(AddressTaken, client.Title(pool), "its addresses cannot be read: %v", err)
+	case len(taken) > 0:
 		return problem(AddressTaken, client.Title(pool), "contains %s", client.Several(taken))
 	}
 	return nil
@@ -129,28 +130,12 @@ func checkPool(pool *client.Object, reserved map[string]string) *gate.Finding {
 
 // contains reports whether an entry of a pool contains an address. MetalLB takes 192.0.2.0/24 and
 // 192.0.2.1-192.0.2.9.
-func contains(entry, address string) (bool, error) {
-	at, err := netip.ParseAddr(address)
-	if prefix, e := netip.ParsePrefix(strings.TrimSpace(entry)); e == nil {
-		return err == nil && prefix.Contains(at), err
+func contains(entry string, address netip.Addr) (bool, error) {
+	if prefix, err := netip.ParsePrefix(strings.TrimSpace(entry)); err == nil {
+		return prefix.Contains(address), nil
 	}
 	from, to, _ := strings.Cut(entry, "-")
-	first, errFirst := netip.ParseAddr(strings.TrimSpace(from))
-	last, errLast := netip.ParseAddr(strings.TrimSpace(to))
-	inside := first.Compare(at) <= 0 && at.Compare(last) <= 0
-	return inside, errors.Join(err, errFirst, errLast)
-}
-
-func validReserved(x cty.Value) error {
-	for holder, address := range x.AsValueMap() {
-		if address.IsNull() {
-			return fmt.Errorf("%s: an address is required, not null", holder)
-		}
-		if address.IsKnown() {
-			if err := validIP(address); err != nil {
-				return fmt.Errorf("%s: %w", holder, err)
-			}
-		}
-	}
-	return nil
+	first, err := netip.ParseAddr(strings.TrimSpace(from))
+	last, e := netip.ParseAddr(strings.TrimSpace(to))
+	return first.Compare(address) <= 0 && address.Compare(last) <= 0, cmp.Or(err, e)
 }

@@ -96,11 +96,7 @@ func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
 func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 	p := c.progress[s]
 	if p.outcome != event.StageUpToDate {
-		objects, err := run.ProvedRevisions(ctx, c.run, s)
-		if err != nil {
-			return err
-		}
-		if err := run.RecordRevisions(c.run, s, objects); err != nil {
+		if err := run.RecordRevisions(ctx, c.run, s); err != nil {
 			return err
 		}
 		if err := run.RecordGates(c.run, s); err != nil {
