@@ -232,7 +232,9 @@ func lookAtDefinitions(v gate.Values) string {
 }
 
 func lookAtAll(kind string) func(gate.Values) string {
-	return func(v gate.Values) string { return "kubectl -n " + v.String("namespace") + " get -o yaml " + kind }
+	return func(v gate.Values) string {
+		return "kubectl -n " + v.String("namespace") + " get -o yaml " + kind
+	}
 }
 
 func collectNothing(context.Context, *diagnosis, gate.Values, error) {}
