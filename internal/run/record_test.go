@@ -61,7 +61,7 @@ func TestARecordedModuleIsVerifiedAndRepaired(t *testing.T) {
 	}
 	keep := func() {
 		t.Helper()
-		if err := keepModule(dir, rec, module, []byte("{}"), []byte("lock")); err != nil {
+		if err := keepModule(opened, dir, rec, module, []byte("{}"), []byte("lock")); err != nil {
 			t.Fatal(err)
 		}
 	}
