@@ -216,7 +216,7 @@ func pruneKeepsWhatIsNamed(t *testing.T, machine func() *Log) {
 	err = each(ctx, numbers, func(ctx context.Context, i int) error {
 		c := &Commit{Format: format, Sequence: int64(i) + 1, ID: fmt.Sprint("id-", i), Time: time.Now(),
 			Run: fmt.Sprint("run-", i), Files: map[string]File{"old": objects[i/20], "new": objects[i/10]}}
-		data, err := encode(c)
+		data, err := l.encode(c)
 		if err != nil {
 			return err
 		}
