@@ -22,8 +22,6 @@ var direct = map[string][]string{
 const elsewhere = `
 internal/cluster/directory.go os.MkdirAll: the folder of exports
 internal/cluster/directory.go os.Remove: exports, and files of a folder that Open has checked
-internal/cluster/store.go os.ReadFile: the user's identity
-internal/cluster/store.go os.Stat: the user's identity
 internal/operation/list/list.go os.ReadFile: cluster.hcl
 internal/operation/nuke/clusters.go os.ReadFile: an export
 internal/operation/nuke/clusters.go os.Remove: an export
@@ -38,6 +36,8 @@ internal/state/fingerprint.go os.Open: a file that an input names
 internal/state/root.go os.ReadDir: the state directory itself
 internal/state/root.go os.Stat: the state directory itself, and the folders above it
 internal/state/stage.go filepath.WalkDir: a folder that castle has just made
+internal/state/keys/keys.go os.ReadFile: the user's identity
+internal/state/keys/keys.go os.Stat: the user's identity
 internal/terraform/exec.go os.Stat: Terraform's configuration
 internal/terraform/find.go filepath.Glob: it opens the folder of a lock that castle holds
 internal/terraform/find.go os.MkdirTemp: likewise
@@ -54,6 +54,7 @@ internal/terraform/resolve.go os.DirFS: the system's temporary folder
 internal/terraform/resolve.go os.Mkdir: likewise
 internal/terraform/resolve.go os.RemoveAll: likewise
 internal/terraform/resolve.go os.WriteFile: likewise
+internal/terraform/stored.go os.DirFS: a module, whose links checkLinks has allowed
 internal/terraform/servers.go filepath.EvalSymlinks: a link that checkLinks has allowed
 `
 

@@ -77,7 +77,7 @@ func (c *Cluster) CheckExports() error {
 	var files [2][]byte
 	for i, path := range []string{c.Dir.Kubeconfig(), c.Dir.Talosconfig()} {
 		var err error
-		if files[i], err = os.ReadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if files[i], err = ownfile.ReadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

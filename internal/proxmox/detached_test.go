@@ -15,6 +15,7 @@ func TestADiskThatAMachineHasLostIsNamed(t *testing.T) {
 	disks := []any{disk("scsi0", "vm-421-disk-0"), disk("scsi1", "vm-421-disk-1")}
 	inState := known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01", "disk": disks,
 		"mac_addresses": []string{"BC:24:11:00:00:01"}})
+	lost := noted(known(cp01, nil), "421", "11111111-1111-4111-8111-111111111111")
 	const system, data, attach = "local-lvm:vm-421-disk-0,size=8G", "local-lvm:vm-421-disk-1",
 		", and an empty one would replace it; to attach it again, as root on node proxmox: "
 	for name, test := range map[string]struct {
@@ -34,7 +35,9 @@ func TestADiskThatAMachineHasLostIsNamed(t *testing.T) {
 			want: []string{"disk " + data + " of VM 421 is detached (unused0)" +
 				attach + "qm set 421 --scsi1 " + data}},
 		"detached, and the state has lost it": {
-			options: map[string]string{"scsi0": system, "unused3": "local-lvm:vm-421-disk-7"},
+			options: map[string]string{"scsi0": system, "unused3": "local-lvm:vm-421-disk-7",
+				"smbios1": "uuid=" + lost.MachineID.UUID},
+			known: []gate.Known{lost},
 			want: []string{"disk local-lvm:vm-421-disk-7 of VM 421 is detached (unused3)" +
 				attach + "qm set 421 --scsiN local-lvm:vm-421-disk-7"}},
 		"attached elsewhere": {options: map[string]string{"scsi0": system, "virtio4": data + ",ssd=1"},

@@ -91,7 +91,7 @@ func TestARecordedModuleIsVerifiedAndRepaired(t *testing.T) {
 		if _, _, err := RecordedModule(c, dir); !errors.As(err, new(*state.DamagedError)) {
 			t.Errorf("%s: %v", test.name, err)
 		}
-		repaired, err := repairModule(dir, test.repository)
+		repaired, err := repairModule(opened, dir, test.repository)
 		if err != nil || (len(repaired) > 0) != (test.refused == "") {
 			t.Errorf("%s: repaired %q, %v", test.name, repaired, err)
 		}
@@ -112,7 +112,7 @@ func TestTheCopyThatTheRecordDescribesCounts(t *testing.T) {
 	dir, rec := opened.Stage("seed"), state.Record{Name: "seed", Layer: "secrets"}
 	for _, text := range []string{"# first", "# second"} {
 		module := fstest.MapFS{"main.tf": {Data: []byte(text)}}
-		err := keepModule(dir, rec, module, []byte(strconv.Quote(text)), nil)
+		err := keepModule(opened, dir, rec, module, []byte(strconv.Quote(text)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestTheCopyThatTheRecordDescribesCounts(t *testing.T) {
 		if err != nil || string(inputs) != `"# second"` {
 			t.Errorf("got %q, %v", inputs, err)
 		}
-		if err := settleModule(dir); err != nil {
+		if err := settleModule(opened, dir); err != nil {
 			t.Fatal(err)
 		}
 	}

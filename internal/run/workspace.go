@@ -21,6 +21,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // Workspace is one stage's root module in a run, with its log and intent.
@@ -175,7 +176,7 @@ func (w *Workspace) prepare(ctx context.Context, module fs.FS, o terraform.Overr
 func (w *Workspace) Apply(
 	ctx context.Context, plan *terraform.Plan, changes []state.Intended, guard *Guard,
 ) error {
-	provisioned, err := w.Root.Provisioned()
+	provisioned, err := tfeval.Provisioned(w.Root.Dir)
 	var intent *state.IntentLog
 	if err == nil {
 		intent, err = w.Dir.Intent().Begin(w.Run.ID, changes, provisioned)

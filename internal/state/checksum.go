@@ -62,25 +62,23 @@ func Seal(value []byte) []byte {
 	return fmt.Appendf(nil, "%s\n{\"sha256\":\"%x\"}\n", value, sha256.Sum256(value))
 }
 
-// Unseal returns the JSON value of a file and whether it has a checksum, which an older castle did not write.
-func Unseal(data []byte) (value []byte, sealed bool, err error) {
+// Unseal returns the JSON value of a file that Seal has written.
+func Unseal(data []byte) (value []byte, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	var content json.RawMessage
 	if err := decoder.Decode(&content); errors.Is(err, io.EOF) {
-		return nil, false, errors.New("it is empty")
+		return nil, errors.New("it is empty")
 	} else if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	var last seal
 	switch err := decoder.Decode(&last); {
-	case errors.Is(err, io.EOF) && slices.Contains([]string{"null", "{}"}, string(content)):
-		return nil, false, fmt.Errorf("it has no checksum and says %s", content)
 	case errors.Is(err, io.EOF):
-		return content, false, nil
+		return nil, errors.New("it has no checksum")
 	case err != nil || last.SHA256 != fmt.Sprintf("%x", sha256.Sum256(content)) || decoder.More():
-		return nil, false, errors.New("its content does not match its checksum")
+		return nil, errors.New("its content does not match its checksum")
 	}
-	return content, true, nil
+	return content, nil
 }
 
 // copyOf returns the path of a document's copy. It is written before the document and removed before it: a
@@ -121,18 +119,16 @@ func (d *Dir) removeKept(path string) error {
 // readKept reads a document. If its file is damaged or deleted, the copy replaces it and damage is the
 // reason.
 func readKept(path string) (value []byte, damage, err error) {
-	value, sealed, err := readSealed(path)
-	if err == nil && sealed {
+	value, err = readSealed(path)
+	if err == nil {
 		return value, nil, nil
 	}
-	kept, copied, copyErr := readSealed(copyOf(path))
+	kept, copyErr := readSealed(copyOf(path))
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
-	case copied && missing:
+	case copyErr == nil && missing:
 		return kept, errors.New("it was missing"), nil
-	case copied && err == nil:
-		return kept, errors.New("it has no checksum"), nil
-	case copied && errors.As(err, new(*DamagedError)):
+	case copyErr == nil && errors.As(err, new(*DamagedError)):
 		return kept, errors.Unwrap(err), nil
 	case missing && !errors.Is(copyErr, fs.ErrNotExist):
 		err = damaged(path, errors.New("it is missing, and its copy is damaged"))
@@ -140,19 +136,19 @@ func readKept(path string) (value []byte, damage, err error) {
 	return value, nil, err
 }
 
-func readSealed(path string) (value []byte, sealed bool, err error) {
+func readSealed(path string) (value []byte, err error) {
 	data, err := ownfile.ReadFile(path)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if value, sealed, err = Unseal(data); err != nil {
+	if value, err = Unseal(data); err != nil {
 		err = damaged(path, err)
 	}
-	return value, sealed, err
+	return value, err
 }
 
 // Repair describes the damaged files for which a copy stands. Under the cluster's lock it restores them, and
-// makes the copies that an older castle did not write.
+// makes missing copies.
 func (d *Dir) Repair() (notices []string, err error) {
 	entries, err := ownfile.ReadDir(d.stages())
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -108,42 +107,6 @@ func TestRecordWithDamagedCopyIsRefusedIfDeleted(t *testing.T) {
 	if names, err := s.dir.Stages(); err != nil || len(names) != 1 {
 		t.Errorf("stages: %q, %v", names, err)
 	}
-}
-
-func TestDocumentsOfAnOlderCastleAreReadAndGetTheirCopy(t *testing.T) {
-	s := made(t, open(t), "platform")
-	for path, text := range map[string]string{
-		s.record().path: `{"name": "platform", "layer": "platform", "needs": ["keys"], "run": "r1"}
-`,
-		filepath.Join(s.Dir(), "held.json"): "[]\n",
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	read := func() {
-		t.Helper()
-		if r, err := s.Record(); err != nil || len(r.Needs) != 1 || r.Run != "r1" {
-			t.Errorf("%+v, %v", r, err)
-		}
-		if v, err := StageDocument[[]string](s, "held").Read(); err != nil || v == nil || len(*v) != 0 {
-			t.Errorf("held: %v, %v", v, err)
-		}
-	}
-	read()
-	lock, err := s.dir.Lock("r2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if told, err := s.dir.Repair(); err != nil || len(told) > 0 {
-		t.Errorf("%q, %v", told, err)
-	}
-	if err := lock.Unlock(); err != nil {
-		t.Fatal(err)
-	}
-	read()
-	ruin(t, s.record().path, ruins["braces"])
-	read()
 }
 
 func TestClearedDocumentStaysCleared(t *testing.T) {

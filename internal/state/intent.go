@@ -25,7 +25,7 @@ type Intended struct {
 	Action  string `json:"action"`       // create, replace, update or delete
 	ID      string `json:"id,omitempty"` // for `terraform import`; empty if unknown
 	Before  Before `json:"before,omitempty"`
-	Sum     string `json:"sum,omitempty"` // of the line in the file; an older castle wrote none
+	Sum     string `json:"sum,omitempty"` // of the line in the file
 }
 
 // sum returns the checksum of the change's line.
@@ -137,30 +137,26 @@ func (i *Intent) contains(match func(Intended) bool) bool {
 
 // add adds a line of the file: the intent as it was begun, or the phase of a change. A change that was not
 // known beforehand counts from its start, without a type: an apply may plan by itself, and a replacement is a
-// delete, too. An older castle wrote each change on a line of its own.
+// delete, too.
 func (i *Intent) add(line []byte) error {
 	var c Intended
 	if err := json.Unmarshal(line, &c); err != nil {
 		return err
 	}
-	if c.Sum != "" && c.Sum != c.sum() {
+	if c.Address == "" {
+		return json.Unmarshal(line, i)
+	}
+	if c.Sum != c.sum() {
 		return errors.New("the line does not match its checksum")
 	}
-	switch {
-	case c.Address == "":
-		return json.Unmarshal(line, i)
-	case c.Phase == "":
+	known := false
+	for n, old := range i.Changes {
+		if old.Address == c.Address && (old.Action == "delete") == (c.Action == "delete") {
+			i.Changes[n].Phase, known = c.Phase, true
+		}
+	}
+	if !known && c.Phase == Started && (c.Action == "create" || c.Action == "delete") {
 		i.Changes = append(i.Changes, c)
-	default:
-		known := false
-		for n, old := range i.Changes {
-			if old.Address == c.Address && (old.Action == "delete") == (c.Action == "delete") {
-				i.Changes[n].Phase, known = c.Phase, true
-			}
-		}
-		if !known && c.Phase == Started && (c.Action == "create" || c.Action == "delete") {
-			i.Changes = append(i.Changes, c)
-		}
 	}
 	return nil
 }
@@ -182,7 +178,7 @@ func (f IntentFile) Fingerprint(to *Fingerprint) error {
 // replaces it and every change counts as unsure.
 func (f IntentFile) Read() (*Intent, error) {
 	data, err := ownfile.ReadFile(f.path())
-	begun, sealed, copyErr := readSealed(copyOf(f.path()))
+	begun, copyErr := readSealed(copyOf(f.path()))
 	missing := errors.Is(err, fs.ErrNotExist)
 	if missing && errors.Is(copyErr, fs.ErrNotExist) {
 		return nil, nil
@@ -191,16 +187,16 @@ func (f IntentFile) Read() (*Intent, error) {
 		return nil, err
 	}
 	i, whole, damage := readIntent(data)
-	if sealed && damage == nil && !bytes.HasPrefix(data, append(begun, '\n')) {
+	if copyErr == nil && damage == nil && !bytes.HasPrefix(data, append(begun, '\n')) {
 		damage = errors.New("it is not as it was begun")
 	}
 	switch {
-	case damage == nil && (whole || !sealed): // without a copy, a power cut may have damaged the last line
+	case damage == nil && (whole || copyErr != nil): // without a copy, a power cut may have damaged the last line
 		if !whole {
 			i.unsure()
 		}
 		return i, nil
-	case !sealed:
+	case copyErr != nil:
 		return nil, &DamagedError{Path: f.path(), Reason: damage, Fix: "it lists what an interrupted run " +
 			"was creating: look for those objects, then delete the file and its copy"}
 	}

@@ -228,36 +228,6 @@ func TestDamagedCopyOfAnIntentIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestIntentOfAnOlderCastleIsRead(t *testing.T) {
-	s := open(t).Stage("platform")
-	old := `{"run":"r1","began":"2026-01-02T03:04:05Z","new":true}
-{"address":"vm.a","type":"vm","action":"create","id":"n/1","before":"absent"}
-{"address":"vm.b","type":"vm","action":"create"}
-{"phase":"started","address":"vm.b","action":"create"}
-`
-	write := func(text string) {
-		t.Helper()
-		err := os.MkdirAll(s.Dir(), 0o700)
-		if err = errors.Join(err, os.WriteFile(s.Intent().path(), []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(old)
-	i, err := s.Intent().Read()
-	if err != nil || i.Run != "r1" || !i.New || i.Damage != nil {
-		t.Errorf("%+v, %v", i, err)
-	}
-	if got := inFlight(t, s); !slices.Equal(got, []string{"vm.a", "vm.b"}) {
-		t.Errorf("in flight: %v", got)
-	}
-	write(old + "?\n")
-	_, err = s.Intent().Read()
-	if err == nil || !strings.HasPrefix(err.Error(), s.Intent().path()+" is damaged: line 5: ") ||
-		!strings.Contains(err.Error(), "delete the file") {
-		t.Errorf("damaged, and without a copy: %v", err)
-	}
-}
-
 // diskSize is more than anything else that the test binary writes meanwhile.
 const diskSize = 1 << 20
 

@@ -14,6 +14,8 @@ import (
 	"slices"
 
 	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // Stored is what Terraform's own file of a plan contains, which may come from elsewhere.
@@ -106,7 +108,7 @@ func (w workdir) differing(plan []byte) (names []string, err error) {
 	if err = errors.Join(err, json.Unmarshal(list, &modules)); err != nil {
 		return nil, err
 	}
-	list, err = os.ReadFile(filepath.Join(w.dir, ".terraform", "modules", "modules.json"))
+	list, err = ownfile.ReadFile(filepath.Join(w.dir, ".terraform", "modules", "modules.json"))
 	if err == nil {
 		err = json.Unmarshal(list, &installed)
 	}

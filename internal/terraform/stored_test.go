@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -121,26 +120,5 @@ func TestValuesOfAPlanAreTheInputsOrTheDefaults(t *testing.T) {
 		if got, err := s.DifferingInputs(r); err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
-	}
-}
-
-func TestResourcesWithProvisioners(t *testing.T) {
-	r, _ := fake(t)
-	with := func(name string) string {
-		return fmt.Sprintf("resource \"a\" %q {\n  provisioner \"local-exec\" {\n  }\n}\n", name)
-	}
-	materialise(t, r, fstest.MapFS{
-		"main.tf":       file(with("b") + "resource \"a\" \"plain\" {}\n"),
-		"sub/main.tf":   file(with("sub")),
-		"other.tf.json": file(`{"resource":{"a":{"json":{"provisioner":{"local-exec":{}}},"no":{}}}}`),
-		"broken.tf":     file("resource \"a\" {"),
-		"notes.txt":     file(with("no")),
-	}, Override{})
-	writeFile(t, filepath.Join(r.Dir, ".terraform/modules/far/main.tf"), with("far"))
-	writeFile(t, filepath.Join(r.Dir, ".terraform/providers/x/main.tf"), with("no"))
-	got, err := r.Provisioned()
-	slices.Sort(got)
-	if want := []string{"a.b", "a.far", "a.json", "a.sub"}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
 }

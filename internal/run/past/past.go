@@ -152,7 +152,7 @@ func read(files *state.Run, held *state.HeldError) (Run, error) {
 	}
 	one.Ended, one.Seconds = last.Time, last.Time.Sub(one.Started).Seconds()
 	one.Result = Died
-	if last.Kind == event.RunEnded {
+	if last.Kind == event.RunEnded && last.Ending != nil {
 		one.end(last)
 	}
 	return one, nil
@@ -160,20 +160,9 @@ func read(files *state.Run, held *state.HeldError) (Run, error) {
 
 // end adds what the event that ended the run says.
 func (r *Run) end(e event.Event) {
-	if e.Ending != nil {
-		r.Result, r.ExitCode, r.Resume = Result(e.Ending.Result), &e.Ending.ExitCode, e.Ending.Resume
-		if len(e.Ending.Causes) > 0 {
-			c := e.Ending.Causes[0]
-			r.Reason = strings.TrimPrefix(strings.Join(c.Stages, ", ")+": "+c.Text, ": ")
-		}
-		return
-	}
-	switch { // an older castle wrote nothing but the text
-	case e.Succeeded():
-		r.Result = Succeeded
-	case strings.HasPrefix(e.Text, "interrupted"):
-		r.Result = Interrupted
-	default:
-		r.Result, r.Reason = Failed, e.Text
+	r.Result, r.ExitCode, r.Resume = Result(e.Ending.Result), &e.Ending.ExitCode, e.Ending.Resume
+	if len(e.Ending.Causes) > 0 {
+		c := e.Ending.Causes[0]
+		r.Reason = strings.TrimPrefix(strings.Join(c.Stages, ", ")+": "+c.Text, ": ")
 	}
 }

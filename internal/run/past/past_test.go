@@ -19,9 +19,6 @@ func TestTheResultOfARunComesFromItsJournal(t *testing.T) {
 		result past.Result
 		reason string
 	}{
-		"older journal: ok":          {ended(event.RunOK, nil), past.Succeeded, ""},
-		"older journal: failed":      {ended("apply: full", nil), past.Failed, "apply: full"},
-		"older journal: interrupted": {ended("interrupted; resume with: x", nil), past.Interrupted, ""},
 		"refused": {ended("text", &event.Ending{Result: event.OutcomeRefused, ExitCode: 4,
 			Causes: []event.Cause{{Text: "VM 423 is foreign", Stages: []string{"machines"}}}}),
 			past.Refused, "machines: VM 423 is foreign"},

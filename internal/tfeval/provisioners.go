@@ -1,4 +1,4 @@
-package terraform
+package tfeval
 
 import (
 	"io/fs"
@@ -10,25 +10,25 @@ import (
 	"github.com/hashicorp/hcl/v2/hclparse"
 )
 
-// Provisioned lists the resources of the module and of those that it calls which have provisioners, as
-// terraform_data.a. Terraform reports the files that cannot be read.
-func (r *Root) Provisioned() (resources []string, err error) {
+// Provisioned lists the resources of the root module in a work directory, and of the modules that it calls,
+// which have provisioners: terraform_data.a. Terraform reports the files that cannot be read.
+func Provisioned(dir string) (resources []string, err error) {
 	blocks := func(typ string, labels ...string) *hcl.BodySchema {
 		return &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: typ, LabelNames: labels}}}
 	}
 	parser := hclparse.NewParser()
-	err = fs.WalkDir(os.DirFS(r.Dir), ".", func(name string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err == nil && name == ".terraform/providers":
 			return fs.SkipDir
-		case err != nil || d.IsDir() || !isTerraform(name):
+		case err != nil || d.IsDir() || !strings.HasSuffix(name, ".tf") && !strings.HasSuffix(name, ".tf.json"):
 			return err
 		}
 		parse := parser.ParseHCLFile
 		if strings.HasSuffix(name, ".json") {
 			parse = parser.ParseJSONFile
 		}
-		file, _ := parse(filepath.Join(r.Dir, name))
+		file, _ := parse(filepath.Join(dir, name))
 		if file == nil || file.Body == nil {
 			return nil
 		}
