@@ -19,8 +19,9 @@ func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle": {"internal/cli", "internal/memory"},
 		"bench":      {"internal/emulator/infisical", "internal/emulator/proxmox"},
-		"bench/replay": {"internal/cluster", "internal/config", "internal/graph", "internal/run",
-			"internal/state", "internal/terraform", "stages", "templates"},
+		"bench/replay": {"internal/cluster", "internal/config", "internal/graph",
+			"internal/operation/topology", "internal/run", "internal/state", "internal/terraform", "stages",
+			"templates"},
 		"internal/cli": {"internal/cluster", "internal/run", "internal/run/past", "internal/run/review",
 			"internal/run/unrecorded", "internal/operation/history",
 			"internal/operation/list",

@@ -16,10 +16,15 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/ephemeral-castle/castle/internal/operation/topology"
 )
 
 // stepsPrefix begins the line in which the script inside the lab reports its steps.
 const stepsPrefix = "replay: steps "
+
+// graphMark is the line before castle's graph.
+const graphMark = "replay: graph"
 
 type options struct {
 	clusters, speed, bin, out string
@@ -103,7 +108,8 @@ func (o options) castle(ctx context.Context, cluster string) (report, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "report.json")
-	_, err = o.rehearse(ctx, cluster, []string{"--report", file}, "castle", "create", cluster)
+	output, err := o.rehearse(ctx, cluster, []string{"--report", file}, "sh", "-c",
+		`castle create "$1" && echo "$2" && castle graph "$1" -o json`, "sh", cluster, graphMark)
 	if err != nil {
 		return r, err
 	}
@@ -111,10 +117,29 @@ func (o options) castle(ctx context.Context, cluster string) (report, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &r)
 	}
-	if err == nil && (r.Run == nil || r.Run.LayeredSeconds == nil) {
+	if err == nil && r.Run == nil {
 		err = errors.New("the report has no complete create")
 	}
+	if err != nil {
+		return r, err
+	}
+	r.layeredSeconds, err = layeredSeconds(output)
 	return r, err
+}
+
+// layeredSeconds reads castle's graph from the output of its rehearsal.
+func layeredSeconds(output string) (float64, error) {
+	_, text, _ := strings.Cut(output, "\n"+graphMark+"\n")
+	var g topology.Graph
+	if err := json.NewDecoder(strings.NewReader(text)).Decode(&g); err != nil {
+		return 0, fmt.Errorf("the graph: %w", err)
+	}
+	d, err := durationsOf(&g)
+	if err != nil {
+		return 0, err
+	}
+	layered, err := d.layerByLayer()
+	return layered.Seconds(), err
 }
 
 // script runs the script in the lab and returns its steps.

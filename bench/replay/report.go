@@ -51,14 +51,14 @@ type report struct {
 	}
 	Run *struct {
 		Seconds         float64
-		CriticalSeconds float64  `json:"critical_seconds"`
-		LayeredSeconds  *float64 `json:"layered_seconds"`
+		CriticalSeconds float64 `json:"critical_seconds"`
 		CriticalPath    []struct {
 			Stage   string
 			Late    bool `json:"late_gates"`
 			Seconds float64
 		} `json:"critical_path"`
 	}
+	layeredSeconds float64 // see layerByLayer
 }
 
 // page is the whole comparison.
@@ -116,7 +116,7 @@ type sources struct{ order, init, loops, rest, between float64 }
 
 func (m measured) sources() (s sources) {
 	r := m.castle.Run
-	s.order, s.between = *r.LayeredSeconds-r.CriticalSeconds, r.Seconds-r.CriticalSeconds
+	s.order, s.between = m.castle.layeredSeconds-r.CriticalSeconds, r.Seconds-r.CriticalSeconds
 	early, late := map[string]float64{}, map[string]float64{} // castle's waits for gates
 	for _, one := range m.castle.Stages {
 		early[one.Name] = one.GateSeconds
@@ -139,7 +139,7 @@ func (m measured) sources() (s sources) {
 			s.loops -= early[one.Stage]
 		}
 	}
-	s.rest = m.byScript(nil) - *r.LayeredSeconds - s.init - s.loops
+	s.rest = m.byScript(nil) - m.castle.layeredSeconds - s.init - s.loops
 	return s
 }
 

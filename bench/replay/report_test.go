@@ -32,13 +32,14 @@ func example(t *testing.T) measured {
 			"started": "1970-01-01T00:00:41Z", "ended": "1970-01-01T00:00:56Z"},
 		{"name": "volumes", "layer": "storage", "gate_seconds": 16,
 			"started": "1970-01-01T00:00:41Z", "ended": "1970-01-01T00:01:01Z"}],
-		"run": {"seconds": 61, "critical_seconds": 60, "layered_seconds": 65, "critical_path": [
+		"run": {"seconds": 61, "critical_seconds": 60, "critical_path": [
 			{"stage": "store", "seconds": 10}, {"stage": "machines", "seconds": 30},
 			{"stage": "volumes", "seconds": 18},
 			{"stage": "flux", "late_gates": true, "seconds": 2}]}}`), &m.castle)
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.castle.layeredSeconds = 65
 	return m
 }
 

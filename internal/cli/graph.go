@@ -25,9 +25,9 @@ and their gates: a dependent starts when all gates of a stage are open. A deferr
 gate waits for further stages after its own stage was applied.
 
 Durations are those of the newest successful create of all stages that applied
-something. The critical path is the chain of stages that took longest in it; castle
-compares it with a script that goes layer by layer. The command locks and changes
-nothing, and contacts nothing but the store of the states, if there is one.`,
+something. The critical path is the chain of stages that took longest in it. The
+command locks and changes nothing, and contacts nothing but the store of the states,
+if there is one.`,
 		Example: `  castle graph blue
   castle graph blue -o svg > blue.svg
   castle graph blue -o dot | dot -Tpng > blue.png`,

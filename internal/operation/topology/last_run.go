@@ -27,10 +27,6 @@ type Run struct {
 	// CriticalSeconds is the sum of its steps. The rest of the run is spent between
 	// stages, mostly on preflights; a step includes its wait for --parallelism.
 	CriticalSeconds float64 `json:"critical_seconds"`
-	// LayeredSeconds is how long the same steps take in the order of TazLab's create.sh:
-	// see layerByLayer. Like CriticalSeconds it leaves out the time between stages. It is
-	// null if a stage was up to date, as its duration in a script was not measured.
-	LayeredSeconds *float64 `json:"layered_seconds"`
 }
 
 // Step is one step of the critical path: a stage, or the wait for its deferred gates.
@@ -137,10 +133,8 @@ func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster)
 		ID: id, Began: first, Seconds: seconds(last.Sub(first)),
 		CriticalPath: []Step{}, CriticalSeconds: seconds(length),
 	}
-	complete := true
 	for _, n := range nodes {
 		if s := spans[n.key()]; s == nil || s.Result == event.ResultUpToDate {
-			complete = false
 			continue
 		}
 		stage := g.stage(n.stage.Name)
@@ -149,13 +143,6 @@ func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster)
 		} else {
 			stage.Seconds = new(seconds(weight(n)))
 		}
-	}
-	if complete {
-		layered, err := layerByLayer(nodes, weight)
-		if err != nil {
-			return err
-		}
-		g.Run.LayeredSeconds = new(seconds(layered))
 	}
 	g.markPath(path, weight)
 	return nil
@@ -244,40 +231,7 @@ func (g *Graph) markPath(path []measured, weight func(measured) time.Duration) {
 
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
 
-// parallelLayers are the layers that the script runs in parallel once all others are ready.
-func parallelLayers() []string { return []string{"networking", "storage", "gitops"} }
-
-// layerByLayer returns the duration of a run in which a script runs the nodes by layer, as TazLab's
-// create.sh did. Layers follow each other, except that networking, storage and gitops run in parallel. The
-// stages of a layer follow each other, each with all of its gates.
-//
-// It is the critical path of a graph in which each node also needs its predecessor in the script. So it
-// is never shorter than that of the stages themselves.
-func layerByLayer(nodes []measured, weight func(measured) time.Duration) (time.Duration, error) {
-	order, err := graph.Sort(nodes, measured.needs)
-	if err != nil {
-		return 0, err
-	}
-	before := map[measured]measured{} // the first one's is no node, which is none
-	var done measured
-	for _, layer := range config.Layers() {
-		last := done
-		for _, n := range order {
-			if n.stage.Layer == layer {
-				before[n], last = last, n
-			}
-		}
-		if !slices.Contains(parallelLayers(), layer) {
-			done = last
-		}
-	}
-	needs := func(n measured) []measured { return append(n.needs(), before[n]) }
-	_, length, err := graph.CriticalPath(nodes, needs, weight)
-	return length, err
-}
-
-// Lines describe the run, its critical path, and how much longer a layer-by-layer script takes. `castle
-// graph` and a rehearsal print them.
+// Lines describe the run and its critical path. `castle graph` and a rehearsal print them.
 func (r *Run) Lines() []string {
 	path := ""
 	for i, s := range r.CriticalPath {
@@ -290,17 +244,8 @@ func (r *Run) Lines() []string {
 		}
 		path += " " + report.Took(s.Seconds)
 	}
-	lines := []string{
+	return []string{
 		fmt.Sprintf("Durations of run %s, which took %s.", r.ID, report.Took(r.Seconds)),
 		fmt.Sprintf("Critical path, %s: %s", report.Took(r.CriticalSeconds), path),
 	}
-	if r.LayeredSeconds != nil {
-		sum, more := "no more", *r.LayeredSeconds-r.CriticalSeconds
-		if report.Took(more) != report.Took(0) {
-			sum = fmt.Sprintf("%s: %s (%.0f%%) more than the critical path", report.Took(*r.LayeredSeconds),
-				report.Took(more), 100*more/r.CriticalSeconds)
-		}
-		lines = append(lines, "Layer by layer, as a script runs them, the same durations add up to "+sum+".")
-	}
-	return lines
 }
