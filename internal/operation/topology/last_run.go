@@ -30,11 +30,7 @@ type Run struct {
 }
 
 // Step is one step of the critical path: a stage, or the wait for its deferred gates.
-type Step struct {
-	Stage   string  `json:"stage"`
-	Late    bool    `json:"late_gates"`
-	Seconds float64 `json:"seconds"`
-}
+type Step = report.Step
 
 // measured is a node with its own duration: a stage until its immediate gates are open, or its deferred
 // gates.
@@ -233,17 +229,7 @@ func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 10
 
 // Lines describe the run and its critical path. `castle graph` and a rehearsal print them.
 func (r *Run) Lines() []string {
-	path := ""
-	for i, s := range r.CriticalPath {
-		if i > 0 {
-			path += " → "
-		}
-		path += s.Stage
-		if s.Late {
-			path += " (late gates)"
-		}
-		path += " " + report.Took(s.Seconds)
-	}
+	path := (&report.Report{CriticalPath: r.CriticalPath}).Path()
 	return []string{
 		fmt.Sprintf("Durations of run %s, which took %s.", r.ID, report.Took(r.Seconds)),
 		fmt.Sprintf("Critical path, %s: %s", report.Took(r.CriticalSeconds), path),
