@@ -13,8 +13,8 @@ import (
 const module = "github.com/ephemeral-castle/castle/"
 
 // table lists the packages of castle that each package may import. Every package may use atomicfile, event,
-// foreign, naming, ownfile, process and secret; "lab" packages may import any other package of the lab. Imports
-// point down only, and a package that is not listed fails.
+// foreign, naming, ownfile, process and secret; "lab" packages may import any other package of the lab.
+// Imports point down only, and a package that is not listed fails.
 func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle": {"internal/cli", "internal/memory"},

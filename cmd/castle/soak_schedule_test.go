@@ -19,7 +19,7 @@ import (
 
 // The kinds of faults.
 const (
-	kill          = "kill"           // castle ends, alone or with all that it has started; or its whole machine
+	kill          = "kill"           // castle ends, alone or with all that it has started; or its machine
 	syscallKill   = "syscall"        // a process ends at one of its system calls, if strace is installed
 	mutation      = "mutation"       // a file of the state directory is damaged before the command
 	second        = "second"         // somebody gives the same command meanwhile
@@ -63,7 +63,8 @@ func (k *soak) schedule() soakSchedule {
 	return plan
 }
 
-// befall gives a command that a fault befalls. It reports whether the command has come to its end all the same.
+// befall gives a command that a fault befalls. It reports whether the command has come to its end all the
+// same.
 func (k *soak) befall(f soakFault, command string, rest time.Duration) (ended bool) {
 	switch f.kind {
 	case syscallKill:
@@ -101,15 +102,15 @@ func (k *soak) moveOn() {
 }
 
 // calls are the system calls at which a process ends: those that make something durable or visible.
-var calls = []string{"renameat,renameat2,rename", "fsync,fdatasync", "unlinkat,unlink", "mkdirat,mkdir", "flock",
-	"openat", "write", "connect"}
+var calls = []string{"renameat,renameat2,rename", "fsync,fdatasync", "unlinkat,unlink", "mkdirat,mkdir",
+	"flock", "openat", "write", "connect"}
 
 // killAtCall ends the first process, castle or one that it has started, which makes the nth of such a call in
 // one of its threads.
 func (k *soak) killAtCall(command string) (ended bool) {
 	call, nth := calls[k.rand.IntN(len(calls))], 1+k.rand.IntN(1<<k.rand.IntN(8))
-	a := k.startBelow([]string{"strace", "--seccomp-bpf", "-f", "-qqq", "-o", "/dev/null", "-e", "trace=" + call,
-		"-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", call, nth)}, command)
+	a := k.startBelow([]string{"strace", "--seccomp-bpf", "-f", "-qqq", "-o", "/dev/null",
+		"-e", "trace=" + call, "-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", call, nth)}, command)
 	k.ends(a)
 	k.t.Logf("%3d to go: %s, processes end at %s number %d: %v", k.kills-1, command, call, nth, a.err)
 	k.hits.count(deaths, "at "+call)
@@ -184,7 +185,8 @@ func (k *soak) mutate(command, folder string) (ended bool) {
 	return a.err == nil
 }
 
-// anyFile draws a file below a folder; "" if there is none. Logs and what Terraform can make again do not count.
+// anyFile draws a file below a folder; "" if there is none. Logs and what Terraform can make again do not
+// count.
 func (h *soakHarm) anyFile(folder string) string {
 	var all []string
 	must(h.t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -236,7 +238,8 @@ func (h *soakHarm) mutate(path string) (undo func() error, how string) {
 		}
 		now, err := os.Lstat(path)
 		switch {
-		case err == nil && (damaged == nil || !os.SameFile(now, damaged) || !now.ModTime().Equal(damaged.ModTime())):
+		case err == nil && (damaged == nil || !os.SameFile(now, damaged) ||
+			!now.ModTime().Equal(damaged.ModTime())):
 			return nil // castle has written it anew
 		case err != nil && damaged != nil:
 			return nil // castle has removed it

@@ -29,9 +29,9 @@ var soakSettings = map[string]string{"CASTLE_SOAK_KILLS": "TF_VAR_castle_test_ki
 	"CASTLE_SOAK_SEED": "TF_VAR_castle_test_seed", "CASTLE_SOAK_ROUND": "TF_VAR_castle_test_round",
 	"CASTLE_SOAK_MODE": "TF_VAR_castle_test_mode"}
 
-// TestSoak disturbs castle again and again while it creates and destroys a cluster, and gives the same command
-// again: it must end in the cluster that an undisturbed create makes, or in a datacenter with nothing but what
-// was there before. soak_schedule_test.go has the faults.
+// TestSoak disturbs castle again and again while it creates and destroys a cluster, and gives the same
+// command again: it must end in the cluster that an undisturbed create makes, or in a datacenter with nothing
+// but what was there before. soak_schedule_test.go has the faults.
 func TestSoak(t *testing.T) {
 	soakWith(t, "15", func(k *soak) { k.kinds = []string{kill, kill, syscallKill, mutation, second} })
 }

@@ -141,8 +141,8 @@ func TestSecretsOfAPipeline(t *testing.T) {
 	parse(t, written(t, 0, all["one cluster"], "."), &w)
 	env := w.Jobs["create-blue-proxmox"].Env
 	want := []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "CASTLE_AGE_IDENTITY",
-		"CASTLE_STATE_AT_LEAST", "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET",
-		"PROXMOX_VE_API_TOKEN"}
+		"CASTLE_STATE_AT_LEAST", "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID",
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET", "PROXMOX_VE_API_TOKEN"}
 	if got := slices.Sorted(maps.Keys(env)); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -191,7 +191,7 @@ func (f IntentFile) Read() (*Intent, error) {
 		damage = errors.New("it is not as it was begun")
 	}
 	switch {
-	case damage == nil && (whole || copyErr != nil): // without a copy, a power cut may have damaged the last line
+	case damage == nil && (whole || copyErr != nil): // without a copy, a power cut may have cut the last line
 		if !whole {
 			i.unsure()
 		}

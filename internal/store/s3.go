@@ -54,7 +54,7 @@ func openS3(ctx context.Context, u *url.URL) (backend, error) {
 			return nil, errors.New("use_path_style must be true or false")
 		}
 	}
-	settings, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}), // it would print warnings
+	settings, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}), // it would warn
 		config.WithRegion(query.Get("region")), config.WithSharedConfigProfile(query.Get("profile")))
 	if err != nil {
 		return nil, err
@@ -119,7 +119,8 @@ func (b *bucket) create(ctx context.Context, key string, value []byte) error {
 	}
 	_, err := b.client.PutObject(ctx, &s3.PutObjectInput{
 		Bucket: &b.name, Key: new(b.prefix + key), Body: bytes.NewReader(value), IfNoneMatch: new("*"),
-		ContentType: new("application/octet-stream"), ServerSideEncryption: b.encryption, SSEKMSKeyId: b.kmsKey,
+		ContentType: new("application/octet-stream"), ServerSideEncryption: b.encryption,
+		SSEKMSKeyId: b.kmsKey,
 	})
 	if code(err) == "PreconditionFailed" {
 		return fs.ErrExist

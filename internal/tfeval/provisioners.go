@@ -21,7 +21,8 @@ func Provisioned(dir string) (resources []string, err error) {
 		switch {
 		case err == nil && name == ".terraform/providers":
 			return fs.SkipDir
-		case err != nil || d.IsDir() || !strings.HasSuffix(name, ".tf") && !strings.HasSuffix(name, ".tf.json"):
+		case err != nil || d.IsDir() ||
+			!strings.HasSuffix(name, ".tf") && !strings.HasSuffix(name, ".tf.json"):
 			return err
 		}
 		parse := parser.ParseHCLFile

@@ -150,8 +150,8 @@ func Inline(kubeconfig []byte) error {
 	refuse := func(kind, name, what string) error {
 		return fmt.Errorf("kubeconfig: the %s %q %s, which castle refuses: whoever can write the state "+
 			"would choose it\n  output a kubeconfig that has its certificates and keys, or a token, in "+
-			"itself (certificate-authority-data, client-certificate-data, client-key-data, token)", kind, name,
-			what)
+			"itself (certificate-authority-data, client-certificate-data, client-key-data, token)", kind,
+			name, what)
 	}
 	for _, name := range slices.Sorted(maps.Keys(config.AuthInfos)) {
 		switch user, plugin := config.AuthInfos[name], config.AuthInfos[name].AuthProvider; {

@@ -48,7 +48,8 @@ func TestLogIsLinearizable(t *testing.T) {
 					fmt.Fprintf(&text, "%4d to %d, client %d: %s\n", o.Call, o.Return, o.ClientId,
 						model.DescribeOperation(o.Input, o.Output))
 				}
-				t.Fatalf("%s log: %s; replay it with CASTLE_SOAK_SEED=%d\n%s", name, result, one, text.String())
+				t.Fatalf("%s log: %s; replay it with CASTLE_SOAK_SEED=%d\n%s", name, result, one,
+					text.String())
 			}
 		}
 	}
@@ -72,8 +73,8 @@ func number(t *testing.T, variable string) uint64 {
 type logInput struct {
 	name  string
 	after []string
-	// lists is whether Append lists the log after a commit whose knowledge of the head is old. Another machine
-	// may have appended to the commit by then: it is taken back, and refused.
+	// lists is whether Append lists the log after a commit, because its knowledge of the head is old. Another
+	// machine may have appended to the commit by then: it is taken back, and refused.
 	lists bool
 }
 
@@ -111,8 +112,8 @@ var oneLog = porcupine.NondeterministicModel{
 		if in.name == "" {
 			return fmt.Sprintf("the head is %q, unknown %t", out.head, out.unknown)
 		}
-		return fmt.Sprintf("append %s after one of %q: refused %t, unknown %t", in.name, in.after, out.refused,
-			out.unknown)
+		return fmt.Sprintf("append %s after one of %q: refused %t, unknown %t", in.name, in.after,
+			out.refused, out.unknown)
 	},
 }
 
