@@ -151,59 +151,52 @@ func (o Resolution) offered(ctx context.Context, mirror, platform string, lock p
 // for a platform now.
 func offers(
 	ctx context.Context, r *Root, mirror, platform string, lock providers.Lock,
-) (_ providers.Lock, err error) {
+) (found providers.Lock, err error) {
 	if len(lock) == 0 {
 		return nil, nil
-	}
-	dir, err := process.TempDir("providers")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.WriteFile(filepath.Join(dir, "main.tf.json"), exactly(lock), 0o600); err != nil {
-		return nil, err
 	}
 	options := []tfexec.ProvidersLockOption{tfexec.Platform(platform)}
 	if mirror != "" {
 		options = append(options, tfexec.NetMirror(mirror))
 	}
-	scratch := scratchRoot(r, dir)
-	err = scratch.command(ctx, "providers lock", nil, func(tf *tfexec.Terraform, s *stream) error {
-		tf.SetStdout(s.stderr())
-		return tf.ProvidersLock(ctx, options...)
+	err = withExactly(r, lock, func(scratch *Root) error {
+		err := scratch.command(ctx, "providers lock", nil, func(tf *tfexec.Terraform, s *stream) error {
+			tf.SetStdout(s.stderr())
+			return tf.ProvidersLock(ctx, options...)
+		})
+		if err == nil {
+			found, err = providers.ReadFile(lockPath(scratch), ownfile.ReadFile)
+		}
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return providers.ReadFile(lockPath(scratch), ownfile.ReadFile)
+	return found, err
 }
 
 // MirrorRegistry downloads the packages of these versions for a platform from their registries into a mirror.
-func MirrorRegistry(
-	ctx context.Context, r *Root, platform, mirror string, lock providers.Lock,
-) (err error) {
+func MirrorRegistry(ctx context.Context, r *Root, platform, mirror string, lock providers.Lock) error {
+	return withExactly(r, lock, func(scratch *Root) error {
+		return scratch.command(ctx, "providers mirror", nil, func(tf *tfexec.Terraform, s *stream) error {
+			tf.SetStdout(s.stderr())
+			return tf.ProvidersMirror(ctx, mirror, tfexec.Platform(platform))
+		})
+	})
+}
+
+// withExactly calls do with a root whose module requires these versions of providers.
+func withExactly(r *Root, lock providers.Lock, do func(scratch *Root) error) (err error) {
 	dir, err := process.TempDir("providers")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.WriteFile(filepath.Join(dir, "main.tf.json"), exactly(lock), 0o600); err != nil {
-		return err
-	}
-	return scratchRoot(r, dir).command(ctx, "providers mirror", nil,
-		func(tf *tfexec.Terraform, s *stream) error {
-			tf.SetStdout(s.stderr())
-			return tf.ProvidersMirror(ctx, mirror, tfexec.Platform(platform))
-		})
-}
-
-// exactly is a module that requires these versions of providers.
-func exactly(lock providers.Lock) []byte {
 	required := map[string]string{}
 	for source, entry := range lock {
 		required[source] = "= " + entry.Version
 	}
-	return require(required)
+	if err := os.WriteFile(filepath.Join(dir, "main.tf.json"), require(required), 0o600); err != nil {
+		return err
+	}
+	return do(scratchRoot(r, dir))
 }
 
 // require is a module that requires providers: version constraints by source address.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -189,12 +191,16 @@ func (w workdir) linked(source string, entry providers.Entry) (dir, executable s
 // calls. A configuration that a module expects from its caller counts too. Any but the root module's default
 // one counts twice: that one needs no block.
 func (w workdir) configurations() (map[string]int, error) {
-	dirs, err := w.modules()
+	modules, err := w.modules()
 	if err != nil {
 		return nil, err
 	}
+	dirs := map[string]bool{w.dir: true}
+	for _, m := range modules {
+		dirs[filepath.Join(w.dir, m.Dir)] = true
+	}
 	count := map[string]int{}
-	for _, dir := range dirs {
+	for dir := range dirs {
 		module, diags := tfconfig.LoadModule(dir)
 		if diags.HasErrors() {
 			return nil, diags.Err()
@@ -219,21 +225,18 @@ func (w workdir) configurations() (map[string]int, error) {
 	return count, nil
 }
 
-// modules are the folders of the module and of those that it calls, as init has recorded them.
-func (w workdir) modules() ([]string, error) {
+// module is the root module, or one that it calls.
+type module struct{ Key, Dir string }
+
+// modules are the root module and those that it calls, as init has recorded them.
+func (w workdir) modules() ([]module, error) {
+	recorded := struct{ Modules []module }{[]module{{Dir: "."}}}
 	data, err := ownfile.ReadFile(filepath.Join(w.dir, ".terraform", "modules", "modules.json"))
-	if os.IsNotExist(err) {
-		return []string{w.dir}, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return recorded.Modules, nil
 	}
-	var recorded struct{ Modules []struct{ Dir string } }
 	if err == nil {
 		err = json.Unmarshal(data, &recorded)
 	}
-	dirs := []string{w.dir}
-	for _, m := range recorded.Modules {
-		if dir := filepath.Join(w.dir, m.Dir); !slices.Contains(dirs, dir) {
-			dirs = append(dirs, dir)
-		}
-	}
-	return dirs, err
+	return recorded.Modules, err
 }

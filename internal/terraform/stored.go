@@ -14,8 +14,6 @@ import (
 	"slices"
 
 	tfjson "github.com/hashicorp/terraform-json"
-
-	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // Stored is what Terraform's own file of a plan contains, which may come from elsewhere.
@@ -92,9 +90,10 @@ func changesOf(shown *tfjson.Plan) (all []Change) {
 
 // differing compares the module in a plan, which is the one that Terraform applies, with the work directory.
 func (w workdir) differing(plan []byte) (names []string, err error) {
-	type module struct{ Key, Dir string }
-	var modules []module
-	installed := struct{ Modules []module }{[]module{{Dir: "."}}} // init lists those that the root calls
+	installed, err := w.modules()
+	if err != nil {
+		return nil, err
+	}
 	archive, err := zip.NewReader(bytes.NewReader(plan), int64(len(plan)))
 	if err != nil {
 		return nil, err
@@ -104,15 +103,9 @@ func (w workdir) differing(plan []byte) (names []string, err error) {
 			return nil, fmt.Errorf("%s is in the plan twice", f.Name)
 		}
 	}
+	var modules []module
 	list, err := fs.ReadFile(archive, "tfconfig/modules.json")
 	if err = errors.Join(err, json.Unmarshal(list, &modules)); err != nil {
-		return nil, err
-	}
-	list, err = ownfile.ReadFile(filepath.Join(w.dir, ".terraform", "modules", "modules.json"))
-	if err == nil {
-		err = json.Unmarshal(list, &installed)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	for _, m := range modules {
@@ -121,7 +114,7 @@ func (w workdir) differing(plan []byte) (names []string, err error) {
 		files, _ := fs.Glob(own, "[^.]*.tf")
 		json, _ := fs.Glob(own, "[^.]*.tf.json")
 		embedded, _ := fs.Glob(stored, "*")
-		if err != nil || !slices.Contains(installed.Modules, m) {
+		if err != nil || !slices.Contains(installed, m) {
 			names = append(names, "module "+m.Key)
 			continue
 		}
