@@ -36,7 +36,7 @@ type Report struct {
 	Began   time.Time `json:"began"`
 	Ended   time.Time `json:"ended"` // of the last event, if the run has no end
 	Seconds float64   `json:"seconds"`
-	// ExitCode is null for a run without an end, and in journals of older versions.
+	// ExitCode is null for a run without an end.
 	ExitCode *int   `json:"exit_code"`
 	Resume   string `json:"resume,omitempty"` // the command that resumes the run
 
@@ -221,7 +221,7 @@ func sum(events []event.Event) Report {
 		case event.Receipted:
 			r.Receipt = e.Text
 		case event.RunEnded:
-			r.end(e, events)
+			r.end(e)
 		}
 	}
 	r.Counts.Retries = len(r.Retries)
@@ -253,8 +253,8 @@ func (r *Report) addDiagnosis(e event.Event) {
 	}
 }
 
-// end adds how the run ended. Journals of older versions tell it by the error alone.
-func (r *Report) end(e event.Event, events []event.Event) {
+// end adds how the run ended.
+func (r *Report) end(e event.Event) {
 	r.Seconds = e.Seconds
 	if !e.Succeeded() {
 		r.Error = strings.Join(distinct(strings.Split(e.Text, "\n")), "\n")
@@ -266,26 +266,6 @@ func (r *Report) end(e event.Event, events []event.Event) {
 				Text: c.Text, Next: c.Next, Stages: append([]string{}, c.Stages...),
 				Gates: append([]string{}, c.Gates...), Follow: c.Follow,
 			})
-		}
-		return
-	}
-	wasInterrupted := func(e event.Event) bool { return e.Kind == event.Interrupted }
-	switch {
-	case e.Succeeded():
-		r.Result = succeeded
-		return
-	case slices.ContainsFunc(events, wasInterrupted):
-		r.Result = interrupted
-	default:
-		r.Result = failed
-	}
-	for _, d := range r.Diagnoses {
-		if d.Cause != "" {
-			cause := Cause{Text: d.Cause, Next: d.Next, Stages: []string{d.Stage}, Gates: []string{}}
-			if d.Gate != "" {
-				cause.Gates = append(cause.Gates, d.Gate)
-			}
-			r.Causes = append(r.Causes, cause)
 		}
 	}
 }

@@ -103,7 +103,8 @@ func earlier(webhook float64) []event.Event {
 	r.step("metallb", "networking", "gates", 2, 40,
 		event.Event{Kind: event.GateOpen, Gate: "webhook.objects", Seconds: webhook})
 	r.add(40, event.Event{Kind: event.StageReady, Stage: "metallb", Layer: "networking"})
-	return r.add(40, event.Event{Kind: event.RunEnded, Text: event.RunOK, Seconds: 40}).events
+	return r.add(40, event.Event{Kind: event.RunEnded, Text: event.RunOK, Seconds: 40,
+		Ending: &event.Ending{Result: event.OutcomeSucceeded}}).events
 }
 
 func newReport() report.Report {
@@ -153,15 +154,6 @@ func TestRunWithoutAnEndIsUnfinished(t *testing.T) {
 	}
 	if empty := report.New(nil, nil); empty.Result != "unfinished" {
 		t.Errorf("without events: %s", empty.Result)
-	}
-}
-
-func TestJournalsWithoutAnEndingKeepTheirCauses(t *testing.T) {
-	events := failed()
-	events[len(events)-1].Ending = nil
-	r := report.New(events, nil)
-	if r.Result != "failed" || len(r.Causes) != 1 || r.Causes[0].Text != "the image is missing" {
-		t.Errorf("got %s, %+v", r.Result, r.Causes)
 	}
 }
 
@@ -217,7 +209,8 @@ func TestJUnitAndJSONAreWellFormed(t *testing.T) {
 // A run that fails before its first stage has no failed stage; its JUnit must not look green.
 func TestRefusedRunHasAFailedTest(t *testing.T) {
 	refused := newRun("20260301T120000.000-create-000001", "create blue/proxmox")
-	refused.add(1, event.Event{Kind: event.RunEnded, Text: "VM 423 belongs to somebody else"})
+	refused.add(1, event.Event{Kind: event.RunEnded, Text: "VM 423 belongs to somebody else",
+		Ending: &event.Ending{Result: event.OutcomeRefused, ExitCode: 4}})
 	r := report.New(refused.events, nil)
 	var junit bytes.Buffer
 	if err := r.WriteJUnit(&junit); err != nil {
