@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -12,38 +11,24 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// tidy removes from the state directory what no later run needs: the secrets of archived stages that are
-// gone, which an older castle kept, and the oldest runs. It only reports a failure: a destroy must go on.
+// tidy removes the oldest runs from the state directory. It only reports a failure: a destroy must go on.
 func (r *Run) tidy() {
-	archived, err := state.Archives(r.Cluster.Dir)
-	var stripped []string
-	whole := map[state.Archived]bool{}
-	for _, a := range archived {
-		has, unread := a.Whole()
-		if err = errors.Join(err, unread); has && archivedGone(a) {
-			stripped = append(stripped, a.Stage)
-			err = errors.Join(err, a.Strip())
-		} else if has {
-			whole[a] = true
-		}
-	}
-	if len(stripped) > 0 {
-		r.Notice("the archive of an older castle held secrets of destroyed stages (" +
-			strings.Join(stripped, ", ") + "); castle removed them, and keeps addresses and ids")
-	}
-	archived = slices.DeleteFunc(archived, func(a state.Archived) bool { return whole[a] })
-	if err = errors.Join(err, r.prune(archived)); err != nil {
+	all, err := state.Archives(r.Cluster.Dir)
+	archived, unread := stripped(all)
+	if err = errors.Join(err, unread, r.prune(archived)); err != nil {
 		r.Notice("the state directory could not be tidied: " + err.Error())
 	}
 }
 
-// archivedGone reports whether everything of an archived stage is gone. A nuke proves only machines gone.
-func archivedGone(a state.Archived) bool {
-	if state.RunKind(a.Run) != "nuke" {
-		return true
+// stripped returns the archived stages without those that a nuke kept whole: their objects may exist still.
+func stripped(all []state.Archived) (archived []state.Archived, err error) {
+	for _, a := range all {
+		whole, unread := a.Whole()
+		if err = errors.Join(err, unread); !whole && unread == nil {
+			archived = append(archived, a)
+		}
 	}
-	rec, st, err := a.Read()
-	return err == nil && len(cluster.Outside(rec, st)) == 0
+	return archived, err
 }
 
 // prune removes the runs, and their archived stages, beyond the newest that the configuration keeps.
@@ -64,16 +49,11 @@ func Prune(ctx context.Context, c *cluster.Cluster, keep int, notice func(string
 	defer func() {
 		err = c.MaskError(errors.Join(err, lock.Release(ctx, "the removal of old runs", c.Config.Snapshots)))
 	}()
-	archived, err := state.Archives(c.Dir)
+	all, err := state.Archives(c.Dir)
 	if err != nil {
 		return nil, err
 	}
-	for i := 0; i < len(archived); i++ {
-		if has, err := archived[i].Whole(); has || err != nil { // its objects may exist still
-			archived = slices.Delete(archived, i, i+1)
-			i--
-		}
-	}
+	archived, _ := stripped(all) //nolint:errcheck // what cannot be read stays
 	return prune(c, id, archived, keep)
 }
 

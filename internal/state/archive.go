@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 
@@ -51,23 +50,23 @@ func ArchiveWhole(s *Stage, run string) error {
 	return errors.Join(atomicfile.SyncDir(archive(s.dir)), atomicfile.SyncDir(s.dir.stages()))
 }
 
-// Archive removes a stage that is proved gone. The archive keeps what Strip leaves.
+// Archive removes a stage that is proved gone. The archive keeps none of its secrets: the record stays without
+// preflights, and the state without values.
 func Archive(s *Stage, run string) error {
 	a := archived(s.dir, run, s.name)
-	if err := atomicfile.MkdirPrivate(a.Path); err != nil {
-		return err
+	err := atomicfile.MkdirPrivate(a.Path)
+	for name, data := range remains(s.Dir()) {
+		if err == nil {
+			err = atomicfile.Write(filepath.Join(a.Path, name), data)
+		}
 	}
-	if err := a.write(remains(s.Dir())); err != nil {
+	if err = errors.Join(err, atomicfile.SyncDir(archive(s.dir))); err != nil {
 		return err
 	}
 	return s.Remove()
 }
 
-// Strip removes all secrets of a stage that is proved gone. The record stays without preflights, and the
-// state without values.
-func (a Archived) Strip() error { return a.write(remains(a.Path)) }
-
-// Whole reports whether the archived stage has more than Strip leaves.
+// Whole reports whether the archived stage has more than Archive leaves.
 func (a Archived) Whole() (bool, error) {
 	names, err := folder(a.Path)
 	files := remains(a.Path)
@@ -80,40 +79,8 @@ func (a Archived) Whole() (bool, error) {
 	return false, err
 }
 
-// Read returns the archived record and state.
-func (a Archived) Read() (rec Record, st *State, err error) {
-	r, err := Document[Record]{path: filepath.Join(a.Path, "record.json")}.load()
-	if err != nil {
-		return rec, nil, err
-	}
-	data, err := ownfile.ReadFile(filepath.Join(a.Path, stateName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return *r, noState(""), nil
-	}
-	if err == nil {
-		st, err = parse(data)
-	}
-	return *r, st, err
-}
-
 // Remove deletes the archived stage.
 func (a Archived) Remove() error { return a.dir.Remove(a.Path) }
-
-// write makes these files the only ones of the folder.
-func (a Archived) write(files map[string][]byte) error {
-	for name, data := range files {
-		if err := atomicfile.Write(filepath.Join(a.Path, name), data); err != nil {
-			return err
-		}
-	}
-	names, err := folder(a.Path)
-	for _, name := range names {
-		if files[name] == nil {
-			err = errors.Join(err, a.dir.Remove(filepath.Join(a.Path, name)))
-		}
-	}
-	return errors.Join(err, atomicfile.SyncDir(a.Path), atomicfile.SyncDir(filepath.Dir(a.Path)))
-}
 
 // remains returns the files that an archive keeps of a stage's folder. What cannot be read may hold a secret
 // and is not kept.
