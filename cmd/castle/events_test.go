@@ -44,7 +44,7 @@ func keepEvents(args []string) io.Writer {
 }
 
 // checkEvents validates, at the end of a script of a folder, each event that castle printed or left in a
-// journal. Lines that the script itself holds are those of an older castle, or damaged on purpose.
+// journal. Lines that the script itself holds are made up, or damaged on purpose.
 func checkEvents(env *testscript.Env, folder string) error {
 	kept := filepath.Join(env.WorkDir, ".printed")
 	if err := os.Mkdir(kept, 0o700); err != nil {

@@ -224,7 +224,7 @@ func RecordGates(r *Run, s *config.Stage) error {
 // AppliedGates returns the recorded gates of a stage; nil if there is no record that this castle can check.
 func AppliedGates(r *Run, s *config.Stage) []gate.Gate {
 	recorded, err := appliedGates(r.Cluster.Dir.Stage(s.Name)).Value()
-	if err != nil || recorded == nil { // damaged, or of an older castle: the configured ones have to do
+	if err != nil || recorded == nil { // damaged or lost: the configured ones have to do
 		return nil
 	}
 	all := []gate.Gate{}

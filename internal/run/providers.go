@@ -31,7 +31,7 @@ type Providers struct {
 	mu   sync.Mutex
 	read bool
 	file providers.Lock // the content of the file
-	// lock is the same with the versions that an older castle recorded for single stages.
+	// lock is the same with the versions of single stages that it lacks.
 	lock      providers.Lock
 	added     []string // source addresses that the run has added to the file
 	unwritten error    // the file cannot be written
@@ -67,8 +67,8 @@ func (p *Providers) Locked() (providers.Lock, error) {
 	return maps.Clone(p.lock), nil
 }
 
-// load reads the file once. Where that lacks a provider, the stages' own lock files of an older castle choose
-// the version: the newest, because no provider reads a state that a newer one has written.
+// load reads the file once. Where that lacks a provider, or is lost, the stages' own lock files choose the
+// version: the newest, because no provider reads a state that a newer one has written.
 func (p *Providers) load() error {
 	if p.read {
 		return nil
@@ -260,7 +260,8 @@ func (p recordedProviders) Name() string { return p.cluster.Name() }
 func (p recordedProviders) Upgrade() string { return "" }
 
 // Locked returns the versions of the stage's last apply, with the checksums that the cluster's file has for
-// the same versions: for another platform, maybe. An older castle kept the lock in the work directory only.
+// the same versions: for another platform, maybe. A record that castle had to rebuild may lack the lock: that
+// of the work directory counts then.
 func (p recordedProviders) Locked() (providers.Lock, error) {
 	shared, unread := p.cluster.Locked()
 	text, err := fs.ReadFile(p.module, terraformLock)

@@ -74,7 +74,7 @@ func TestDamagedDocumentWithoutCopyIsNeverNothing(t *testing.T) {
 		if err := errors.Join(s.SetRecord(rec), os.Remove(copyOf(s.record().path))); err != nil {
 			t.Fatal(err)
 		}
-		if name == "deleted" || name == "no seal" { // it never was, or an older castle wrote it
+		if name == "deleted" || name == "no seal" { // then there never was one, or it is refused
 			continue
 		}
 		ruin(t, s.record().path, how)

@@ -50,7 +50,7 @@ func TestProofsOfAllRunsCount(t *testing.T) {
 	if all, err := p.Read(); all != nil || err != nil {
 		t.Errorf("before the first: %v, %v", all, err)
 	}
-	// An older castle wrote all of them into the document.
+	// The document has those of an earlier run.
 	if err := p.document().Write(machine("1", true)); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package history
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -46,7 +45,6 @@ type Logs struct {
 
 	journal int64            // read so far
 	read    map[string]int64 // of each stage's log
-	last    map[string]time.Time
 	layers  map[string]string
 	ended   bool // the journal has its last event
 }
@@ -54,8 +52,7 @@ type Logs struct {
 // OpenLogs finds the run that o selects.
 func OpenLogs(ctx context.Context, c *cluster.Cluster, o LogOptions) (*Logs, error) {
 	l := &Logs{
-		cluster: c, options: o, read: map[string]int64{}, last: map[string]time.Time{},
-		layers: map[string]string{},
+		cluster: c, options: o, read: map[string]int64{}, layers: map[string]string{},
 	}
 	if o.Since > 0 {
 		l.after = time.Now().Add(-o.Since)
@@ -91,8 +88,8 @@ func runOf(c *cluster.Cluster, reference string) (string, error) {
 	return "", cluster.Usagef("%s has had no run yet: `%s` is the first", c.Name(), c.Command("create"))
 }
 
-// maskRecorded masks the sensitive outputs of all recorded stages: an older castle, or a run that did not
-// know them yet, may have written them.
+// maskRecorded masks the sensitive outputs of all recorded stages: a run that did not know them yet may have
+// written them.
 func maskRecorded(c *cluster.Cluster) error {
 	names, err := c.Dir.Stages()
 	for _, name := range names {
@@ -232,18 +229,16 @@ func (l *Logs) next() ([]Line, error) {
 	return lines, nil
 }
 
-// terraform makes lines of the text of a log. A line without a time, of an older castle, has that of the one
-// before it.
+// terraform makes lines of the text of a log. A damaged line, without a time, has that of the run.
 func (l *Logs) terraform(stage string, text []byte) (lines []Line) {
 	for raw := range bytes.Lines(text) {
 		line := strings.TrimSuffix(string(raw), "\n")
-		at := cmp.Or(l.last[stage], l.Run.Started)
+		at := l.Run.Started
 		if stamp, rest, cut := strings.Cut(line, " "); cut {
 			if t, err := time.Parse(state.LogTime, stamp); err == nil {
 				at, line = t, rest
 			}
 		}
-		l.last[stage] = at
 		if strings.TrimSpace(line) == "" {
 			continue
 		}
