@@ -139,7 +139,7 @@ func pipelineStore(o cluster.Options, p *scaffold.Pipeline) error {
 			"holds secrets, and everybody who can read the repository could read those of its jobs\n" +
 			"  add to castle.hcl: state { encryption { recipients = [\"age1…\"] } } (docs/state.md)")
 	}
-	if err := location.Check(p.Store); err != nil {
+	if _, err := location.Parse(p.Store); err != nil {
 		return refuse("CASTLE_STATE_STORE: %v", err)
 	}
 	return nil

@@ -78,7 +78,7 @@ func OpenStoreAt(ctx context.Context, o Options, url string) (*StateStore, error
 
 func openStoreAt(ctx context.Context, o Options, url string, configured config.StateStore,
 ) (*StateStore, error) {
-	if err := location.Check(url); err != nil {
+	if _, err := location.Parse(url); err != nil {
 		return nil, Usagef("the store of the states: %v", err)
 	}
 	identities, err := keys.FromEnviron(o.Environ)

@@ -86,7 +86,7 @@ func TestProblemsInCastleFile(t *testing.T) {
 		{"a store of an unknown scheme", "-- castle.hcl --\nstate {\n  store = \"ftp://host/castle\"\n}\n",
 			[]string{`castle.hcl:2 | unsuitable store | "ftp://host/castle" has an unknown scheme | s3://`}},
 		{"a store without a bucket", "-- castle.hcl --\nstate {\n  store = \"s3:///castle\"\n}\n",
-			[]string{"castle.hcl:2 | unsuitable store | not complete | s3://bucket/folder"}},
+			[]string{"castle.hcl:2 | unsuitable store | names no bucket | s3://bucket/folder"}},
 		{"a store in a relative folder", "-- castle.hcl --\nstate {\n  store = \"file://castle\"\n}\n",
 			[]string{"castle.hcl:2 | unsuitable store | names no folder | three slashes"}},
 		{"a store with a password",
@@ -94,7 +94,7 @@ func TestProblemsInCastleFile(t *testing.T) {
 			[]string{"castle.hcl:2 | unsuitable store | Remove the password | PGPASSWORD"}},
 		{"a store with a secret in its query",
 			"-- castle.hcl --\nstate {\n  store = \"s3://b?secretkey=pa55\"\n}\n",
-			[]string{"castle.hcl:2 | unsuitable store | a URL with secretkey is visible"}},
+			[]string{"castle.hcl:2 | unsuitable store | Remove the parameter secretkey"}},
 		{"no recipient", "-- castle.hcl --\nstate {\n  encryption {\n    recipients = []\n  }\n}\n",
 			[]string{"castle.hcl:3 | no recipients | age-keygen"}},
 		{"a recipient that is none", "-- castle.hcl --\nstate {\n  encryption {\n    recipients = [\n" +

@@ -58,7 +58,7 @@ func (l *loader) readStateStore(state *stateSyntax) (s StateStore) {
 	}
 	if v := l.diags.constant(state.Store, cty.String, nil); state.Store != nil && v.IsKnown() {
 		s.URL = v.AsString()
-		if err := location.Check(s.URL); err != nil {
+		if _, err := location.Parse(s.URL); err != nil {
 			l.diags.add(state.Store.Expr.Range(), "castle.hcl: unsuitable store", "%s.", err)
 			l.hideCastleFile(err)
 		}

@@ -18,6 +18,9 @@ func TestStateStoreNeedsNoValidCluster(t *testing.T) {
 		"half a file":   {"state {\n  store = \n", "", "{ is not closed", true},
 		"a password": {"state {\n  store = \"postgres://me:pa55@host/db\"\n}\n", "", "Remove the password",
 			false},
+		"a password in no URL": {"state {\n  store = \"postgres://me:pa55/x@host/db\"\n}\n", "",
+			"cannot be parsed", false},
+		"a key as user": {"state {\n  store = \"s3://pa55@b\"\n}\n", "", "Remove the user or key", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -26,16 +26,7 @@ var errNoFolder = errors.New("the folder does not exist; mount it, or create it 
 type folder struct{ dir string }
 
 func openFolder(_ context.Context, u *url.URL) (backend, error) {
-	switch {
-	case u.Host != "" && u.Host != "localhost" || u.Opaque != "":
-		return nil, errors.New("the folder must be an absolute path, as in file:///srv/castle")
-	case filepath.Clean(u.Path) == "/" || u.Path == "":
-		return nil, errors.New("it names no folder, as file:///srv/castle does")
-	}
-	if err := onlyParameters(u); err != nil {
-		return nil, err
-	}
-	return &folder{filepath.Clean(u.Path)}, nil
+	return &folder{filepath.Clean(u.Path)}, onlyParameters(u)
 }
 
 func (f *folder) close() error { return nil }

@@ -41,10 +41,11 @@ func (e *credentialsError) Error() string { return "no credentials: " + e.err.Er
 func (e *credentialsError) Unwrap() error { return e.err }
 
 func openS3(ctx context.Context, u *url.URL) (backend, error) {
-	name, prefix, err := bucketOf(u)
-	if err == nil {
-		err = onlyParameters(u, "region", "endpoint", "profile", "use_path_style", "ssetype", "kmskeyid")
+	prefix := strings.Trim(u.Path, "/")
+	if prefix != "" {
+		prefix += "/"
 	}
+	err := onlyParameters(u, "region", "endpoint", "profile", "use_path_style", "ssetype", "kmskeyid")
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func openS3(ctx context.Context, u *url.URL) (backend, error) {
 		return nil, errors.New("it needs ?region=… (environment: AWS_REGION)")
 	}
 	return &bucket{
-		name: name, prefix: prefix, encryption: types.ServerSideEncryption(query.Get("ssetype")),
+		name: u.Host, prefix: prefix, encryption: types.ServerSideEncryption(query.Get("ssetype")),
 		kmsKey: optional(query.Get("kmskeyid")),
 		client: s3.NewFromConfig(settings, func(o *s3.Options) {
 			o.Retryer, o.UsePathStyle = aws.NopRetryer{}, pathStyle
@@ -79,17 +80,6 @@ func optional(text string) *string {
 		return nil
 	}
 	return &text
-}
-
-// bucketOf returns the bucket and the prefix of the keys in it.
-func bucketOf(u *url.URL) (name, prefix string, err error) {
-	if u.Host == "" {
-		return "", "", errors.New("it names no bucket, as s3://BUCKET/PREFIX does")
-	}
-	if prefix = strings.Trim(u.Path, "/"); prefix != "" {
-		prefix += "/"
-	}
-	return u.Host, prefix, nil
 }
 
 // credentials reports whether there are some; the SDK caches them.

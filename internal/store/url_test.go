@@ -14,37 +14,37 @@ func TestOpenRefusesURLs(t *testing.T) {
 	t.Setenv("AWS_REGION", "")
 	t.Setenv("PGDATABASE", "")
 	for url, want := range map[string]string{
-		"":                                      "must begin with s3://",
-		"/srv/castle":                           "must begin with s3://",
-		"s4://state":                            "must begin with s3://",
-		"mem://state":                           "must begin with s3://",
+		"":                                      "unknown scheme. Write one of s3://",
+		"/srv/castle":                           "unknown scheme. Write one of s3://",
+		"s4://state":                            "unknown scheme. Write one of s3://",
+		"mem://state":                           "unknown scheme. Write one of s3://",
 		"s3:///prefix?region=x":                 "names no bucket",
 		"s3://state":                            "?region=",
 		"s3://state?region=x&colour=red":        "unknown parameter colour",
 		"s3://state?region=x&region=y":          "region stands twice",
 		"s3://state?region=x&use_path_style=no": "must be true or false",
-		"gs://state":                            "must begin with s3://",
-		"s3://state?sig=hunter2":                "sig holds a credential",
-		"file://srv/castle":                     "absolute path",
-		"file:srv/castle":                       "absolute path",
+		"gs://state":                            "unknown scheme. Write one of s3://",
+		"s3://state?sig=hunter2":                "Remove the parameter sig",
+		"file://srv/castle":                     "names no folder. Write file:///srv/castle",
+		"file:srv/castle":                       "names no folder. Write file:///srv/castle",
 		"file:///":                              "names no folder",
 		"file:///srv?create_dir=yes":            "unknown parameter create_dir",
 		"postgres://castle@db":                  "names no database",
 		"postgres://castle@db/state?sslmode=on": "sslmode is invalid",
 		"s3://state#part?region=x":              "after #",
-		"postgres://castle:hunter2@db/state":    "holds a password",
-		"s3://AKIA:hunter2@state?region=x":      "holds a password",
-		"s3://hunter2@state?region=x":           "holds a user or key",
-		"postgres://db/state?password=hunter2":  "password holds a credential",
-		"postgres://c@db/s?sslpassword=hunter2": "sslpassword holds a credential",
-		"s3://state?secret_access_key=hunter2":  "secret_access_key holds a credential",
-		"s3://state?awsAccessKey=hunter2":       "awsAccessKey holds a credential",
+		"postgres://castle:hunter2@db/state":    "Remove the password",
+		"s3://AKIA:hunter2@state?region=x":      "Remove the password",
+		"s3://hunter2@state?region=x":           "Remove the user or key",
+		"postgres://db/state?password=hunter2":  "Remove the parameter password",
+		"postgres://c@db/s?sslpassword=hunter2": "Remove the parameter sslpassword",
+		"s3://state?secret_access_key=hunter2":  "Remove the parameter secret_access_key",
+		"s3://state?awsAccessKey=hunter2":       "Remove the parameter awsAccessKey",
 		"postgres://castle:hunter2/x@db/state":  "cannot be parsed",
 		"postgres://castle:hunter2%zz@db/state": "cannot be parsed",
+		"postgres://db/s?password=hunter2%zz":   "cannot be parsed",
 	} {
-		var refused *URLError
 		_, err := Open(t.Context(), url)
-		if !errors.As(err, &refused) || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", url, err, want)
 		}
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
