@@ -7,23 +7,15 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
-	"github.com/ephemeral-castle/castle/internal/state/keys"
 )
 
 // Rekey encrypts all contents of the newest commit for the recipients in castle.hcl, and signs them in a new
-// commit, under both locks. The newest commit has to be of a signer in castle.hcl, of a key that the caller has
-// himself, or of one that trust names; confirm shows it to the user. It returns the new commit.
+// commit, under both locks. The newest commit has to be of a signer in castle.hcl, of a key that the caller
+// has himself, or of one that trust names; confirm shows it to the user. It returns the new commit.
 func Rekey(ctx context.Context, c *cluster.Cluster, trust string, confirm func(*commits.Commit) error,
 	notice func(string)) (rekeyed *commits.Commit, err error) {
 	if c.Store != nil {
-		own, err := keys.Parse(c.Store.Encryption.Identities)
-		if err != nil {
-			return nil, err
-		}
 		c.Store.Encryption.Trust = []string{trust}
-		for _, h := range own {
-			c.Store.Encryption.Trust = append(c.Store.Encryption.Trust, h.Signer)
-		}
 	}
 	log, err := logOf(c)
 	if err != nil {
@@ -34,8 +26,8 @@ func Rekey(ctx context.Context, c *cluster.Cluster, trust string, confirm func(*
 	case err != nil:
 		return nil, err
 	case head == nil, len(c.Store.Encryption.Recipients) == 0:
-		return nil, cluster.Usagef("%s has no state in %s, or castle.hcl no recipients and signers for it", c.Name(),
-			log.URL())
+		return nil, cluster.Usagef("%s has no state in %s, or castle.hcl no recipients and signers for it",
+			c.Name(), log.URL())
 	}
 	if err := confirm(head); err != nil {
 		return nil, err

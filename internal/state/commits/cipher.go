@@ -2,6 +2,7 @@ package commits
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +20,8 @@ type Encryption struct {
 	Recipients []string // age1…
 	Signers    []string // castle-ed25519:…: only their commits are accepted
 	Identities string   // the text of an identity file: AGE-SECRET-KEY-1…; secret
-	// Trust are further signers whose commits are accepted, and Unsigned. It is for a rotation of keys.
+	// Trust are further signers whose commits are accepted, and Unsigned. It is for a rotation of keys, in
+	// which those of Identities are accepted, too; nil otherwise.
 	Trust []string
 }
 
@@ -65,37 +67,33 @@ type IdentityError struct {
 }
 
 func (e *IdentityError) Error() string {
-	of := "other recipients"
-	if len(e.Recipients) > 0 {
-		of = strings.Join(e.Recipients, ", ")
-	}
-	text := fmt.Sprintf("%s: the contents are encrypted for %s, and ", e.URL, of)
+	text, given := "the contents are encrypted for %s, and %s", "there is no identity"
 	if e.Writing {
-		text = fmt.Sprintf("%s: castle would encrypt for %s, and could not read that again: ", e.URL, of)
+		text = "castle would encrypt for %s, and could not read that again: %s"
 	}
-	if len(e.Given) == 0 {
-		text += "there is no identity"
-	} else {
-		text += "the identity belongs to " + strings.Join(e.Given, ", ")
+	if len(e.Given) > 0 {
+		given = "the identity belongs to " + strings.Join(e.Given, ", ")
 	}
-	return text + "\n  set CASTLE_AGE_IDENTITY to the identity of one of these recipients, or " +
-		"CASTLE_AGE_IDENTITY_FILE to the path of its file"
+	of := cmp.Or(strings.Join(e.Recipients, ", "), "other recipients")
+	return e.URL + ": " + fmt.Sprintf(text, of, given) + "\n  set CASTLE_AGE_IDENTITY to the identity of " +
+		"one of these recipients, or CASTLE_AGE_IDENTITY_FILE to the path of its file"
 }
 
 // cipher encrypts for recipients, if there are any, and decrypts with identities.
 type cipher struct {
+	Encryption
 	url        string
-	names      []string // of the recipients
 	recipients []age.Recipient
-	signers    []string
 	trusted    []string // signers, and whoever else is accepted in a rotation
 	holders    []keys.Holder
-	usable     func() error
+	// check refuses recipients that no identity opens, and signers of whom this is none: nobody writes what
+	// he could not read again.
+	check func() error
 }
 
 func newCipher(url string, e Encryption) (*cipher, error) {
-	c := &cipher{url: url, names: e.Recipients, signers: e.Signers,
-		trusted: slices.Concat(e.Signers, e.Trust)}
+	c := &cipher{Encryption: e, url: url, trusted: slices.Concat(e.Signers, e.Trust)}
+	c.check = sync.OnceValue(c.probe)
 	for _, name := range e.Recipients {
 		one, err := keys.Recipient(name)
 		if err != nil {
@@ -104,16 +102,14 @@ func newCipher(url string, e Encryption) (*cipher, error) {
 		c.recipients = append(c.recipients, one)
 	}
 	var err error
-	if c.holders, err = keys.Parse(e.Identities); err != nil {
-		return nil, err
+	c.holders, err = keys.Parse(e.Identities)
+	for _, h := range c.holders {
+		if e.Trust != nil {
+			c.trusted = append(c.trusted, h.Signer)
+		}
 	}
-	c.usable = sync.OnceValue(c.probe)
-	return c, nil
+	return c, err
 }
-
-// check refuses recipients that no identity opens, and signers of whom this is none: nobody writes what he
-// could not read again.
-func (c *cipher) check() error { return c.usable() }
 
 func (c *cipher) probe() error {
 	data, err := c.encrypt(nil)
@@ -121,11 +117,12 @@ func (c *cipher) probe() error {
 		_, err = c.decrypt(data, nil)
 	}
 	if wrong, is := errors.AsType[*IdentityError](err); is {
-		wrong.Recipients, wrong.Writing = c.names, true
+		wrong.Recipients, wrong.Writing = c.Recipients, true
 	}
-	if err == nil && len(c.signers) > 0 && c.signer().Signer == "" {
+	if err == nil && len(c.Signers) > 0 && c.signer().Signer == "" {
 		return fmt.Errorf("castle would sign with %s, which is not among the signers in castle.hcl, and "+
-			"nobody would accept that\n  add it there if this identity may change clusters", c.holders[0].Signer)
+			"nobody would accept that\n  add it there if this identity may change clusters",
+			c.holders[0].Signer)
 	}
 	return err
 }
@@ -147,7 +144,7 @@ func (c *cipher) encrypt(data []byte) ([]byte, error) {
 // decrypt decrypts an object of a commit, which is for messages. An object that is not encrypted was written
 // before there were recipients.
 func (c *cipher) decrypt(data []byte, of *Commit) ([]byte, error) {
-	if !bytes.HasPrefix(data, []byte(ageHeader)) {
+	if !IsSealed(data) {
 		return data, nil
 	}
 	wrong := &IdentityError{URL: c.url}

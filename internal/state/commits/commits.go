@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -116,12 +117,13 @@ type Log struct {
 	suffix  string // of the names of the objects that this value writes
 	least   int64  // the number that Head expects
 
+	tried sync.Map // IDs of commits whose fate is unknown: the answer was lost
+	mine  sync.Map // sequence → *Commit that this value appended, as brief returns it
+
 	mu       sync.Mutex
-	known    *Commit           // the newest that was read or written
-	recalled *Commit           // the newest that another process of this machine has read
-	asOf     time.Time         // when it was the head
-	tried    map[string]bool   // IDs of commits whose fate is unknown: the answer was lost
-	mine     map[int64]*Commit // that this value appended, as brief returns them
+	known    *Commit   // the newest that was read or written
+	recalled *Commit   // the newest that another process of this machine has read
+	asOf     time.Time // when it was the head
 }
 
 // Open returns the log of a cluster, such as "blue/proxmox". It makes no request. Recipients or identities
@@ -131,10 +133,7 @@ func Open(s store.Store, cluster string, e Encryption) (*Log, error) {
 	if err == nil && len(e.Recipients) > 0 && len(e.Signers) == 0 {
 		err = keys.MissingSigners(e.Identities)
 	}
-	return &Log{
-		store: s, cluster: cluster, cipher: c, suffix: random(4),
-		tried: map[string]bool{}, mine: map[int64]*Commit{},
-	}, err
+	return &Log{store: s, cluster: cluster, cipher: c, suffix: random(4)}, err
 }
 
 // random returns so many random bytes in hexadecimal.
@@ -271,10 +270,7 @@ func recheck(ctx context.Context, l *Log) (seen *Commit, again func() *Commit) {
 	}
 	there := make(chan *Commit, 1)
 	go func() {
-		c, err := l.Read(ctx, c.Sequence)
-		if err != nil {
-			c = nil
-		}
+		c, _ := l.Read(ctx, c.Sequence) //nolint:errcheck // it is nil then
 		there <- c
 	}()
 	return seen, func() *Commit { return <-there }
@@ -317,8 +313,8 @@ func (l *Log) CheckFiles(ctx context.Context, head *Commit) error {
 	})
 	with := slices.ContainsFunc(before, func(c *Commit) bool { return len(c.Files) > 0 })
 	if err == nil && (with || int64(len(before)) < head.Sequence) {
-		err = &DamagedError{URL: l.URL(), Cluster: l.cluster, Commit: head.Sequence,
-			Key: l.key(head.Sequence), Reason: fmt.Errorf("it names no file: %w", fs.ErrNotExist)}
+		err = damaged(l, head.Sequence, l.key(head.Sequence), "",
+			fmt.Errorf("it names no file: %w", fs.ErrNotExist))
 	}
 	return err
 }
@@ -361,17 +357,11 @@ func (l *Log) List(ctx context.Context) ([]*Commit, error) {
 	for _, key := range objects {
 		there[path.Base(key)] = true
 	}
-	head := int64(0)
-	if len(sequences) > 0 {
-		head = sequences[len(sequences)-1]
-	}
+	head := slices.Max(append(sequences, 0))
 	all = slices.DeleteFunc(all, func(c *Commit) bool {
-		for _, f := range c.Files {
-			if !there[f.Object] && c.Sequence < head && c.Over != "" {
-				return true
-			}
-		}
-		return false
+		lost := func(f File) bool { return !there[f.Object] }
+		return c.Sequence < head && c.Over != "" &&
+			slices.ContainsFunc(slices.Collect(maps.Values(c.Files)), lost)
 	})
 	slices.SortFunc(all, func(a, b *Commit) int { return cmp.Compare(b.Sequence, a.Sequence) })
 	return all, err
@@ -402,7 +392,7 @@ func (l *Log) Append(ctx context.Context, after *Commit, next Commit) (*Commit, 
 	if err := l.cipher.check(); err != nil {
 		return nil, err
 	}
-	next.Format, next.ID, next.Cluster, next.Recipients = format, random(16), l.cluster, l.cipher.names
+	next.Format, next.ID, next.Cluster, next.Recipients = format, random(16), l.cluster, l.cipher.Recipients
 	for {
 		next.Sequence, next.Time = 1, time.Now().UTC()
 		if after != nil {
@@ -414,7 +404,8 @@ func (l *Log) Append(ctx context.Context, after *Commit, next Commit) (*Commit, 
 			return nil, err
 		case there == nil || there.ID == next.ID:
 			return confirm(ctx, l, after, &next)
-		case !wasTried(l, there.ID):
+		}
+		if _, tried := l.tried.Load(there.ID); !tried {
 			return nil, l.conflict(ctx, there)
 		}
 		after = there // an earlier attempt, whose answer was lost
@@ -427,9 +418,7 @@ func (l *Log) create(ctx context.Context, c *Commit) (there *Commit, err error) 
 	if err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
-	l.tried[c.ID] = true
-	l.mu.Unlock()
+	l.tried.Store(c.ID, nil)
 	err = l.store.Create(ctx, l.key(c.Sequence), data)
 	if !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -441,26 +430,18 @@ func (l *Log) create(ctx context.Context, c *Commit) (there *Commit, err error) 
 	return there, err
 }
 
-func wasTried(l *Log, id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.tried[id]
-}
-
 // conflict returns the error for a number that is taken. A server can refuse the number a moment before it
 // shows the commit that has it.
 func (l *Log) conflict(ctx context.Context, there *Commit) error {
 	for wait := 10 * time.Millisecond; ; wait *= 2 {
 		head, err := l.Head(ctx)
 		switch {
-		case err != nil && there.ID != "":
-			return &ConflictError{there}
-		case err != nil:
-			return err
-		case head != nil && head.Sequence >= there.Sequence:
+		case err == nil && head != nil && head.Sequence >= there.Sequence:
 			return &ConflictError{head}
 		case there.ID != "":
 			return &ConflictError{there}
+		case err != nil:
+			return err
 		case wait > time.Second:
 			return fmt.Errorf("%s: %s: commit %d exists, and the store does not show it", l.URL(), l.cluster,
 				there.Sequence)
@@ -486,29 +467,26 @@ func fresh(c *Commit) time.Duration {
 // that had it was removed.
 func confirm(ctx context.Context, l *Log, after, c *Commit) (*Commit, error) {
 	l.mu.Lock()
-	delete(l.tried, c.ID)
 	recent := after != nil && l.known != nil && l.known.ID == after.ID && Elapsed(l.asOf) < fresh(c)
 	l.mu.Unlock()
-	asOf := c.Time
+	newest, asOf := c.Sequence, c.Time
 	if !recent {
 		asOf = time.Now()
 		all, err := l.sequences(ctx)
-		if err != nil {
-			l.mu.Lock()
-			l.tried[c.ID] = true
-			l.mu.Unlock()
+		if err != nil { // its fate stays unknown
 			return nil, err
 		}
-		if newest := all[len(all)-1]; newest > c.Sequence {
-			if err := l.store.Delete(ctx, l.key(c.Sequence)); err != nil {
-				return nil, err
-			}
-			return nil, l.conflict(ctx, &Commit{Sequence: newest})
-		}
+		newest = all[len(all)-1]
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.known, l.asOf, l.mine[c.Sequence] = c, asOf, brief(c)
+	l.tried.Delete(c.ID)
+	if newest > c.Sequence {
+		if err := l.store.Delete(ctx, l.key(c.Sequence)); err != nil {
+			return nil, err
+		}
+		return nil, l.conflict(ctx, &Commit{Sequence: newest})
+	}
+	l.mine.Store(c.Sequence, brief(c))
+	l.remember(c, asOf)
 	return c, nil
 }
 

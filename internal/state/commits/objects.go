@@ -83,8 +83,7 @@ func (l *Log) decode(sequence int64, data []byte) (*Commit, error) {
 		err = c.check(l.cluster, sequence)
 	}
 	if err != nil {
-		return nil, &DamagedError{URL: l.URL(), Cluster: l.cluster, Commit: sequence, Key: l.key(sequence),
-			Reason: err}
+		return nil, damaged(l, sequence, l.key(sequence), "", err)
 	}
 	c.Digest, c.Untrusted = digestOf(text), l.verify(&c, text, signature)
 	return &c, nil
@@ -200,7 +199,8 @@ func (l *Log) Download(ctx context.Context, c *Commit, paths ...string) (map[str
 	var mu sync.Mutex
 	contents := map[string][]byte{}
 	return contents, each(ctx, slices.Sorted(maps.Keys(in)), func(ctx context.Context, object string) error {
-		plain, err := l.object(ctx, c, object, in[object][0])
+		key := l.prefix("objects") + object
+		plain, err := l.object(ctx, c, key, in[object][0])
 		if err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (l *Log) Download(ctx context.Context, c *Commit, paths ...string) (map[str
 		for _, name := range in[object] {
 			f := c.Files[name]
 			if f.Offset+f.Size > int64(len(plain)) {
-				return damaged(l, c, name, object, errors.New("it is too short"))
+				return damaged(l, c.Sequence, key, name, errors.New("it is too short"))
 			}
 			contents[name] = plain[f.Offset : f.Offset+f.Size : f.Offset+f.Size]
 		}
@@ -217,31 +217,30 @@ func (l *Log) Download(ctx context.Context, c *Commit, paths ...string) (map[str
 	})
 }
 
-func damaged(l *Log, c *Commit, name, object string, reason error) error {
-	return &DamagedError{URL: l.URL(), Cluster: l.cluster, Commit: c.Sequence, Path: name,
-		Key: l.prefix("objects") + object, Reason: reason}
+func damaged(l *Log, sequence int64, key, file string, reason error) error {
+	return &DamagedError{l.URL(), l.cluster, sequence, file, key, reason}
 }
 
-// object reads an object of a commit; name is a file in it, for messages.
-func (l *Log) object(ctx context.Context, c *Commit, object, name string) ([]byte, error) {
-	data, err := l.store.Read(ctx, l.prefix("objects")+object)
+// object reads an object of a commit; file is one in it, for messages.
+func (l *Log) object(ctx context.Context, c *Commit, key, file string) ([]byte, error) {
+	data, err := l.store.Read(ctx, key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, damaged(l, c, name, object, fmt.Errorf("the store does not have it: %w", fs.ErrNotExist))
+		return nil, damaged(l, c.Sequence, key, file,
+			fmt.Errorf("the store does not have it: %w", fs.ErrNotExist))
 	case err != nil:
 		return nil, err
-	case !strings.HasPrefix(object, fmt.Sprintf("%x-", sha256.Sum256(data))):
-		return nil, damaged(l, c, name, object, errors.New("its content does not match its name"))
-	}
-	if len(l.cipher.recipients) > 0 && !IsSealed(data) && !slices.Contains(l.cipher.trusted, Unsigned) {
-		return nil, untrusted(l, c, l.prefix("objects")+object, Unsigned,
-			"has contents that are not encrypted ("+name+"), though castle.hcl names recipients")
+	case !strings.HasPrefix(path.Base(key), fmt.Sprintf("%x-", sha256.Sum256(data))):
+		return nil, damaged(l, c.Sequence, key, file, errors.New("its content does not match its name"))
+	case len(l.cipher.recipients) > 0 && !IsSealed(data) && !slices.Contains(l.cipher.trusted, Unsigned):
+		return nil, untrusted(l, c, key, Unsigned,
+			"has contents that are not encrypted ("+file+"), though castle.hcl names recipients")
 	}
 	if data, err = l.cipher.decrypt(data, c); err != nil {
 		return nil, err
 	}
 	if data, err = decompress(data); err != nil {
-		err = damaged(l, c, name, object, err)
+		err = damaged(l, c.Sequence, key, file, err)
 	}
 	return data, err
 }

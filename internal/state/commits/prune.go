@@ -44,16 +44,12 @@ func (l *Log) Prune(ctx context.Context, head *Commit, runs int, reads func(run 
 	}
 	old, live := sift(all, max(runs, 1), reads)
 	err = each(ctx, old, func(ctx context.Context, sequence int64) error {
+		l.mine.Delete(sequence)
 		return l.store.Delete(ctx, l.key(sequence))
 	})
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	for _, sequence := range old {
-		delete(l.mine, sequence)
-	}
-	l.mu.Unlock()
 	objects = slices.DeleteFunc(objects, func(key string) bool { return live[path.Base(key)] })
 	return each(ctx, objects, l.store.Delete)
 }
@@ -69,11 +65,8 @@ func brief(c *Commit) *Commit {
 
 // readBrief returns a commit as brief does, without a request for one that this value appended.
 func readBrief(ctx context.Context, l *Log, sequence int64) (*Commit, error) {
-	l.mu.Lock()
-	c := l.mine[sequence]
-	l.mu.Unlock()
-	if c != nil {
-		return c, nil
+	if c, is := l.mine.Load(sequence); is {
+		return c.(*Commit), nil
 	}
 	c, err := l.read(ctx, sequence)
 	if err != nil {

@@ -61,17 +61,16 @@ func digestOf(text []byte) string { return fmt.Sprintf("%x", sha256.Sum256(text)
 // verify returns why nobody whom castle.hcl names vouches for a commit, which was read from text.
 func (l *Log) verify(c *Commit, text, signature []byte) error {
 	decoded, err := base64.StdEncoding.DecodeString(string(signature))
-	switch trusted := l.cipher.trusted; {
-	case len(l.cipher.signers) == 0, len(signature) == 0 && slices.Contains(trusted, Unsigned):
+	switch key, trusted := l.key(c.Sequence), l.cipher.trusted; {
+	case len(l.cipher.Signers) == 0, len(signature) == 0 && slices.Contains(trusted, Unsigned):
 		return nil
 	case len(signature) == 0:
-		return untrusted(l, c, l.key(c.Sequence), Unsigned, "is not signed, though castle.hcl names signers")
+		return untrusted(l, c, key, Unsigned, "is not signed, though castle.hcl names signers")
 	case err != nil, !keys.Verify(c.Signer, append([]byte(signingContext), text...), decoded):
-		return untrusted(l, c, l.key(c.Sequence), "",
-			fmt.Sprintf("does not have the content that %q has signed", c.Signer))
+		return untrusted(l, c, key, "", fmt.Sprintf("does not have the content that %q has signed", c.Signer))
 	case !slices.Contains(trusted, c.Signer):
-		return untrusted(l, c, l.key(c.Sequence), c.Signer,
-			"is signed by "+c.Signer+", who is not among the signers in castle.hcl")
+		return untrusted(l, c, key, c.Signer, "is signed by "+c.Signer+", who is not among the signers in "+
+			"castle.hcl")
 	}
 	return nil
 }
@@ -80,23 +79,21 @@ func (l *Log) verify(c *Commit, text, signature []byte) error {
 // predecessor, as far as the store still has those commits. So a store that has shown different logs to two
 // machines cannot join them again. all are the numbers of the commits that the store has.
 func checkLinks(ctx context.Context, l *Log, seen, head *Commit, all []int64) error {
-	if len(l.cipher.signers) == 0 {
+	if len(l.cipher.Signers) == 0 {
 		return nil
 	}
-	wanted, chain := []int64{head.Sequence - 1}, []*Commit{head}
-	if seen != nil && seen.Digest != "" && seen.Sequence < head.Sequence {
-		wanted, chain = append(wanted, seen.Sequence, seen.Sequence+1), append(chain, seen)
+	if seen == nil || seen.Digest == "" || seen.Sequence >= head.Sequence {
+		seen = head
 	}
-	slices.Sort(wanted)
-	wanted = slices.DeleteFunc(slices.Compact(wanted), func(n int64) bool {
-		return n == head.Sequence || !slices.Contains(all, n)
+	wanted := slices.DeleteFunc(slices.Clone(all), func(n int64) bool {
+		return n >= head.Sequence || n < head.Sequence-1 && n != seen.Sequence && n != seen.Sequence+1
 	})
 	// Their own signers may have left since: the digests show that they are what the head's signer has seen.
 	read, err := l.readAll(ctx, wanted, l.read)
 	if err != nil {
 		return err
 	}
-	chain = append(chain, read...)
+	chain := slices.Concat(read, []*Commit{head, seen})
 	slices.SortFunc(chain, func(a, b *Commit) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	for i, c := range chain[1:] {
 		before := chain[i]
@@ -126,7 +123,7 @@ func (l *Log) checkLength(newest int64) error {
 // signer returns the holder whose key signs what this process writes, the zero one if nobody signs.
 func (c *cipher) signer() keys.Holder {
 	for _, h := range c.holders {
-		if slices.Contains(c.signers, h.Signer) {
+		if slices.Contains(c.Signers, h.Signer) {
 			return h
 		}
 	}

@@ -82,19 +82,19 @@ func Verify(signer string, message, signature []byte) bool {
 
 // CheckSigner returns why a text is no signer.
 func CheckSigner(text string) error {
-	if err := refuseIdentity(text, "signer, as `castle state identity` prints it"); err != nil {
-		return err
-	}
 	_, err := publicKey(text)
 	return err
 }
 
 func publicKey(signer string) (ed25519.PublicKey, error) {
+	if err := refuseIdentity(signer, "signer, as `castle state identity` prints it"); err != nil {
+		return nil, err
+	}
 	text, is := strings.CutPrefix(signer, signerPrefix)
 	key, err := encoding.DecodeString(text)
 	if !is || err != nil || len(key) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("%q is no signer. Write one that `castle state identity` prints: %s…", signer,
-			signerPrefix)
+		return nil, fmt.Errorf("%q is no signer. Write one that `castle state identity` prints: %s…",
+			signer, signerPrefix)
 	}
 	return key, nil
 }
