@@ -47,15 +47,8 @@ func OpenStore(ctx context.Context, o Options) (*StateStore, error) {
 	if url == localStore {
 		return nil, nil
 	}
-	configured, err := o.stateStore()
-	if err != nil {
-		return nil, err
-	}
-	if url = cmp.Or(url, configured.URL); url == "" {
-		return nil, nil
-	}
-	s, err := openStoreAt(ctx, o, url, configured)
-	if err != nil {
+	s, err := OpenStoreAt(ctx, o, url)
+	if s == nil || err != nil {
 		return nil, err
 	}
 	if text := process.Getenv(o.Environ, atLeastVariable); text != "" {
@@ -67,17 +60,16 @@ func OpenStore(ctx context.Context, o Options) (*StateStore, error) {
 	return s, nil
 }
 
-// OpenStoreAt is OpenStore for another URL. The encryption is the configured one. A log may be of any length.
+// OpenStoreAt is OpenStore for a URL; without one for that in castle.hcl. The encryption is the configured
+// one. A log may be of any length.
 func OpenStoreAt(ctx context.Context, o Options, url string) (*StateStore, error) {
 	configured, err := o.stateStore()
 	if err != nil {
 		return nil, err
 	}
-	return openStoreAt(ctx, o, url, configured)
-}
-
-func openStoreAt(ctx context.Context, o Options, url string, configured config.StateStore,
-) (*StateStore, error) {
+	if url = cmp.Or(url, configured.URL); url == "" {
+		return nil, nil
+	}
 	if _, err := location.Parse(url); err != nil {
 		return nil, Usagef("the store of the states: %v", err)
 	}
