@@ -141,8 +141,8 @@ who may write. Both are derived from the identity, which castle does not show.`,
 			case errors.Join(err, unread) != nil:
 				return refuse("%v", errors.Join(err, unread))
 			case len(all) == 0:
-				return refuse("there is no identity: set %s, or %s to the path of its file; age-keygen makes one",
-					keys.IdentityVariable, keys.IdentityFileVariable)
+				return refuse("there is no identity: set %s, or %s to the path of its file; age-keygen "+
+					"makes one", keys.IdentityVariable, keys.IdentityFileVariable)
 			}
 			return a.print(all, func(w io.Writer) {
 				for _, one := range all {
@@ -179,8 +179,8 @@ cluster's name; without a terminal it requires --yes.`,
 				if trust == "" {
 					return nil
 				}
-				fmt.Fprintf(a.stderr, "Would accept commit %d of %s by %s@%s (%s), signed by %s, as it is in %s\n",
-					head.Sequence, localTime(head.Time), head.User, head.Host, oneLine(head.What),
+				fmt.Fprintf(a.stderr, "Would accept commit %d of %s by %s@%s (%s), signed by %s, as it is "+
+					"in %s\n", head.Sequence, localTime(head.Time), head.User, head.Host, oneLine(head.What),
 					cmp.Or(head.Signer, "nobody"), c.Place())
 				return confirmCluster(a, c, "sign it", "nothing was signed")
 			}, noticeLine(a))

@@ -40,8 +40,8 @@ func (s *Store) check(ctx context.Context) []Finding {
 	if n > 1 {
 		recipients = fmt.Sprintf("%d recipients", n)
 	}
-	return green(works+"the states are encrypted for %s, and the identity of this environment decrypts and signs them",
-		url, recipients)
+	return green(works+"the states are encrypted for %s, and the identity of this environment decrypts and "+
+		"signs them", url, recipients)
 }
 
 // probe uses a log of its own, whose objects belong to no cluster.
