@@ -111,7 +111,7 @@ func table() map[string][]string {
 		"internal/terraform":                 {"internal/providers", "internal/terraform/warm"},
 		"internal/terraform/warm":            {},
 		"internal/state":                     {},
-		"internal/store":                     {},
+		"internal/store":                     {"internal/store/location"},
 		"internal/store/location":            {},
 		"internal/store/storetest":           {},
 		"internal/state/keys":                {},

@@ -117,12 +117,8 @@ func makeReport(c *cluster.Cluster, id string) (*report.Report, error) {
 	}
 	var path []report.Step
 	if c.InvalidConfig == nil {
-		steps, err := topology.CriticalPath(state.RunKind(id), events, c.Config)
-		if err != nil {
+		if path, err = topology.CriticalPath(state.RunKind(id), events, c.Config); err != nil {
 			return nil, err
-		}
-		for _, s := range steps {
-			path = append(path, report.Step(s))
 		}
 	}
 	r := report.New(events, path, earlier...)

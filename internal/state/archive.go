@@ -50,8 +50,8 @@ func ArchiveWhole(s *Stage, run string) error {
 	return errors.Join(atomicfile.SyncDir(archive(s.dir)), atomicfile.SyncDir(s.dir.stages()))
 }
 
-// Archive removes a stage that is proved gone. The archive keeps none of its secrets: the record stays without
-// preflights, and the state without values.
+// Archive removes a stage that is proved gone. The archive keeps none of its secrets: the record stays
+// without preflights, and the state without values.
 func Archive(s *Stage, run string) error {
 	a := archived(s.dir, run, s.name)
 	err := atomicfile.MkdirPrivate(a.Path)

@@ -140,7 +140,8 @@ func TestAnArchivedStageHoldsNoSecret(t *testing.T) {
 	if strings.Contains(fmt.Sprint(stripped), "secret") || len(stripped) != 3 {
 		t.Errorf("archived: %q", stripped)
 	}
-	for file, has := range map[string]string{"record.json": `"source": "gitops/sync"`, stateName: `"id": "a"`} {
+	for file, has := range map[string]string{"record.json": `"source": "gitops/sync"`,
+		stateName: `"id": "a"`} {
 		if !strings.Contains(stripped[file], has) {
 			t.Errorf("%s has no %s: %s", file, has, stripped[file])
 		}

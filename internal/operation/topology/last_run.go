@@ -183,7 +183,8 @@ func CriticalPath(kind string, events []event.Event, cluster *config.Cluster) ([
 	var steps []Step
 	for _, n := range path {
 		if weight(n) > 0 {
-			steps = append(steps, Step{n.stage.Name, n.late, seconds(weight(n))})
+			steps = append(steps, Step{Stage: n.stage.Name, Late: n.late,
+			Seconds: seconds(weight(n))})
 		}
 	}
 	return steps, err
@@ -212,7 +213,8 @@ func splitDeferredGates(events []event.Event, nodes []measured) []event.Event {
 
 func (g *Graph) markPath(path []measured, weight func(measured) time.Duration) {
 	for i, n := range path {
-		g.Run.CriticalPath = append(g.Run.CriticalPath, Step{n.stage.Name, n.late, seconds(weight(n))})
+		g.Run.CriticalPath = append(g.Run.CriticalPath, Step{Stage: n.stage.Name, Late: n.late,
+			Seconds: seconds(weight(n))})
 		g.stage(n.stage.Name).Critical = true
 		if i == 0 {
 			continue

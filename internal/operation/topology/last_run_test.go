@@ -28,7 +28,7 @@ func TestAStageThatWaitsInVainIsNotOnTheCriticalPath(t *testing.T) {
 			at(31, event.StepStarted, "sync", "apply"), at(33, event.StepEnded, "sync", "apply"),
 			at(55, event.StageFailed, "longhorn", ""), at(56, end, "sync", ""),
 		}, &config.Cluster{Stages: stages})
-		if want := []Step{{"machines", false, 30}, {"longhorn", false, 25}}; err != nil ||
+		if want := []Step{{Stage: "machines", Seconds: 30}, {Stage: "longhorn", Seconds: 25}}; err != nil ||
 			!slices.Equal(path[:min(2, len(path))], want) {
 			t.Errorf("%s: %v, %v", end, path, err)
 		}

@@ -81,7 +81,7 @@ func (e *IdentityError) Error() string {
 
 // cipher encrypts for recipients, if there are any, and decrypts with identities.
 type cipher struct {
-	Encryption
+	of         Encryption
 	url        string
 	recipients []age.Recipient
 	trusted    []string // signers, and whoever else is accepted in a rotation
@@ -92,7 +92,7 @@ type cipher struct {
 }
 
 func newCipher(url string, e Encryption) (*cipher, error) {
-	c := &cipher{Encryption: e, url: url, trusted: slices.Concat(e.Signers, e.Trust)}
+	c := &cipher{of: e, url: url, trusted: slices.Concat(e.Signers, e.Trust)}
 	c.check = sync.OnceValue(c.probe)
 	for _, name := range e.Recipients {
 		one, err := keys.Recipient(name)
@@ -117,9 +117,9 @@ func (c *cipher) probe() error {
 		_, err = c.decrypt(data, nil)
 	}
 	if wrong, is := errors.AsType[*IdentityError](err); is {
-		wrong.Recipients, wrong.Writing = c.Recipients, true
+		wrong.Recipients, wrong.Writing = c.of.Recipients, true
 	}
-	if err == nil && len(c.Signers) > 0 && c.signer().Signer == "" {
+	if err == nil && len(c.of.Signers) > 0 && c.signer().Signer == "" {
 		return fmt.Errorf("castle would sign with %s, which is not among the signers in castle.hcl, and "+
 			"nobody would accept that\n  add it there if this identity may change clusters",
 			c.holders[0].Signer)

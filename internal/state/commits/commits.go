@@ -392,7 +392,8 @@ func (l *Log) Append(ctx context.Context, after *Commit, next Commit) (*Commit, 
 	if err := l.cipher.check(); err != nil {
 		return nil, err
 	}
-	next.Format, next.ID, next.Cluster, next.Recipients = format, random(16), l.cluster, l.cipher.Recipients
+	next.Format, next.ID, next.Cluster = format, random(16), l.cluster
+	next.Recipients = l.cipher.of.Recipients
 	for {
 		next.Sequence, next.Time = 1, time.Now().UTC()
 		if after != nil {

@@ -62,7 +62,7 @@ func digestOf(text []byte) string { return fmt.Sprintf("%x", sha256.Sum256(text)
 func (l *Log) verify(c *Commit, text, signature []byte) error {
 	decoded, err := base64.StdEncoding.DecodeString(string(signature))
 	switch key, trusted := l.key(c.Sequence), l.cipher.trusted; {
-	case len(l.cipher.Signers) == 0, len(signature) == 0 && slices.Contains(trusted, Unsigned):
+	case len(l.cipher.of.Signers) == 0, len(signature) == 0 && slices.Contains(trusted, Unsigned):
 		return nil
 	case len(signature) == 0:
 		return untrusted(l, c, key, Unsigned, "is not signed, though castle.hcl names signers")
@@ -79,7 +79,7 @@ func (l *Log) verify(c *Commit, text, signature []byte) error {
 // predecessor, as far as the store still has those commits. So a store that has shown different logs to two
 // machines cannot join them again. all are the numbers of the commits that the store has.
 func checkLinks(ctx context.Context, l *Log, seen, head *Commit, all []int64) error {
-	if len(l.cipher.Signers) == 0 {
+	if len(l.cipher.of.Signers) == 0 {
 		return nil
 	}
 	if seen == nil || seen.Digest == "" || seen.Sequence >= head.Sequence {
@@ -123,7 +123,7 @@ func (l *Log) checkLength(newest int64) error {
 // signer returns the holder whose key signs what this process writes, the zero one if nobody signs.
 func (c *cipher) signer() keys.Holder {
 	for _, h := range c.holders {
-		if slices.Contains(c.Signers, h.Signer) {
+		if slices.Contains(c.of.Signers, h.Signer) {
 			return h
 		}
 	}

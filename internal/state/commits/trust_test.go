@@ -120,7 +120,7 @@ func TestForgedCommitsAreRefused(t *testing.T) {
 		"a holder who is no signer": {func(m *team, l *Log) {
 			_, eve := identity(t)
 			alone := m.open(encryption(eve, m.ada, eve))
-			alone.cipher.trusted = append(alone.cipher.trusted, l.cipher.Signers...)
+			alone.cipher.trusted = append(alone.cipher.trusted, l.cipher.of.Signers...)
 			add(t, alone, head(t, alone), "run", map[string]string{"layout": "3"})
 		}, []string{"commit 3 of", "who is not among the signers in castle.hcl", "--trust castle-ed25519:"}},
 	} {

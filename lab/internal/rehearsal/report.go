@@ -79,9 +79,7 @@ func (r *round) publishable(path string) error {
 	}
 	var steps []runreport.Step
 	if measured := r.report.Run; measured != nil && measured.ID == runs[0][0].Run {
-		for _, s := range measured.CriticalPath {
-			steps = append(steps, runreport.Step(s))
-		}
+		steps = measured.CriticalPath
 	}
 	first := runreport.New(runs[0], steps)
 	var content bytes.Buffer
