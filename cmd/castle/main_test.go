@@ -52,7 +52,7 @@ func TestScript(t *testing.T) {
 	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers,
 		"asked": asked, "collector": startCollector, "spans": spans, "examples": examples,
 		"statefiles": stateFiles, "identities": identities, "infisical": infisical, "proxmox": proxmox,
-		"talos": talos, "forge": forgePlan},
+		"talos": talos, "forge": forgePlan, "rerecord": rerecord},
 		interruptible(), screens())
 }
 

@@ -127,7 +127,17 @@ func (e Event) Visible() Event {
 	for _, name := range []*string{&e.Run, &e.Layer, &e.Stage, &e.Step, &e.Gate, &e.Action, &e.By} {
 		*name = foreign.Text(*name)
 	}
-	return e.Masked(foreign.Text)
+	e.Kind = Kind(foreign.Text(string(e.Kind)))
+	e = e.Masked(foreign.Text)
+	if e.Ending != nil {
+		e.Ending.Result = Outcome(foreign.Text(string(e.Ending.Result)))
+		stages := map[Result]int{}
+		for result, n := range e.Ending.Stages {
+			stages[Result(foreign.Text(string(result)))] = n
+		}
+		e.Ending.Stages = stages
+	}
+	return e
 }
 
 // Selection lists the stages that a run creates or destroys, in an order that respects their needs.

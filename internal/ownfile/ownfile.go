@@ -101,6 +101,9 @@ func OpenFile(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	if err == nil {
 		err = Check(path, info)
 	}
+	if err == nil && flag&(os.O_WRONLY|os.O_RDWR) != 0 && info.Sys().(*syscall.Stat_t).Nlink > 1 {
+		err = &RefusedError{path, "a hard link, and writing to it would change the same file elsewhere"}
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}

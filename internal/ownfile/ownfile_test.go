@@ -146,7 +146,7 @@ func TestAFileOfAnotherUserIsRefused(t *testing.T) {
 	}
 }
 
-func TestAHardLinkIsAFile(t *testing.T) {
+func TestAHardLinkIsOnlyRead(t *testing.T) {
 	dir := Resolve(t.TempDir())
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	if err := errors.Join(os.WriteFile(file, []byte("ours"), 0o600), os.Link(file, link)); err != nil {
@@ -154,6 +154,9 @@ func TestAHardLinkIsAFile(t *testing.T) {
 	}
 	if data, err := ReadFile(link); err != nil || string(data) != "ours" {
 		t.Errorf("%q, %v", data, err)
+	}
+	if _, err := OpenFile(link, os.O_RDWR, 0); !errors.As(err, new(*RefusedError)) {
+		t.Errorf("opened for writing, which changes the file elsewhere: %v", err)
 	}
 }
 
@@ -165,7 +168,7 @@ func TestWithoutOpenat2(t *testing.T) {
 		t.Run(refused.Error(), func(t *testing.T) {
 			TestWhatIsNoFileIsRefused(t)
 			TestNoPartOfAPathMayBeALink(t)
-			TestAHardLinkIsAFile(t)
+			TestAHardLinkIsOnlyRead(t)
 		})
 	}
 }

@@ -184,7 +184,7 @@ func CriticalPath(kind string, events []event.Event, cluster *config.Cluster) ([
 	for _, n := range path {
 		if weight(n) > 0 {
 			steps = append(steps, Step{Stage: n.stage.Name, Late: n.late,
-			Seconds: seconds(weight(n))})
+				Seconds: seconds(weight(n))})
 		}
 	}
 	return steps, err

@@ -22,8 +22,9 @@ import (
 // format is the newest format of a commit that this castle reads.
 const format = 1
 
-// mostBytes is how large a commit or an object may be.
-const mostBytes = 1 << 30
+// mostBytes is how large an object may be, and mostCommit a commit: it is read before its signature is
+// checked, and names some hundred thousand files at most.
+const mostBytes, mostCommit = 1 << 30, 32 << 20
 
 // objectName is the hash of the stored bytes and a suffix. The suffix is random for each writer: two of them
 // never write the same object, so a holder that has lost the lock and still removes objects never removes one
@@ -44,9 +45,13 @@ func (e *DamagedError) Error() string {
 	if e.Path != "" {
 		where += ", " + e.Path
 	}
-	return fmt.Sprintf("%s: %s: %s is damaged: %v\n  restore it from a backup of the store, or go back to a "+
-		"commit before it: `castle state log %s` lists them, `castle state restore %[5]s --commit N`",
-		e.URL, where, e.Key, e.Reason, e.Cluster)
+	fix := fmt.Sprintf("go back to a commit before it: `castle state log %s` lists them, `castle state "+
+		"restore %[1]s --commit N`", e.Cluster)
+	if e.Path == "" { // no command reads past it
+		fix = "if it is not castle's, or the commit before it is right, remove it there"
+	}
+	return fmt.Sprintf("%s: %s: %s is damaged: %v\n  restore it from a backup of the store, or %s", e.URL,
+		where, e.Key, e.Reason, fix)
 }
 
 func (e *DamagedError) Unwrap() error { return e.Reason }
@@ -67,7 +72,7 @@ func (e *FormatError) Error() string {
 
 func (l *Log) decode(sequence int64, data []byte) (*Commit, error) {
 	var c Commit
-	plain, err := decompress(data)
+	plain, err := decompress(data, mostCommit)
 	text, signature, _ := bytes.Cut(plain, []byte("\n"))
 	if err == nil {
 		err = json.Unmarshal(text, &struct{ Format *int }{&c.Format})
@@ -129,13 +134,13 @@ func compress(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func decompress(data []byte) ([]byte, error) {
+func decompress(data []byte, most int64) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
 	}
-	plain, err := io.ReadAll(io.LimitReader(r, mostBytes+1))
-	if err == nil && len(plain) > mostBytes {
+	plain, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(plain)) > most {
 		err = errors.New("it is too large")
 	}
 	return plain, err
@@ -239,7 +244,7 @@ func (l *Log) object(ctx context.Context, c *Commit, key, file string) ([]byte, 
 	if data, err = l.cipher.decrypt(data, c); err != nil {
 		return nil, err
 	}
-	if data, err = decompress(data); err != nil {
+	if data, err = decompress(data, mostBytes); err != nil {
 		err = damaged(l, c.Sequence, key, file, err)
 	}
 	return data, err

@@ -45,7 +45,7 @@ func (m *team) stored(l *Log, sequence int64) (text, signature []byte) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if data, err = decompress(data); err != nil {
+	if data, err = decompress(data, mostCommit); err != nil {
 		m.t.Fatal(err)
 	}
 	text, signature, _ = bytes.Cut(data, []byte("\n"))

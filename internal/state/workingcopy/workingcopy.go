@@ -40,6 +40,10 @@ func Open(dir *state.Dir, log *commits.Log, w commits.Writer) (*Copy, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r != nil && r.Commit != nil && r.Commit.Cluster != "" && r.Commit.Cluster != dir.Cluster() {
+		return nil, fmt.Errorf("%s is that of cluster %s\n  move %s away: the next command takes the state "+
+			"from %s", filepath.Join(dir.Path(), recordFile), r.Commit.Cluster, dir.Path(), r.URL)
+	}
 	other := &OtherError{Cluster: dir.Cluster(), Dir: dir.Path(), Configured: log.URL()}
 	if r == nil {
 		own, err := hasOwn(dir)

@@ -1,0 +1,26 @@
+package event
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNoFieldOfAnEventReachesTheTerminalRaw(t *testing.T) {
+	const hostile = "ok\x1b[2J\n::error::pwn"
+	e := Event{Kind: hostile, Run: hostile, Stage: hostile, Text: hostile, Ending: &Ending{Result: hostile,
+		Stages: map[Result]int{hostile: 1}, Causes: []Cause{{Text: hostile}}}}
+	seen := e.Visible()
+	texts := []string{string(seen.Kind), seen.Run, seen.Stage, seen.Text, string(seen.Ending.Result),
+		seen.Ending.Causes[0].Text}
+	for result := range seen.Ending.Stages {
+		texts = append(texts, string(result))
+	}
+	for _, text := range texts {
+		if strings.Contains(text, "\x1b") || strings.Contains(text, "\n::error::") {
+			t.Errorf("%q", text)
+		}
+	}
+	if e.Ending.Result != hostile {
+		t.Error("the event itself was changed")
+	}
+}
