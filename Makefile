@@ -111,7 +111,9 @@ integration: build vault s3 browser ## Run the tests that need real Terraform
 .PHONY: soak
 soak: build s3 ## Disturb castle 200 times while it creates and destroys a cluster in the lab (an hour; docs/lab.md has the settings; CASTLE_SOAK_LOSE=1: 40 times with its machine)
 	$(call say,disturbing castle: every time the same command completes what it was at)
-	CASTLE_SOAK_KILLS=$${CASTLE_SOAK_KILLS:-$(if $(CASTLE_SOAK_LOSE),40,200)} go test -timeout 0 -count 1 -tags $(tags),integration -run '^TestSoak$(if $(CASTLE_SOAK_LOSE),Lost)$$' -v ./cmd/castle
+	CASTLE_SOAK_KILLS=$${CASTLE_SOAK_KILLS:-$(if $(CASTLE_SOAK_LOSE),40,200)} \
+	CASTLE_SOAK_MODE=$${CASTLE_SOAK_MODE:-$(if $(CASTLE_SOAK_LOSE),kill$(,)kill$(,)other-machine$(,)store-mutation,kill$(,)kill$(,)syscall$(,)mutation$(,)second)} \
+	go test -timeout 0 -count 1 -tags $(tags),integration -run '^TestSoak$(if $(CASTLE_SOAK_LOSE),Lost)$$' -v ./cmd/castle
 	CASTLE_SOAK_HISTORIES=500 go test -count 1 -run '^TestLogIsLinearizable$$' ./internal/state/commits
 
 .PHONY: bench
