@@ -263,13 +263,7 @@ const soakPatience = 5 * time.Minute
 // complete lets castle come to its end, which must be a good one.
 func (k *soak) complete(a *attempt) {
 	k.t.Helper()
-	select {
-	case <-a.ended:
-	case <-time.After(soakPatience):
-		a.cmd.Process.Signal(syscall.SIGQUIT) //nolint:errcheck // it says where it hangs, if it is there
-		<-a.ended
-		k.fail(a, "castle %s does not end", a.command)
-	}
+	k.ends(a)
 	if a.err != nil {
 		k.fail(a, "castle %s: %v", a.command, a.err)
 	}
