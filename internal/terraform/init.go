@@ -18,9 +18,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/providers"
 )
 
-// Init runs terraform init if its inputs have changed since its last success, or if its
-// result is gone. Terraform's plugin cache is not safe for two inits at once, of
-// whichever castle, so they run one after the other.
+// Init runs terraform init if its inputs have changed since its last success, or if its result is gone. One
+// init runs at a time, of any castle: Terraform's plugin cache is not safe for two.
 func (r *Root) Init(ctx context.Context) (err error) {
 	i := initialization{r}
 	if err := i.align(false); err != nil {
@@ -56,17 +55,13 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if err := i.align(true); err != nil {
 		return err
 	}
-	if err := i.run(ctx); err != nil {
-		return err
-	}
-	if err := i.record(); err != nil {
-		return err
-	}
-	if err := i.checkBackend(); err != nil {
-		return err
-	}
-	if err := i.root.workdir().noteVerified(i.chosen()); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return i.run(ctx) }, i.record, i.checkBackend,
+		func() error { return i.root.workdir().noteVerified(i.chosen()) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	if digest, err = i.digest(); err != nil { // init may have written the lock file
 		return err
@@ -86,8 +81,8 @@ func GetReady(ctx context.Context, r *Root) error {
 // askVersion asks Terraform for its version, as terraform-exec does before the first init of a root. It takes
 // nearly as long as an init that finds its providers in the cache, for which it need not be locked.
 func askVersion(ctx context.Context, r *Root) error {
-	if r.last != nil {
-		return nil
+	if err := discardPackages(r); err != nil || r.last != nil {
+		return err
 	}
 	return r.command(ctx, "version", nil, func(tf *tfexec.Terraform, _ *stream) error {
 		_, _, err := tf.Version(ctx, false)

@@ -44,3 +44,14 @@ func isInstalled(r *Root, link string) bool {
 	return strings.HasPrefix(link, packages+"/") && (errors.Is(err, fs.ErrNotExist) || leads(r.PluginCache) ||
 		slices.ContainsFunc(origins.Folders, func(m method) bool { return leads(m.Path) }))
 }
+
+// discardPackages removes the providers of a work directory, which init makes again, if they hold another
+// link. On a full disk init copies a package instead of linking it, with the links that are in a mirror.
+func discardPackages(r *Root) (err error) {
+	packages := filepath.Join(r.dataDir(), "providers")
+	refused, is := errors.AsType[*ownfile.RefusedError](checkLinks(r))
+	if is && strings.HasPrefix(refused.Path, packages+"/") {
+		err = ownfile.RemoveAll(packages)
+	}
+	return err
+}

@@ -71,3 +71,25 @@ func TestNoCommandStartsOverALink(t *testing.T) {
 		t.Errorf("exec: %v", err)
 	}
 }
+
+// On a full disk init leaves a copy of a mirror's package, which may hold links. The next init must not be
+// refused because of them.
+func TestInitDiscardsPackagesThatAreNoLinks(t *testing.T) {
+	dir, outside := ownfile.Resolve(t.TempDir()), filepath.Join(t.TempDir(), "program")
+	r := &Root{Dir: dir, Binary: Binary{Path: "/nothing"}, Env: []string{"HOME=/"}}
+	copied := filepath.Join(dir, ".terraform", "providers", "registry", "fake", "linux_amd64")
+	writeFile(t, outside, "program")
+	if err := errors.Join(os.MkdirAll(copied, 0o700),
+		os.Symlink(outside, filepath.Join(copied, "provider"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkLinks(r); err == nil {
+		t.Fatal("the link is allowed")
+	}
+	if err := errors.Join(discardPackages(r), checkLinks(r)); err != nil {
+		t.Error(err)
+	}
+	if data, err := os.ReadFile(outside); string(data) != "program" {
+		t.Errorf("the target is %q, %v", data, err)
+	}
+}
