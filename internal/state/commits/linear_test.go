@@ -127,7 +127,8 @@ func clientsOf(t *testing.T, seed uint64, prunes bool) (history []porcupine.Oper
 	for id := range clients {
 		random := rand.New(rand.NewPCG(seed, uint64(id)))
 		c := &logClient{id: id, random: random, prunes: prunes,
-			log: open(t, &unreliable{Store: shared.Share(), random: random, late: &late})}
+			log: open(t, &unreliable{Store: shared.Share(), late: &late,
+				random: rand.New(rand.NewPCG(seed, uint64(clients+id)))})}
 		all.Go(func() {
 			for range operations {
 				pause := 20 * time.Millisecond
@@ -215,15 +216,18 @@ func nameOf(c *Commit) string {
 type unreliable struct {
 	store.Store
 
-	random *rand.Rand // of its client
+	mu     sync.Mutex // for random: a client has several requests at a time
+	random *rand.Rand
 	late   *sync.WaitGroup
 }
 
 var errNoAnswer = errors.New("no answer")
 
 func (u *unreliable) request(op string, do func() error) error {
+	u.mu.Lock()
 	before, after := upTo(u.random, 10*time.Millisecond), upTo(u.random, 10*time.Millisecond)
 	fate, later := u.random.IntN(20), upTo(u.random, 100*time.Millisecond)
+	u.mu.Unlock()
 	<-time.After(before)
 	switch {
 	case fate == 0:
