@@ -77,3 +77,16 @@ func unprivileged() {
 	}
 	check(err)
 }
+
+// somebody is the program `somebody program args...`: it runs a program as another user of this machine, which
+// only root can.
+func somebody() {
+	cmd := exec.Command(os.Args[1], os.Args[2:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4242, Gid: 4242}}
+	err := cmd.Run()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		os.Exit(exit.ExitCode())
+	}
+	check(err)
+}

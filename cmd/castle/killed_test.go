@@ -2,16 +2,11 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,72 +15,56 @@ import (
 // file of its Nth atomic write is complete and has not replaced the file yet, or become the file of a store.
 // The exit code is 1 if the program ended before that, and 2 if the system does not allow it to be traced.
 func killedAtWrite() {
+	killedAt(func(s stop) string {
+		switch s.call.number {
+		case unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT:
+			if file := s.path(1); strings.Contains(filepath.Base(file), ".castle-") {
+				return file
+			}
+		}
+		return ""
+	})
+}
+
+// killedAtChange is the program `killed-at-change N program args...`, which kills a program before its Nth
+// system call that changes a folder or makes something durable. The exit codes are killedAtWrite's.
+func killedAtChange() {
+	killedAt(func(s stop) string {
+		switch s.call.number {
+		case unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_UNLINKAT, unix.SYS_MKDIRAT:
+			return s.path(1)
+		case unix.SYS_FSYNC, unix.SYS_FDATASYNC:
+			name, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", s.thread, s.call.args[0])) //nolint:errcheck // then ""
+			return name
+		}
+		return ""
+	})
+}
+
+// killedAt kills a program before its Nth system call that changes something, which changes names.
+func killedAt(changes func(stop) string) {
 	nth, err := strconv.Atoi(os.Args[1])
 	check(err)
-	runtime.LockOSThread() // the kernel knows one thread as the tracer
-	cmd := exec.Command(os.Args[2], os.Args[3:]...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
-	if err := cmd.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	}
-	pid := cmd.Process.Pid
-	var status unix.WaitStatus
-	_, err = unix.Wait4(pid, &status, 0, nil)
-	check(err)
-	check(unix.PtraceSetOptions(pid,
-		unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_EXITKILL))
-	for thread, killed := pid, false; ; {
-		signal := 0
-		switch stop := status.StopSignal(); {
-		case !status.Stopped():
-		case stop == unix.SIGTRAP|0x80:
-			if file := replacing(thread); strings.Contains(filepath.Base(file), ".castle-") {
-				if nth--; nth == 0 {
-					fmt.Fprintln(os.Stderr, "killed at", file)
-					check(cmd.Process.Kill())
-					killed = true
-				}
-			}
-		case stop != unix.SIGTRAP && stop != unix.SIGSTOP: // those are the tracer's
-			signal = int(stop)
+	t := &tracee{entry: func(s stop) (kill bool) {
+		file := changes(s)
+		if file == "" {
+			return false
 		}
-		if status.Stopped() && !killed {
-			if err := unix.PtraceSyscall(thread, signal); !errors.Is(err, unix.ESRCH) { // it may have ended
-				check(err)
-			}
+		if nth--; nth != 0 {
+			return false
 		}
-		thread, err = unix.Wait4(-1, &status, unix.WALL, nil)
-		check(err)
-		if thread == pid && (status.Exited() || status.Signaled()) {
-			if killed {
-				os.Exit(0)
-			}
-			os.Exit(1)
-		}
+		fmt.Fprintln(os.Stderr, "killed at", file)
+		return true
+	}}
+	if killed, _ := t.run(os.Args[2:]); !killed {
+		os.Exit(1)
 	}
 }
 
-// replacing returns the file that a thread is about to rename or to link, or "".
-func replacing(thread int) string {
-	var call struct {
-		operation uint8
-		_         [23]byte
-		number    uint64
-		args      [6]uint64
-		_         [64]byte
-	}
-	const getSyscallInfo, entry = 0x420e, 1
-	_, _, failed := unix.Syscall6(unix.SYS_PTRACE, getSyscallInfo, uintptr(thread), unsafe.Sizeof(call),
-		uintptr(unsafe.Pointer(&call)), 0, 0)
-	if failed != 0 || call.operation != entry ||
-		call.number != unix.SYS_RENAMEAT && call.number != unix.SYS_RENAMEAT2 &&
-			call.number != unix.SYS_LINKAT {
-		return ""
-	}
+// path is an argument of a system call that is one.
+func (s stop) path(argument int) string {
 	name := make([]byte, unix.PathMax)
-	count, err := unix.PtracePeekData(thread, uintptr(call.args[1]), name)
+	count, err := unix.PtracePeekData(s.thread, uintptr(s.call.args[argument]), name)
 	if err != nil && count == 0 {
 		return ""
 	}

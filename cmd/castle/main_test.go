@@ -25,10 +25,13 @@ func TestMain(m *testing.M) {
 		"castle": func() {
 			os.Exit(cli.Main("1.2.3", os.Args[1:], os.Stdin, keepEvents(os.Args[1:]), os.Stderr))
 		},
-		"castle-parse":    parse,
-		"fake-terraform":  fakeTerraform,
-		"killed-at-write": killedAtWrite,
-		"unprivileged":    unprivileged,
+		"castle-parse":     parse,
+		"clock-ahead":      clockAhead,
+		"fake-terraform":   fakeTerraform,
+		"killed-at-change": killedAtChange,
+		"killed-at-write":  killedAtWrite,
+		"somebody":         somebody,
+		"unprivileged":     unprivileged,
 	})
 }
 
@@ -105,6 +108,9 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error,
 			}
 			if name == "shells" { // make test has installed them
 				return os.Getenv("CASTLE_TEST_SHELLS") != "", nil
+			}
+			if name == "root" {
+				return os.Getuid() == 0, nil
 			}
 			if name == "trace" {
 				return exec.Command("killed-at-write", "1", "true").Run().Error() == "exit status 1", nil

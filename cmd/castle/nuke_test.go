@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,7 +26,59 @@ const nukeToken = "castle@pve!test=7d1f0c3e-2b54-4a68-9f0e-1c2d3e4f5a6b"
 // Terraform of TestScript creates the clusters that exist before.
 func TestNuke(t *testing.T) {
 	run(t, "testdata/nuke", withFleet, map[string]func(*testscript.TestScript, bool, []string){"vm": vm,
-		"collector": startCollector, "spans": spans})
+		"collector": startCollector, "spans": spans, "killing": killing})
+}
+
+// killing kills a command of castle before changes that it makes, each time in the datacenter and with the
+// state directory of the beginning, and gives it again: killing castle ARGS…. Not every change has its turn,
+// because there are many.
+func killing(ts *testscript.TestScript, neg bool, args []string) {
+	f, _ := ts.Value(fleetKey{}).(*fleet)
+	state, before := ts.MkAbs("../state"), ts.MkAbs("../before")
+	ts.Check(os.CopyFS(before, os.DirFS(state)))
+	const stride = 7
+	for nth := 1; ; nth += stride {
+		for _, v := range []emulator.VM{
+			{ID: 421, Name: "blue-cp-01", Tags: []string{"blue", "castle"}, Running: true},
+			{ID: 422, Name: "blue-cp-02", Tags: []string{"blue", "castle"}, Running: true},
+			{ID: 425, Name: "prod-database", Running: true},
+		} {
+			f.proxmox.RemoveVM(v.ID)
+			f.add(v)
+		}
+		ts.Check(os.RemoveAll(state))
+		ts.Check(os.CopyFS(state, os.DirFS(before)))
+		err := ts.Exec("killed-at-change", append([]string{strconv.Itoa(nth)}, args...)...)
+		if err != nil && !strings.Contains(ts.ReadFile("stderr"), "killed at") {
+			if nth == 1 {
+				ts.Fatalf("it makes no change: %v", err)
+			}
+			fmt.Fprintln(ts.Stdout(), "fewer than", nth, "changes")
+			return
+		}
+		f.proxmox.Idle()
+		killed := ts.ReadFile("stderr")
+		err = ts.Exec(args[0], args[1:]...)
+		if exit := new(exec.ExitError); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 6) {
+			ts.Fatalf("after a kill at change %d: %v\n%s\n%s", nth, err, killed, ts.ReadFile("stderr"))
+		}
+		f.proxmox.Idle()
+		if left := f.left(); !slices.Equal(left, []int{425}) {
+			ts.Fatalf("after a kill at change %d these are left: %v\n%s", nth, left, killed)
+		}
+		if names, err := filepath.Glob(filepath.Join(state, "blue/proxmox/stages/*/terraform.tfstate")); err != nil ||
+			len(names) > 0 {
+			ts.Fatalf("after a kill at change %d states are left: %v, %v\n%s", nth, names, err, killed)
+		}
+	}
+}
+
+// left are the ids of the machines that there are.
+func (f *fleet) left() (ids []int) {
+	for _, v := range f.proxmox.VMs() {
+		ids = append(ids, v.ID)
+	}
+	return ids
 }
 
 // withFleet gives a script an emulated Proxmox, and the fake Terraform.

@@ -59,6 +59,13 @@ func Open(root, cluster, platform string) (*Dir, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, err
 	}
+	info, err := os.Stat(root)
+	if err == nil {
+		err = ownfile.Check(root, info) // before anything is written into it
+	}
+	if err != nil {
+		return nil, err
+	}
 	d := &Dir{path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform}
 	d.shared = sharedFileSystem
 	for _, dir := range []string{filepath.Dir(d.path), d.path, d.stages(), d.runs()} {
