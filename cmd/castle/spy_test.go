@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -14,14 +15,14 @@ import (
 )
 
 // spy reads the command line of every process, again and again, as anybody on
-// the machine could, and looks for a secret there.
+// the machine could, and looks for secrets there.
 type spy struct {
-	secret []byte
-	stop   chan struct{}
-	all    sync.WaitGroup
+	secrets [][]byte
+	stop    chan struct{}
+	all     sync.WaitGroup
 
 	mu    sync.Mutex
-	seen  []string       // command lines that hold the secret
+	seen  []string       // command lines that hold one
 	looks map[string]int // how often a program was looked at, by its name
 }
 
@@ -29,24 +30,27 @@ type spyKey struct{}
 
 // spying acts for the scripts:
 //
-//	spy on SECRET     starts looking
-//	spy off           fails if the secret was seen, or Terraform never was
-//	spy files DIR     fails if a file below DIR holds the secret that others may
+//	spy on SECRET…    starts looking
+//	spy off           fails if a secret was seen, or Terraform never was
+//	spy files DIR     fails if a file below DIR holds a secret that others may
 //	                  read, or that is a log, a journal or a diagnosis
 func spying(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: spy on SECRET|off|files DIR")
+		ts.Fatalf("usage: spy on SECRET...|off|files DIR")
 	}
 	held, _ := ts.Value(spyKey{}).(*spy)
 	switch args[0] {
 	case "on":
-		held.secret, held.stop, held.looks = []byte(args[1]), make(chan struct{}), map[string]int{}
+		held.secrets, held.stop, held.looks = nil, make(chan struct{}), map[string]int{}
+		for _, secret := range args[1:] {
+			held.secrets = append(held.secrets, []byte(secret))
+		}
 		ts.Defer(held.end)
 		held.all.Go(held.look)
 	case "off":
 		held.end()
 		if len(held.seen) > 0 {
-			ts.Fatalf("the secret is on a command line: %s", strings.Join(held.seen, "; "))
+			ts.Fatalf("a secret is on a command line: %s", strings.Join(held.seen, "; "))
 		}
 		if held.looks["terraform"] == 0 || held.looks["castle"] == 0 {
 			ts.Fatalf("castle or terraform was never looked at: %v", held.looks)
@@ -97,9 +101,14 @@ func (s *spy) note(argv []byte) {
 	defer s.mu.Unlock()
 	name, _, _ := bytes.Cut(argv, []byte{0})
 	s.looks[filepath.Base(string(name))]++
-	if bytes.Contains(argv, s.secret) {
+	if s.within(argv) {
 		s.seen = append(s.seen, string(bytes.ReplaceAll(argv, []byte{0}, []byte{' '})))
 	}
+}
+
+// within reports whether a text holds a secret.
+func (s *spy) within(text []byte) bool {
+	return slices.ContainsFunc(s.secrets, func(secret []byte) bool { return bytes.Contains(text, secret) })
 }
 
 func (s *spy) files(ts *testscript.TestScript, dir string) error {
@@ -109,7 +118,7 @@ func (s *spy) files(ts *testscript.TestScript, dir string) error {
 			return err
 		}
 		data, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(data, s.secret) {
+		if err != nil || !s.within(data) {
 			return err
 		}
 		held++
@@ -118,16 +127,16 @@ func (s *spy) files(ts *testscript.TestScript, dir string) error {
 			return err
 		}
 		if info.Mode().Perm()&0o077 != 0 {
-			ts.Fatalf("%s holds the secret and is %o", path, info.Mode().Perm())
+			ts.Fatalf("%s holds a secret and is %o", path, info.Mode().Perm())
 		}
 		if strings.HasSuffix(path, ".log") || strings.HasSuffix(path, ".jsonl") ||
 			strings.Contains(path, "/diagnosis/") {
-			ts.Fatalf("%s holds the secret", path)
+			ts.Fatalf("%s holds a secret", path)
 		}
 		return nil
 	})
 	if held == 0 {
-		ts.Fatalf("no file below %s holds the secret, not even a state: it was not planted", dir)
+		ts.Fatalf("no file below %s holds a secret, not even a state: none was not planted", dir)
 	}
 	return err
 }

@@ -21,10 +21,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ephemeral-castle/castle/internal/store/storetest"
 )
 
 // TestVault runs castle with real Terraform against a real Vault on loopback.
@@ -47,7 +50,7 @@ func TestVault(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		env.Values[vaultKey{}], env.Values[infisicalKey{}] = v, newInfisical()
+		env.Values[vaultKey{}], env.Values[infisicalKey{}], env.Values[spyKey{}] = v, newInfisical(), &spy{}
 		env.Setenv("VAULT_CACERT", filepath.Join(v.dir, "tls.crt"))
 		env.Setenv("TF_VAR_vault_address", v.address)
 		for name, policy := range policies {
@@ -56,7 +59,16 @@ func TestVault(t *testing.T) {
 			}
 		}
 		return vaultMirror(env)
-	}, map[string]func(*testscript.TestScript, bool, []string){"vault": vault, "infisical": infisical})
+	}, map[string]func(*testscript.TestScript, bool, []string){"vault": vault, "infisical": infisical,
+		"spy": spying, "identities": identities,
+		// s3 starts an S3 server. CASTLE_STATE_STORE names it, STORE is its folder.
+		"s3": func(ts *testscript.TestScript, _ bool, _ []string) {
+			server := storetest.S3(t)
+			for _, entry := range append(server.Env, "CASTLE_STATE_STORE="+server.URL, "STORE="+server.Dir) {
+				name, value, _ := strings.Cut(entry, "=")
+				ts.Setenv(name, value)
+			}
+		}})
 }
 
 type vaultKey struct{}
