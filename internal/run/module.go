@@ -84,11 +84,17 @@ func RecordedModule(c *cluster.Cluster, dir *state.Stage) (module fs.FS, inputs 
 		return nil, nil, err
 	}
 	files, inputs, err := inspectCopy(path)
+	if errors.As(err, new(*ownfile.RefusedError)) {
+		return nil, nil, err
+	}
 	file, fix := KeptInputs, "a destroy works with these inputs; %s them again from the configuration"
 	if differing := files.Changed(&rec.Files); len(differing) > 0 {
 		err = fmt.Errorf("the module of the last apply is not as it was recorded: %s",
 			strings.Join(differing, ", "))
-		file, fix = differing[0], "a destroy works with that module. Restore it from a backup, or put the "+
+		if file = differing[0]; len(files) == 0 {
+			file, err = "", errors.New("the module of the last apply is lost")
+		}
+		fix = "a destroy works with that module. Restore it from a backup, or put the "+
 			"stage back into the repository as it was applied: castle then takes it from there. If the "+
 			"present configuration may stand in for it, %s it again"
 	}
