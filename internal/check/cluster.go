@@ -17,6 +17,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/syntax"
@@ -156,7 +157,7 @@ func broadcast(p netip.Prefix) netip.Addr {
 func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // oneLine makes a sentence's part of a text of several lines.
-func oneLine(s string) string { return strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".") }
+func oneLine(s string) string { return strings.TrimSuffix(foreign.OneLine(s), ".") }
 
 // strayFolders finds folders in clusters/ that look like a cluster and hold no cluster.hcl where castle reads
 // it.

@@ -226,7 +226,7 @@ func (r *inputValues) assignments(f *hcl.File) map[string]Written {
 	}
 	attrs, diags := f.Body.JustAttributes()
 	for _, d := range diags {
-		r.load.diags.report(syntax.Explain(d))
+		r.load.diags.report(syntax.OneLine(d))
 	}
 	if body, is := f.Body.(*hclsyntax.Body); is {
 		for _, b := range body.Blocks { // diags has them
@@ -242,7 +242,11 @@ func (r *inputValues) assignments(f *hcl.File) map[string]Written {
 func (r *inputValues) evaluate(w Written, ctx *hcl.EvalContext) Written {
 	v, diags := w.expr.Value(ctx)
 	if len(diags) > 0 { // the others follow from the first
-		r.load.diags.report(syntax.Explain(syntax.Plain(diags)[0]))
+		d := syntax.OneLine(syntax.Plain(diags)[0])
+		if ctx == nil && len(w.expr.Variables()) > 0 {
+			d.Detail = "A value cannot refer to another one. Write a text in quotes, and $${ in it for ${."
+		}
+		r.load.diags.report(d)
 	}
 	if w.Value = v; diags.HasErrors() {
 		w.Value, w.broken = cty.DynamicVal, true

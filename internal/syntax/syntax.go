@@ -78,7 +78,7 @@ func Parse(src []byte, name string) (*hcl.File, hcl.Diagnostics) {
 	}
 	f, left := hclsyntax.ParseConfig(rest, name, hcl.InitialPos)
 	if len(diags) == 0 || left.HasErrors() {
-		d := Explain(nameInvisible(all[0], src))
+		d := OneLine(nameInvisible(all[0], src))
 		d.Extra = Unread{}
 		diags = hcl.Diagnostics{d}
 		blank(rest)
@@ -143,7 +143,6 @@ var (
 	spaced     = regexp.MustCompile(`(?m)[^<\n]<<-?[ \t]+[A-Za-z_]\w*[ \t\r]*$`)
 	heredoc    = regexp.MustCompile(`<<-?\s*([A-Za-z_]\w*)$`)
 	identifier = regexp.MustCompile(`^"?([A-Za-z_][\w-]*)`)
-	labels     = regexp.MustCompile(`\(([a-z, ]+)\)`)
 )
 
 // name is the identifier that the item begins with; "" where anything may be in it.
@@ -187,7 +186,7 @@ func (x item) problem(src []byte, name string) *hcl.Diagnostic {
 	case bracket != "":
 		return wrong(at, bracket+" closes nothing", "Remove it, or write what it should close.")
 	}
-	return Explain(nameInvisible(d, src))
+	return OneLine(nameInvisible(d, src))
 }
 
 // nameInvisible names a character that HCL refuses and nobody sees.
@@ -314,7 +313,7 @@ func Reduce(f *hcl.File, diags hcl.Diagnostics) hcl.Diagnostics {
 			d.Detail = d.Detail[i+1:] + " " + d.Detail[:i]
 		}
 		nameRightPlace(d)
-		kept = append(kept, Explain(d))
+		kept = append(kept, OneLine(d))
 	}
 	return kept
 }
@@ -361,46 +360,9 @@ func lacks(b *hclsyntax.Body, missing, unexpected hcl.Range) bool {
 	})
 }
 
-// Explain words an error of HCL anew where its text does not say what to write.
-func Explain(d *hcl.Diagnostic) *hcl.Diagnostic {
-	const text = "Write a text, such as an address, in quotes."
-	const bare = " Only true, false and numbers have none."
-	fixes := map[string]string{
-		"Invalid multi-line string": "A text begins or ends in this line without its other quote, or " +
-			"a ${ in it has no }. Write them in the same line.",
-		"Invalid block definition": "An argument is written name = value, a block with its { in this line.",
-		"Invalid number literal":   text,
-		"Unknown variable":         d.Detail + " " + text + bare,
-		"Variables not allowed": "The value cannot refer to another one. " + text + bare +
-			" In a text, write $${ for ${.",
-		"Function calls not allowed": "The value must stand here itself: functions may not be called.",
-		"Invalid expression":         d.Detail + " " + text,
-		"Attribute redefined":        d.Detail + " Remove one of them.",
-	}
-	fixes["Invalid single-argument block definition"] = "Write { and } in lines of their own, and each " +
-		"argument in a line between them."
-	fixes["Unterminated template string"] = fixes["Invalid multi-line string"]
-	detail, known := fixes[d.Summary]
-	words := strings.Split(d.Summary, " ")
-	switch kind := words[len(words)-1]; {
-	case strings.HasPrefix(d.Detail, "No labels are expected"):
-		detail, known = "Write "+kind+" {.", true
-	case strings.HasPrefix(d.Summary, "Duplicate ") && kind == "block":
-		detail, known = d.Detail+" Join them.", true
-	case strings.HasPrefix(d.Summary, "Unexpected \""):
-		detail, known = "Write "+strings.Trim(words[1], `"`)+" = {.", true
-	}
-	if m := labels.FindStringSubmatch(d.Detail); m != nil && strings.Contains(d.Detail, "labels") {
-		kind := d.Summary[strings.LastIndexByte(d.Summary, ' ')+1:]
-		detail, known = "Write "+kind+` "<`+strings.ReplaceAll(m[1], ", ", `>" "<`)+`>" {.`, true
-	}
-	if !known {
-		return d
-	}
-	if d.Detail = detail; strings.HasPrefix(d.Detail, "A text") {
-		d.Summary = "quote missing"
-	}
-	d.Context = nil // its lines would be printed too
+// OneLine has a diagnostic quote the line where it begins, without those around it.
+func OneLine(d *hcl.Diagnostic) *hcl.Diagnostic {
+	d.Context = nil
 	if at := d.Subject; at.End.Line > at.Start.Line {
 		before := at.Start
 		before.Column, before.Byte = max(1, before.Column-1), max(0, before.Byte-1)
