@@ -78,8 +78,7 @@ func unprivileged() {
 	check(err)
 }
 
-// somebody is the program `somebody program args...`: it runs a program as another user of this machine, which
-// only root can.
+// somebody is the program `somebody program args...`: it runs a program as another user, which only root can.
 func somebody() {
 	cmd := exec.Command(os.Args[1], os.Args[2:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

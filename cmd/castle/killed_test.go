@@ -34,7 +34,8 @@ func killedAtChange() {
 		case unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_UNLINKAT, unix.SYS_MKDIRAT:
 			return s.path(1)
 		case unix.SYS_FSYNC, unix.SYS_FDATASYNC:
-			name, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", s.thread, s.call.args[0])) //nolint:errcheck // then ""
+			file := fmt.Sprintf("/proc/%d/fd/%d", s.thread, s.call.args[0])
+			name, _ := os.Readlink(file) //nolint:errcheck // then it is none
 			return name
 		}
 		return ""

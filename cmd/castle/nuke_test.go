@@ -66,8 +66,8 @@ func killing(ts *testscript.TestScript, neg bool, args []string) {
 		if left := f.left(); !slices.Equal(left, []int{425}) {
 			ts.Fatalf("after a kill at change %d these are left: %v\n%s", nth, left, killed)
 		}
-		if names, err := filepath.Glob(filepath.Join(state, "blue/proxmox/stages/*/terraform.tfstate")); err != nil ||
-			len(names) > 0 {
+		names, err := filepath.Glob(filepath.Join(state, "blue/proxmox/stages/*/terraform.tfstate"))
+		if err != nil || len(names) > 0 {
 			ts.Fatalf("after a kill at change %d states are left: %v, %v\n%s", nth, names, err, killed)
 		}
 	}

@@ -107,7 +107,7 @@ func (t *tracee) call(thread int, entered map[int]systemCall) (kill bool) {
 	return false
 }
 
-// clockAhead is the program `clock-ahead DURATION program args...`: for the program it is later than it is, as
+// clockAhead is the program `clock-ahead DURATION program args...`: for the program it is that much later, as
 // on a machine whose clock is about to be set back.
 func clockAhead() {
 	ahead, err := time.ParseDuration(os.Args[1])

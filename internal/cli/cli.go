@@ -244,9 +244,6 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// oneLine replaces every run of white space by one space.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
 func firstLine(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	return first

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 )
 
@@ -58,7 +59,7 @@ func printGates(w io.Writer, report status.GateReport) {
 	fmt.Fprintf(w, "layer\tstage\tgate\t\n")
 	for _, s := range report.Stages {
 		row := func(gate, answer string) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Layer, s.Name, gate, oneLine(answer))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Layer, s.Name, gate, foreign.OneLine(answer))
 		}
 		switch {
 		case s.Missing != "":

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/history"
 	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/run/past"
@@ -87,7 +88,7 @@ func printHistory(a *app, w io.Writer, c *cluster.Cluster, h history.History) {
 	for _, r := range h.Runs {
 		took := textIf(r.Result != past.Unknown, report.Took(r.Seconds))
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.Command, localTime(r.Started),
-			cmp.Or(took, "-"), r.Result, cmp.Or(r.By, "-"), shortened(oneLine(r.Reason)))
+			cmp.Or(took, "-"), r.Result, cmp.Or(r.By, "-"), shortened(foreign.OneLine(r.Reason)))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
 	"github.com/ephemeral-castle/castle/internal/run/past"
@@ -70,7 +71,7 @@ func printList(a *app, w io.Writer, all []clusters.Cluster) {
 		if !c.Created.IsZero() {
 			since = age(c.Created)
 		}
-		note := cmp.Or(oneLine(c.Problem), textIf(!c.Configured, "not in the repository"))
+		note := cmp.Or(foreign.OneLine(c.Problem), textIf(!c.Configured, "not in the repository"))
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%s\t%s\t%s\t%s\t%s\n", c.Cluster, c.Platform, c.Status, c.Ready,
 			c.Stages, cmp.Or(textIf(c.Nodes > 0, strconv.Itoa(c.Nodes)), "-"), cmp.Or(c.Endpoint, "-"), last,
 			since, note)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
@@ -165,7 +166,7 @@ func (p page) stage(s *config.LibraryStage) {
 	p.line(0, listIf("needs ", s.Needs))
 	list(p, "inputs", s.Inputs, input)
 	list(p, "outputs", s.Outputs, func(o config.Output) (string, []string) {
-		return o.Name + textIf(o.Sensitive, ", sensitive"), []string{oneLine(o.Description)}
+		return o.Name + textIf(o.Sensitive, ", sensitive"), []string{foreign.OneLine(o.Description)}
 	})
 	list(p, "providers", s.Providers, func(v config.LibraryProvider) (string, []string) {
 		wired := textIf(v.Wired, ", configured by castle from platform.kubeconfig")
@@ -173,7 +174,7 @@ func (p page) stage(s *config.LibraryStage) {
 	})
 	list(p, "preflights, before any change", s.Preflights, checkLines)
 	list(p, "adopts existing resources", s.Adopts, func(x config.LibraryAdopt) (string, []string) {
-		return x.Address, []string{"id " + oneLine(x.ID)}
+		return x.Address, []string{"id " + foreign.OneLine(x.ID)}
 	})
 	list(p, "gates, all open before the stage is ready", s.Gates, checkLines)
 	fmt.Fprintf(p.w, "\nfiles, printed by castle stage show %s FILE\n", s.Source)
@@ -185,14 +186,14 @@ func input(in config.LibraryInput) (string, []string) {
 	head := in.Name + textIf(brief, "  "+in.Type) + textIf(in.Sensitive, ", sensitive")
 	switch {
 	case in.Wired != "":
-		from = "wired to " + oneLine(in.Wired) +
+		from = "wired to " + foreign.OneLine(in.Wired) +
 			textIf(len(in.From) > 0, ", from "+strings.Join(in.From, " or "))
 	case in.Required:
 		head += ", required"
 	case in.Default != nil:
 		head += ", default " + string(in.Default)
 	}
-	return head, []string{oneLine(in.Description), from, textIf(!brief, "type "+in.Type)}
+	return head, []string{foreign.OneLine(in.Description), from, textIf(!brief, "type "+in.Type)}
 }
 
 func checkLines(c config.LibraryCheck) (string, []string) {

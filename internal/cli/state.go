@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/repair"
 )
 
@@ -86,7 +87,7 @@ STAGE may be a layer.`,
 				for _, s := range lines {
 					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", s.Layer, s.Name, serial(s.Serial),
 						cmp.Or(s.Lineage, "-"), s.Resources, localTime(s.Applied), s.Snapshots,
-						oneLine(s.Problem))
+						foreign.OneLine(s.Problem))
 				}
 			})
 		}),

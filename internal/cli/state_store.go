@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/share"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
 	"github.com/ephemeral-castle/castle/internal/state/keys"
@@ -63,7 +64,7 @@ func printLog(a *app, w io.Writer, c *cluster.Cluster, all []share.Entry) {
 		what := e.What + textIf(e.Moved != "", "; the state is in "+e.Moved) +
 			textIf(e.Untrusted, "; not signed by a signer in castle.hcl")
 		fmt.Fprintf(w, "%d\t%s\t%s@%s\t%s\t%s\t%s\t%s\n", e.Number, localTime(e.Time), e.User, e.Host,
-			cmp.Or(e.Run, "-"), changed, size, oneLine(what))
+			cmp.Or(e.Run, "-"), changed, size, foreign.OneLine(what))
 	}
 }
 
@@ -180,8 +181,8 @@ cluster's name; without a terminal it requires --yes.`,
 					return nil
 				}
 				fmt.Fprintf(a.stderr, "Would accept commit %d of %s by %s@%s (%s), signed by %s, as it is "+
-					"in %s\n", head.Sequence, localTime(head.Time), head.User, head.Host, oneLine(head.What),
-					cmp.Or(head.Signer, "nobody"), c.Place())
+					"in %s\n", head.Sequence, localTime(head.Time), head.User, head.Host,
+					foreign.OneLine(head.What), cmp.Or(head.Signer, "nobody"), c.Place())
 				return confirmCluster(a, c, "sign it", "nothing was signed")
 			}, noticeLine(a))
 			if err != nil {
@@ -235,7 +236,7 @@ func restoreCommit(ctx context.Context, a *app, c *cluster.Cluster, number int64
 // printRestoration shows the changes of a restore from a commit.
 func printRestoration(w io.Writer, c *cluster.Cluster, re *share.Restoration) {
 	fmt.Fprintf(w, "Would restore in %s commit %d of %s by %s@%s (%s):\n", c.Name(), re.Commit.Sequence,
-		localTime(re.Commit.Time), re.Commit.User, re.Commit.Host, oneLine(re.Commit.What))
+		localTime(re.Commit.Time), re.Commit.User, re.Commit.Host, foreign.OneLine(re.Commit.What))
 	for _, s := range re.Stages {
 		fmt.Fprintf(w, "  %s\t%s\t-> %s%s\n", s.Stage, cmp.Or(s.Now, "absent"), cmp.Or(s.Then, "absent"),
 			textIf(s.Now == s.Then, " (unchanged)"))

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/plan"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run/review"
@@ -202,7 +203,7 @@ func printHead(p page, s status.Status) {
 	if r := s.Head.LastRun; r != nil {
 		last = lastRun(r)
 		last += textIf(r.By != "", ", by "+r.By)
-		last += textIf(r.Reason != "", ": "+oneLine(r.Reason))
+		last += textIf(r.Reason != "", ": "+foreign.OneLine(r.Reason))
 	}
 	words := map[string]string{status.True: "yes", status.False: "no", status.Undetermined: "unknown"}
 	fmt.Fprintln(p.w, strings.Join(about, "   "))
@@ -215,7 +216,7 @@ func printHead(p page, s status.Status) {
 		if c.name == "ready" && c.is.Status == status.True && s.AnyAbsent() {
 			answer = "" // the reason counts those that are ready
 		}
-		row(c.name, answer+oneLine(c.is.Reason))
+		row(c.name, answer+foreign.OneLine(c.is.Reason))
 	}
 	fmt.Fprintln(p.w)
 }
@@ -267,7 +268,7 @@ func printStatus(p page, s status.Status) {
 // stageRemarks returns why a stage is in its state, and what needs lines of its own.
 func stageRemarks(st status.StageStatus) (reason string, below []string) {
 	closed := slices.DeleteFunc(slices.Clone(st.Gates), func(g status.GateStatus) bool { return g.Open })
-	reason = oneLine(st.Reason)
+	reason = foreign.OneLine(st.Reason)
 	switch recorded := slices.ContainsFunc(closed, func(g status.GateStatus) bool { return g.Recorded }); {
 	case recorded && len(closed) == 1: // the reason already shows why
 		reason += closedFor(closed[0])
@@ -278,10 +279,10 @@ func stageRemarks(st status.StageStatus) (reason string, below []string) {
 		below = closedGates(closed)
 	}
 	if st.Refused != "" && !strings.Contains(st.Reason, st.Refused) {
-		below = append(below, "the last run refused: "+oneLine(st.Refused))
+		below = append(below, "the last run refused: "+foreign.OneLine(st.Refused))
 	}
 	for _, d := range st.Drifted {
-		below = append(below, oneLine(d.String()))
+		below = append(below, foreign.OneLine(d.String()))
 	}
 	return cmp.Or(reason, listIf("changed: ", st.Changed), st.Skipped), below
 }
@@ -302,7 +303,7 @@ func closedGates(closed []status.GateStatus) (lines []string) {
 	}
 	for _, reason := range reasons {
 		gates := strings.Join(names[reason], ", ")
-		lines = append(lines, oneLine(gates+": "+reason+closedFor(first[reason])))
+		lines = append(lines, foreign.OneLine(gates+": "+reason+closedFor(first[reason])))
 	}
 	return lines
 }

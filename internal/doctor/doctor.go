@@ -21,6 +21,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/secret"
@@ -143,7 +144,8 @@ func run(ctx context.Context, hide *secret.Masker, report *Report, checks []chec
 	report.Healthy, report.Findings = true, []Finding{}
 	for i, found := range results {
 		for _, f := range found {
-			f.Name, f.Text, f.Fix = checks[i].name, oneLine(hide.Hide(f.Text)), oneLine(hide.Hide(f.Fix))
+			f.Name, f.Text = checks[i].name, foreign.OneLine(hide.Hide(f.Text))
+			f.Fix = foreign.OneLine(hide.Hide(f.Fix))
 			report.Healthy = report.Healthy && f.Colour != Red
 			report.Findings = append(report.Findings, f)
 		}
@@ -159,8 +161,6 @@ func each[T any](items []T, do func(int, T)) {
 	}
 	all.Wait()
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func green(format string, args ...any) []Finding {
 	return []Finding{{Colour: Green, Text: fmt.Sprintf(format, args...)}}

@@ -8,6 +8,7 @@ package foreign
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"sync"
 	"unicode"
@@ -86,4 +87,15 @@ func (w *Writer) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// indent is what begins a line of castle's errors that says what to do.
+var indent = regexp.MustCompile(`([^\s.,:;!?])\s*\n[ \t]+`)
+
+// OneLine returns a text without line breaks. A semicolon comes before what was an indented line: castle's
+// errors begin so what a user can do.
+func OneLine(s string) string {
+	return strings.Join(strings.FieldsFunc(indent.ReplaceAllString(s, "$1; "), func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}), " ")
 }

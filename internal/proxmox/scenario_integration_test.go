@@ -22,7 +22,7 @@ func (d datacenter) preflight(t *testing.T) gate.Inspection {
 		client: d.client(t), resource: defaultResource, tags: []string{"blue", "castle"}, node: "proxmox",
 		ids:   map[string]int{"cp-01": 421, "cp-02": 422, "wk-01": 431},
 		names: map[string]string{"cp-01": "blue-cp-01", "cp-02": "blue-cp-02", "wk-01": "blue-wk-01"},
-		key:   "our key", interval: 10 * time.Millisecond, timeout: time.Minute,
+		key:   "our key", derives: true, interval: 10 * time.Millisecond, timeout: time.Minute,
 	}
 	found, err := c.inspect(t.Context(), nil, silent)
 	if err != nil {

@@ -40,7 +40,7 @@ func (p Pipeline) OpenSection(w io.Writer, title string, at time.Time) {
 		fmt.Fprintf(w, "::group::%s\n", gitHubText.Replace(foreign.Text(title)))
 	case GitLab:
 		fmt.Fprintf(w, "\x1b[0Ksection_start:%d:%s\r\x1b[0K%s\n", at.Unix(), sectionName(title),
-			foreign.Text(oneLine(title)))
+			foreign.Text(foreign.OneLine(title)))
 	}
 }
 
@@ -83,7 +83,7 @@ func (p Pipeline) Annotate(w io.Writer, a Annotation) {
 			properties = append(properties, fmt.Sprintf("line=%d", a.Line))
 		}
 	}
-	properties = append(properties, "title="+gitHubProperty.Replace(foreign.Text(oneLine(a.Title))))
+	properties = append(properties, "title="+gitHubProperty.Replace(foreign.Text(foreign.OneLine(a.Title))))
 	fmt.Fprintf(w, "::%s %s::%s\n", kind, strings.Join(properties, ","),
 		gitHubText.Replace(foreign.Text(a.Text)))
 }
@@ -127,8 +127,6 @@ func (r *Report) Annotations(place func(stage string) (file string, line int)) (
 	}
 	return all
 }
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // FormatOf returns the format that the extension of a report's file names.
 func FormatOf(file string) (string, error) {

@@ -94,8 +94,8 @@ func RecordedModule(c *cluster.Cluster, dir *state.Stage) (module fs.FS, inputs 
 		if file = differing[0]; len(files) == 0 {
 			file, err = "", errors.New("the module of the last apply is lost")
 		}
-		fix = "a destroy works with that module. Restore it from a backup, or put the "+
-			"stage back into the repository as it was applied: castle then takes it from there. If the "+
+		fix = "a destroy works with that module. Restore it from a backup, or put the " +
+			"stage back into the repository as it was applied: castle then takes it from there. If the " +
 			"present configuration may stand in for it, %s it again"
 	}
 	if err != nil {

@@ -129,6 +129,9 @@ func age(d time.Duration) string {
 func (d *Dir) Lock(run string) (*Lock, error) {
 	path := filepath.Join(d.path, "lock")
 	f, err := ownfile.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, unix.EISDIR) {
+		err = fmt.Errorf("%s is a folder; castle keeps a file there\n  move the folder away", path)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -30,14 +30,15 @@ type UnreadableError struct {
 }
 
 func (e *UnreadableError) Error() string {
-	text := fmt.Sprintf("%s: state unreadable: %v", e.Path, e.Reason)
+	text, fix := "state unreadable", "restore the file from a backup, or, if nothing that the stage has "+
+		"made exists any more, remove it"
 	if e.State != nil {
-		text = fmt.Sprintf("%s: not the state that castle knows: %v", e.Path, e.Reason)
+		text, fix = "not the state that castle knows", ""
 	}
-	if e.Fix != "" {
-		text += "\n  " + e.Fix
+	if fix = cmp.Or(e.Fix, fix); fix != "" {
+		fix = "\n  " + fix
 	}
-	return text
+	return fmt.Sprintf("%s: %s: %v%s", e.Path, text, e.Reason, fix)
 }
 
 func (e *UnreadableError) Unwrap() error { return e.Reason }

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 )
 
 // canvas is what a view is drawn for.
@@ -282,7 +283,7 @@ func (s *stage) activity(now time.Time) (action string, d detail) {
 	p := s.active()
 	switch {
 	case p == nil && s.retry != nil:
-		return "retry", detail{text: oneLine(s.retry.Text)}
+		return "retry", detail{text: foreign.OneLine(s.retry.Text)}
 	case p == nil && slices.Contains([]string{"apply", "destroy", "gates", "proof"}, s.lastStep):
 		return "finishing", detail{}
 	case p == nil:
@@ -302,7 +303,7 @@ func (s *stage) activity(now time.Time) (action string, d detail) {
 	}
 	oldest := p.resources[0]
 	took := clock(now.Sub(oldest.Time))
-	return action, detail{oneLine(oldest.Address), " " + took + more(len(p.resources)-1), true}
+	return action, detail{foreign.OneLine(oldest.Address), " " + took + more(len(p.resources)-1), true}
 }
 
 // waiting describes a wait for gates: how many are open, how long it may last, and why the oldest is closed.
@@ -319,7 +320,7 @@ func (p *step) waiting(now time.Time) (action string, d detail) {
 	if g.timeout > 0 {
 		action += " of " + brief(g.timeout)
 	}
-	return action, detail{text: g.name + ": " + oneLine(g.reason),
+	return action, detail{text: g.name + ": " + foreign.OneLine(g.reason),
 		end: " (" + clock(now.Sub(g.since)) + ")" + more(len(p.gates)-1)}
 }
 
@@ -328,13 +329,6 @@ func more(n int) string {
 		return ""
 	}
 	return fmt.Sprintf(", and %d more", n)
-}
-
-// oneLine replaces white space and control characters, which would move the cursor, by single spaces.
-func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool {
-		return unicode.IsSpace(r) || unicode.IsControl(r)
-	}), " ")
 }
 
 // brief formats a duration in whole seconds: 38s, 1m12s, 10m, 1h05m.
