@@ -95,7 +95,5 @@ var indent = regexp.MustCompile(`([^\s.,:;!?])\s*\n[ \t]+`)
 // OneLine returns a text without line breaks. A semicolon comes before what was an indented line: castle's
 // errors begin so what a user can do.
 func OneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(indent.ReplaceAllString(s, "$1; "), func(r rune) bool {
-		return unicode.IsSpace(r) || unicode.IsControl(r)
-	}), " ")
+	return strings.Join(strings.Fields(indent.ReplaceAllString(s, "$1; ")), " ")
 }

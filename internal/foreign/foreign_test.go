@@ -79,7 +79,6 @@ func TestOneLineSeparatesWhatAUserCanDo(t *testing.T) {
 		"lost\n  restore it\n  or recreate it": "lost; restore it; or recreate it",
 		"lost:\n  restore it":                  "lost: restore it",
 		" wrapped\nby  others\t\r\n":           "wrapped by others",
-		"progress\x1b[2J":                      "progress [2J",
 	} {
 		if got := foreign.OneLine(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)

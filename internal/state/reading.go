@@ -31,7 +31,7 @@ type UnreadableError struct {
 
 func (e *UnreadableError) Error() string {
 	text, fix := "state unreadable", "restore the file from a backup, or, if nothing that the stage has "+
-		"made exists any more, remove it"
+		"made exists any more, move the stage's folder away"
 	if e.State != nil {
 		text, fix = "not the state that castle knows", ""
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/foreign"
 )
 
 // board is what a run's events so far add up to. Everything that is printed about work in progress comes
@@ -69,7 +68,7 @@ func (b *board) add(e event.Event) {
 	}
 	switch {
 	case e.Kind == event.RunStarted:
-		*b = board{title: foreign.OneLine(e.Text), began: e.Time, byName: map[string]*stage{}, took: b.took}
+		*b = board{title: visible(e.Text), began: e.Time, byName: map[string]*stage{}, took: b.took}
 	case e.Kind == event.StagesSelected && e.Selection != nil:
 		b.choose(*e.Selection)
 	case e.Kind == event.RunEnded:

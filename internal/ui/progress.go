@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/foreign"
 )
 
 // reminder is how long a stage at work may have no line. Then it gets one that says what it waits for.
@@ -89,7 +88,7 @@ func (p *step) closedGates(now time.Time) string {
 		if g.timeout > 0 {
 			at += " of " + brief(g.timeout)
 		}
-		gates = append(gates, fmt.Sprintf("%s %s: %s (%s)", g.name, at, foreign.OneLine(g.reason),
+		gates = append(gates, fmt.Sprintf("%s %s: %s (%s)", g.name, at, visible(g.reason),
 			clock(now.Sub(g.since))))
 	}
 	return text + ": " + strings.Join(gates, "; ")

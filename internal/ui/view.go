@@ -283,7 +283,7 @@ func (s *stage) activity(now time.Time) (action string, d detail) {
 	p := s.active()
 	switch {
 	case p == nil && s.retry != nil:
-		return "retry", detail{text: foreign.OneLine(s.retry.Text)}
+		return "retry", detail{text: visible(s.retry.Text)}
 	case p == nil && slices.Contains([]string{"apply", "destroy", "gates", "proof"}, s.lastStep):
 		return "finishing", detail{}
 	case p == nil:
@@ -303,7 +303,7 @@ func (s *stage) activity(now time.Time) (action string, d detail) {
 	}
 	oldest := p.resources[0]
 	took := clock(now.Sub(oldest.Time))
-	return action, detail{foreign.OneLine(oldest.Address), " " + took + more(len(p.resources)-1), true}
+	return action, detail{visible(oldest.Address), " " + took + more(len(p.resources)-1), true}
 }
 
 // waiting describes a wait for gates: how many are open, how long it may last, and why the oldest is closed.
@@ -320,7 +320,7 @@ func (p *step) waiting(now time.Time) (action string, d detail) {
 	if g.timeout > 0 {
 		action += " of " + brief(g.timeout)
 	}
-	return action, detail{text: g.name + ": " + foreign.OneLine(g.reason),
+	return action, detail{text: g.name + ": " + visible(g.reason),
 		end: " (" + clock(now.Sub(g.since)) + ")" + more(len(p.gates)-1)}
 }
 
@@ -330,6 +330,9 @@ func more(n int) string {
 	}
 	return fmt.Sprintf(", and %d more", n)
 }
+
+// visible is a text in one line, with nothing that would move the cursor.
+func visible(s string) string { return foreign.Text(foreign.OneLine(s)) }
 
 // brief formats a duration in whole seconds: 38s, 1m12s, 10m, 1h05m.
 func brief(d time.Duration) string { return strings.TrimSuffix(clock(d), "00s") }
