@@ -281,7 +281,7 @@ func blank(text []byte) {
 }
 
 // Reduce drops the errors of a decoded file that follow from others: in an expression, and a missing argument
-// where the same block has an unexpected one: the user meant that. It puts suggestions first.
+// where the same block has an unexpected one: the user meant that.
 func Reduce(f *hcl.File, diags hcl.Diagnostics) hcl.Diagnostics {
 	body, native := f.Body.(*hclsyntax.Body)
 	var kept hcl.Diagnostics
@@ -304,13 +304,7 @@ func Reduce(f *hcl.File, diags hcl.Diagnostics) hcl.Diagnostics {
 				!slices.ContainsFunc(diags, earlier)
 		})
 		if i >= 0 {
-			name := strings.Split(kept[i].Detail, `"`)[1]
-			if kept = slices.Delete(kept, i, i+1); !strings.Contains(d.Detail, "Did you mean") {
-				d.Detail += fmt.Sprintf(" The block needs the argument %q.", name)
-			}
-		}
-		if i := strings.Index(d.Detail, " Did you mean "); i >= 0 {
-			d.Detail = d.Detail[i+1:] + " " + d.Detail[:i]
+			kept = slices.Delete(kept, i, i+1)
 		}
 		nameRightPlace(d)
 		kept = append(kept, OneLine(d))
