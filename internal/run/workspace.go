@@ -177,6 +177,7 @@ func (w *Workspace) Apply(
 	ctx context.Context, plan *terraform.Plan, changes []state.Intended, guard *Guard,
 ) error {
 	provisioned, err := tfeval.Provisioned(w.Root.Dir)
+	err = errors.Join(err, w.Dir.Snapshot()) // an import may have changed the state
 	var intent *state.IntentLog
 	if err == nil {
 		intent, err = w.Dir.Intent().Begin(w.Run.ID, changes, provisioned)
@@ -267,7 +268,10 @@ func (w *Workspace) Untrack(ctx context.Context, lost []string) error {
 
 // Import imports one object into the stage's state.
 func (w *Workspace) Import(ctx context.Context, one gate.Import) error {
-	err := w.Step("import", func() error { return w.Root.Import(ctx, one.Address, one.ID) })
+	err := w.Dir.Intent().BeginImport(w.Run.ID)
+	if err == nil {
+		err = w.Step("import", func() error { return w.Root.Import(ctx, one.Address, one.ID) })
+	}
 	if err != nil {
 		return fmt.Errorf("import %s as %s: %w", one.What, one.Address, err)
 	}

@@ -253,6 +253,16 @@ func (f IntentFile) Begin(run string, changes []Intended, provisioned []string) 
 	return &IntentLog{journal: &Journal{Path: f.path(), file: file}}, nil
 }
 
+// BeginImport writes an intent without changes for a stage that has neither a state nor an intent: if a power
+// cut leaves half of the state that an import makes, there was none before.
+func (f IntentFile) BeginImport(run string) error {
+	st, err := f.stage.read()
+	if old, unread := f.Read(); err != nil || unread != nil || st.Exists || old != nil {
+		return errors.Join(err, unread)
+	}
+	return f.write(&Intent{Run: run, Began: time.Now().UTC(), New: true})
+}
+
 func (f IntentFile) write(i *Intent) error {
 	line, err := json.Marshal(i)
 	if err != nil {

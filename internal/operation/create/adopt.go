@@ -29,6 +29,9 @@ func (a *attempt) adopt(ctx context.Context) error {
 		return err
 	}
 	all, err := run.Adoptions(a.run, a.stage, st)
+	if err == nil && len(all) > 0 {
+		err = a.dir.Intent().BeginImport(a.run.ID)
+	}
 	if err != nil {
 		return err
 	}
