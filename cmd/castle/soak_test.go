@@ -192,11 +192,12 @@ func (k *soak) endure(command string, faults []soakFault, whole bool) bool {
 		}
 		k.drawn.Seed(f.seed[0], f.seed[1]) // whatever the faults before it have drawn
 		began := time.Now()
-		if ended := k.befall(f, command, rest); ended {
-			return true // it was faster
-		}
+		ended := k.befall(f, command, rest)
 		if k.kills--; k.kills%50 == 0 {
 			k.t.Log(k.hits.report())
+		}
+		if ended {
+			return true
 		}
 		rest = max(rest-time.Since(began), k.lengths[command]/5) // the next has less to do
 		if command == "create" {
