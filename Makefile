@@ -83,7 +83,7 @@ shells: tools ## Install zsh, fish and bash-completion, for the tests of castle'
 
 .PHONY: test
 test: export CASTLE_TEST_SHELLS := 1 # the tests of completion fail where they would be skipped
-test: build vault s3 browser shells ## Run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
+test: check build vault s3 browser shells ## Check the code, and run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
 	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
 	CGO_ENABLED=1 go test -timeout 30m -race ./...
 	$(MAKE) fuzz FUZZ_TIME=20s
@@ -151,7 +151,8 @@ docs: ## Draw docs/blue.svg, generate docs/reference, and write the man pages in
 	go run ./cmd/castle graph blue -o svg --state-dir "$$empty" > "$$empty/blue.svg" && cp "$$empty/blue.svg" docs/blue.svg
 
 .PHONY: check
-check: tools ## Check format, tidiness, vet, staticcheck, Terraform format, and tests with the race detector
+check: tools ## Check format, tidiness, vet, staticcheck and Terraform's format
+	$(call say,format$(,) tidiness$(,) vet and staticcheck (minutes the first time))
 	test -z "$$(gofmt -l bench cmd docs internal stages templates lab)"
 	go mod tidy -diff
 	cd lab && go mod tidy -diff
@@ -162,7 +163,6 @@ check: tools ## Check format, tidiness, vet, staticcheck, Terraform format, and 
 	go run $(STATICCHECK) -checks all ./... && go run $(STATICCHECK) -checks all -tags $(tags),integration ./...
 	cd lab && go run $(STATICCHECK) -checks all ./...
 	CHECKPOINT_DISABLE=1 terraform fmt -check -recursive stages clusters
-	CGO_ENABLED=1 go test -timeout 30m -race ./...
 
 .PHONY: tools
 tools: # Install with apt what building and testing need and this machine lacks.

@@ -47,8 +47,6 @@ type source struct {
 	test      bool
 }
 
-func (s source) pkg() string { return s.dir + "." + s.file.Name.Name }
-
 func TestShapePackageSize(t *testing.T) {
 	files, lines := map[string]int{}, map[string]int{}
 	for _, s := range parsed(t) {
