@@ -70,7 +70,7 @@ func endsWithState(typ string) bool {
 func Import(ctx context.Context, work *run.Workspace, lost []state.Intended, o Lookup) error {
 	for _, c := range lost {
 		if err := importIfThere(ctx, work, c, o); err != nil {
-			return fmt.Errorf("%s was being made by a run that was cut short: %w", c.Address, err)
+			return fmt.Errorf("%s was being made by a run that did not finish: %w", c.Address, err)
 		}
 	}
 	return nil
@@ -118,7 +118,7 @@ func Summary(dir *state.Stage, st *state.State) string {
 	if intent == nil {
 		return ""
 	}
-	reason := fmt.Sprintf("run %s was cut short", intent.Run)
+	reason := fmt.Sprintf("run %s did not finish", intent.Run)
 	var lost []string
 	for _, c := range intent.InFlight(st.Has) {
 		if !endsWithState(c.Type) {
