@@ -74,8 +74,9 @@ func (k *soak) befall(f soakFault, command string, rest time.Duration) (ended bo
 	case mutation:
 		return k.mutate(command, k.files.state)
 	case storeMutation:
-		ended = k.mutate(command, k.machine.store)
-		k.moveOn()
+		if ended = k.mutate(command, k.machine.store); !ended {
+			k.moveOn()
+		}
 		return ended
 	case second, otherMachine:
 		return k.race(f.kind, command, rest)
@@ -194,8 +195,8 @@ func (h *soakHarm) anyFile(folder string) string {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
-		case err == nil && d.IsDir() && d.Name() == "work":
-			return fs.SkipDir
+		case err == nil && d.IsDir() && (d.Name() == "work" || d.Name() == ".vgwlocks"):
+			return fs.SkipDir // of Terraform, or of the S3 server
 		case err == nil && d.Type().IsRegular() && filepath.Ext(path) != ".log":
 			all = append(all, path)
 		}
