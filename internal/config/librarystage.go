@@ -66,7 +66,7 @@ type LibraryProvider struct {
 type LibraryCheck struct {
 	Name      string            `json:"name"`   // workload.speaker
 	Proves    string            `json:"proves"` // what is true when it is open
-	Why       string            `json:"why"`    // the comment above it in stage.hcl
+	Why       string            `json:"reason"` // the comment above it in stage.hcl
 	Needs     []string          `json:"needs"`  // layers: castle waits for it only after them
 	Arguments map[string]string `json:"arguments"`
 }

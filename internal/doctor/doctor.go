@@ -45,7 +45,7 @@ type Finding struct {
 	Name   string `json:"name"` // "proxmox.token"
 	Colour Colour `json:"colour"`
 	Text   string `json:"text"`
-	Fix    string `json:"way,omitempty"`
+	Fix    string `json:"fix,omitempty"`
 }
 
 // Report holds all findings.

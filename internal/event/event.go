@@ -17,32 +17,32 @@ type Kind string
 // The kinds, in the order in which a run may send them.
 const (
 	RunStarted         Kind = "run_started"
-	Reviewed           Kind = "reviewed"         // the run applies a saved plan; with Reviewed
-	StagesSelected     Kind = "stages_selected"  // a create or destroy begins to work; with Selection
-	StageDrifted       Kind = "stage_drifted"    // what it owns differs from its last apply, by Text
-	StageStarted       Kind = "stage_started"    // everything that it needs is ready
-	StepStarted        Kind = "step_started"     // adopt, plan, preflight, apply, gates, destroy …
-	StepEnded          Kind = "step_ended"       // with Seconds
-	ResourceStarted    Kind = "resource_started" // Terraform starts to change a resource
-	Resource           Kind = "resource"         // and has changed it
-	Retry              Kind = "retry"            // after a transient failure; Seconds until the next try
-	GateClosed         Kind = "gate_closed"      // a new reason why a gate is closed
-	ReconcileTriggered Kind = "gate_nudged"      // a closed gate asked controllers to reconcile
+	Reviewed           Kind = "reviewed"            // the run applies a saved plan; with Reviewed
+	StagesSelected     Kind = "stages_selected"     // a create or destroy begins to work; with Selection
+	StageDrifted       Kind = "stage_drifted"       // what it owns differs from its last apply, by Text
+	StageStarted       Kind = "stage_started"       // everything that it needs is ready
+	StepStarted        Kind = "step_started"        // adopt, plan, preflight, apply, gates, destroy …
+	StepEnded          Kind = "step_ended"          // with Seconds
+	ResourceStarted    Kind = "resource_started"    // Terraform starts to change a resource
+	Resource           Kind = "resource"            // and has changed it
+	Retry              Kind = "retry"               // after a transient failure; Seconds until the next try
+	GateClosed         Kind = "gate_closed"         // a new reason why a gate is closed
+	ReconcileTriggered Kind = "reconcile_triggered" // a closed gate asked controllers to reconcile
 	GateOpen           Kind = "gate_open"
 	GateFailed         Kind = "gate_failed" // it timed out or can never open, which ends its stage
 	StageReady         Kind = "stage_ready"
-	StageUpToDate      Kind = "stage_current" // nothing to apply, gates open
-	StageGone          Kind = "stage_gone"    // destroyed
-	StageFailed        Kind = "stage_failed"  // with Text
-	StageStopped       Kind = "stage_stopped" // interrupted with its run
-	Diagnosed          Kind = "diagnosed"     // why a stage failed; with Diagnosis
-	StageSkipped       Kind = "stage_skipped" // a stage that it needs failed: Text names it
-	Notice             Kind = "notice"        // one line a user should read
-	Receipted          Kind = "receipt"       // with Receipt
-	Interrupted        Kind = "interrupted"   // once for each interrupt; with Interruption
-	Waiting            Kind = "waiting"       // from time to time after an interrupt; with Interruption
-	RunEnded           Kind = "run_ended"     // Text is RunOK or the error; with Ending
-	ConfigError        Kind = "config_error"  // a problem of the configuration, of no run: Text, File, Line
+	StageUpToDate      Kind = "stage_up_to_date" // nothing to apply, gates open
+	StageGone          Kind = "stage_gone"       // destroyed
+	StageFailed        Kind = "stage_failed"     // with Text
+	StageStopped       Kind = "stage_stopped"    // interrupted with its run
+	Diagnosed          Kind = "diagnosed"        // why a stage failed; with Diagnosis
+	StageSkipped       Kind = "stage_skipped"    // a stage that it needs failed: Text names it
+	Notice             Kind = "notice"           // one line a user should read
+	Receipted          Kind = "receipt"          // with Receipt
+	Interrupted        Kind = "interrupted"      // once for each interrupt; with Interruption
+	Waiting            Kind = "waiting"          // from time to time after an interrupt; with Interruption
+	RunEnded           Kind = "run_ended"        // Text is RunOK or the error; with Ending
+	ConfigError        Kind = "config_error"     // in the configuration, of no run: Text, File, Line
 )
 
 // Durable reports whether an event of this kind is on disk before the run goes on, with all that come before
@@ -182,7 +182,7 @@ func (d Diagnosis) Masked(hide func(string) string) Diagnosis {
 // Interruption names the steps that an interrupted run still waits for.
 type Interruption struct {
 	Times      int         `json:"times"` // interrupts so far
-	Operations []Operation `json:"works"`
+	Operations []Operation `json:"operations"`
 }
 
 // Operation is a Terraform command in progress, or one resource that it changes.
@@ -200,10 +200,10 @@ type Receipt struct {
 	Run     string        `json:"run"`
 	Cluster string        `json:"cluster"`
 	Proved  bool          `json:"proved"` // every object is verified gone, Unverified excepted
-	Objects []OwnedObject `json:"things"`
-	Kept    []KeptStage   `json:"stays"`
+	Objects []OwnedObject `json:"resources"`
+	Kept    []KeptStage   `json:"remaining"`
 	// Unverified are resources that Terraform reports deleted and castle cannot check.
-	Unverified []string `json:"unasked"`
+	Unverified []string `json:"unverified"`
 	// Disk lists what stays of the cluster on the disk of the state directory.
 	Disk []KeptPath `json:"disk,omitempty"`
 }
@@ -238,7 +238,7 @@ type OwnedObject struct {
 	Where  string `json:"where,omitempty"`  // node proxmox
 	Gone   bool   `json:"gone"`             // verified with the system that holds it
 	Reason string `json:"reason,omitempty"` // why it still exists, or what replaced it
-	Fix    string `json:"way,omitempty"`    // how to remove it
+	Fix    string `json:"fix,omitempty"`    // how to remove it
 }
 
 // Identity returns the object without what may change: whether it is gone, and why.
@@ -249,7 +249,7 @@ func (o OwnedObject) Identity() OwnedObject {
 // KeptStage is a stage that a destroy keeps.
 type KeptStage struct {
 	Stage  string `json:"stage"`
-	Reason string `json:"why"`
+	Reason string `json:"reason"`
 }
 
 // Result is how a stage ended. The values are part of reports in JSON.
@@ -258,7 +258,7 @@ type Result string
 // The results of a stage; a stage that never ended has none.
 const (
 	ResultReady       Result = "ready"
-	ResultUpToDate    Result = "current"
+	ResultUpToDate    Result = "up_to_date"
 	ResultGone        Result = "gone"
 	ResultFailed      Result = "failed"
 	ResultInterrupted Result = "interrupted"

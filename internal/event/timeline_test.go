@@ -45,7 +45,7 @@ func TestTimelineSumsAStageUp(t *testing.T) {
 		got = append(got, s.Stage+" "+string(s.Result)+" "+s.Reason)
 	}
 	want := []string{
-		"machines ready ", "seed current ", "pool failed quota exceeded",
+		"machines ready ", "seed up_to_date ", "pool failed quota exceeded",
 		"flux skipped dependency pool failed", "late  ",
 	}
 	if len(got) != len(want) {

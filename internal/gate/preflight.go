@@ -86,7 +86,7 @@ type Detached struct{ Address, Text string }
 // Foreign is one object in the way, why it counts as somebody else's, and the fixes.
 type Foreign struct {
 	What  string   // VM 421 "prod-database" on node proxmox, running, no tags
-	Why   string   // castle's own would be called "blue-cp-01"
+	Why   string   // expected the name "blue-cp-01"
 	Fixes []string // one sentence each: remove it in Proxmox
 	// Import would make it the stage's own; nil if nothing could.
 	Import *Import

@@ -112,7 +112,7 @@ func (r *Removal) same(ctx context.Context, was Guest) (Guest, error) {
 	case err != nil:
 		return Guest{}, err
 	case len(all) == 0:
-		return Guest{}, errors.New("has disappeared since the table was made; somebody else is at work here")
+		return Guest{}, errors.New("has disappeared since castle listed it; another client changes it")
 	}
 	now := all[0]
 	if changed := differences(was, now); len(changed) > 0 {

@@ -222,17 +222,17 @@ func (c *vmCheck) difference(s slot, g Guest) string {
 	case g.Lock == "create":
 		return "its creation was never finished"
 	case !s.isRecorded(g):
-		return "castle's own would have the " + otherUUID(s.recorded, g)
+		return "expected the " + otherUUID(s.recorded, g)
 	case s.elsewhere != nil:
 		return fmt.Sprintf("%s has VM %d in the state", s.address, machineOf(*s.elsewhere).VM)
 	case s.recorded.UUID != "": // it may have been renamed or moved since
 		return ""
 	case g.Name != s.name:
-		return fmt.Sprintf("castle's own would be called %q", s.name)
+		return fmt.Sprintf("expected the name %q", s.name)
 	case len(missing) > 0:
-		return "castle's own would be tagged " + strings.Join(missing, ", ")
+		return "expected the tags " + strings.Join(missing, ", ")
 	case s.node != "" && g.Node != s.node:
-		return "castle's own would be on node " + s.node
+		return "expected node " + s.node
 	}
 	return ""
 }

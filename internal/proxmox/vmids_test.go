@@ -69,7 +69,7 @@ func TestVMIDs(t *testing.T) {
 		"a ghost without tags": {
 			vms:     []emulator.VM{{ID: 421, Name: "prod-database", Running: true}},
 			foreign: `VM 421 "prod-database" on node proxmox, running, no tags`,
-			hint: []string{`would be called "blue-cp-01"`, "give cp-01 another VM id",
+			hint: []string{`the name "blue-cp-01"`, "give cp-01 another VM id",
 				"remove it in Proxmox"},
 		},
 		"a ghost that has run for long, in a pool": {
@@ -82,20 +82,20 @@ func TestVMIDs(t *testing.T) {
 		"the right tags under another name": {
 			vms:     []emulator.VM{ours(421, "green-cp-01")},
 			foreign: `VM 421 "green-cp-01" on node proxmox, running, tags: blue, castle`,
-			hint:    []string{`castle's own would be called "blue-cp-01"`},
+			hint:    []string{`expected the name "blue-cp-01"`},
 			own:     cp01 + " proxmox/421",
 		},
 		"the right name with one tag missing": {
 			vms:     []emulator.VM{{ID: 421, Name: "blue-cp-01", Tags: []string{"castle"}}},
 			foreign: `VM 421 "blue-cp-01" on node proxmox, stopped, tags: castle`,
-			hint:    []string{"castle's own would be tagged Blue"},
+			hint:    []string{"expected the tags Blue"},
 			own:     cp01 + " proxmox/421",
 		},
 		"our own, on a node where the stage does not want it": {
 			vms:     []emulator.VM{ours(421, "blue-cp-01")},
 			change:  func(c *vmCheck) { c.node = "pve2" },
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
-			hint:    []string{"castle's own would be on node pve2"},
+			hint:    []string{"expected node pve2"},
 			own:     cp01 + " proxmox/421",
 		},
 		"the name, the tags and the node of our own, and no uuid is known": {
@@ -111,7 +111,7 @@ func TestVMIDs(t *testing.T) {
 			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), UUIDOf("their key", "blue-cp-01"))},
 			change:  func(c *vmCheck) { c.derives, c.key = true, "our key" },
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
-			hint: []string{"castle's own would have the uuid " + UUIDOf("our key", "blue-cp-01"),
+			hint: []string{"expected the uuid " + UUIDOf("our key", "blue-cp-01"),
 				"it may belong to the same cluster of another state"},
 		},
 		"the uuid that derives from our key, under another name and without tags": {

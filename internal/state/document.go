@@ -80,8 +80,8 @@ func (d Document[T]) Clear() error { return d.dir.removeKept(d.path) }
 type Recreation struct {
 	Run       string    `json:"run"`
 	Began     time.Time `json:"began"`
-	Rotate    bool      `json:"rotate"` // destroys what the secrets layer generated, too
-	Destroyed bool      `json:"razed"`  // everything was destroyed; what exists was created since
+	Rotate    bool      `json:"rotate"`    // destroys what the secrets layer generated, too
+	Destroyed bool      `json:"destroyed"` // everything was destroyed; what exists was created since
 }
 
 // Recreation is the document of an unfinished recreate.

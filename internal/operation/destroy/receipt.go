@@ -204,7 +204,7 @@ func summary(rec *event.Receipt) string {
 		parts = append(parts, "gone: "+gone)
 	}
 	if len(rec.Unverified) > 0 {
-		parts = append(parts, "on Terraform's word alone: "+count(len(rec.Unverified), "resource"))
+		parts = append(parts, "reported by Terraform alone: "+count(len(rec.Unverified), "resource"))
 	}
 	stages := map[string][]string{} // by the reason why they stay
 	for _, s := range rec.Kept {

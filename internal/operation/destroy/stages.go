@@ -88,7 +88,7 @@ func (o Options) checkDependents(selected, staying []*Stage) error {
 		return nil
 	}
 	return &cluster.UsageError{
-		Message: fmt.Sprintf("%s would take away what others stand on: %s; destroy them with it: --only %s",
+		Message: fmt.Sprintf("%s would destroy what other stages need: %s; destroy them with it: --only %s",
 			o.Selection, strings.Join(standing, ", "), strings.Join(append(names, standing...), ",")),
 	}
 }

@@ -114,7 +114,7 @@ func (t *tokens) otherToken(
 		if !v.Record.Volatile || len(v.Resources) > 0 {
 			continue
 		}
-		from := "what " + v.Record.Layer + "/" + v.Record.Name + " says now"
+		from := "what " + v.Record.Layer + "/" + v.Record.Name + " has now"
 		token, err := t.reread(ctx, v, recorded.Token)
 		if err != nil {
 			tried = append(tried, fmt.Sprintf("%s: %v", from, err))

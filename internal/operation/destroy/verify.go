@@ -202,7 +202,7 @@ func lookUp(
 	types := cluster.ExistsTypes()
 	i := slices.IndexFunc(types, func(t gate.ExistsType) bool { return t.Name == exists.Type })
 	if i < 0 {
-		return object, fmt.Errorf("this castle does not know the question %s", exists.Type)
+		return object, fmt.Errorf("this castle has no lookup of type %s", exists.Type)
 	}
 	values, err := exists.Decode()
 	if err != nil {

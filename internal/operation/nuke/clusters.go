@@ -45,9 +45,9 @@ type recordedStage struct {
 // State is a cluster whose machines have ids in the range.
 type State struct {
 	Cluster  string   `json:"cluster"`
-	IDs      []int    `json:"vmids"`           // all its machines
-	Stays    string   `json:"stays,omitempty"` // why its state stays
-	Archived []string `json:"archived"`        // its archived stages
+	IDs      []int    `json:"vmids"`            // all its machines
+	Stays    string   `json:"reason,omitempty"` // why its state stays
+	Archived []string `json:"archived"`         // its archived stages
 	// Outside lists their resources that are neither machines nor in the cluster:
 	// those still exist, and only the archive records them.
 	Outside []string `json:"outside,omitempty"`

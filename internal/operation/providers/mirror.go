@@ -29,7 +29,7 @@ type Mirrored struct {
 	Terraform string   `json:"terraform"` // version
 	Packages  []string `json:"packages"`
 	Missing   []string `json:"missing,omitempty"`
-	CLIConfig string   `json:"cliConfig"` // the file with Terraform's own configuration
+	CLIConfig string   `json:"cli_config"` // the file with Terraform's own configuration
 }
 
 // The folders of a mirror.

@@ -23,8 +23,8 @@ type Change struct {
 	Provider  string   `json:"provider"`
 	Old       string   `json:"old,omitempty"` // version; empty: the file did not have it
 	New       string   `json:"new"`
-	Changed   bool     `json:"checksumChanged,omitempty"` // the same version has another content
-	Platforms []string `json:"platforms"`                 // whose package can be verified
+	Changed   bool     `json:"checksum_changed,omitempty"` // the same version has another content
+	Platforms []string `json:"platforms"`                  // whose package can be verified
 }
 
 // Result is a lock file that was written.

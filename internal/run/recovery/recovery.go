@@ -149,7 +149,7 @@ type Lookup struct {
 }
 
 // ErrNoLookup reports that castle has no way to look up an object of that type.
-var ErrNoLookup = errors.New("nobody can be asked")
+var ErrNoLookup = errors.New("castle has no lookup for this type")
 
 // Has reports whether an object exists, by the id that `terraform import` takes. It waits for one that is
 // still being created, and reports that.

@@ -17,7 +17,7 @@ import (
 
 // The states of a stage in a plan.
 const (
-	UpToDate    = "current"     // a create would not start Terraform
+	UpToDate    = "up_to_date"  // a create would not start Terraform
 	Unchanged   = "unchanged"   // Terraform planned no change
 	Changes     = "changes"     // Changes lists them
 	Drifted     = "drifted"     // likewise, and its inputs have not changed since its last apply

@@ -42,8 +42,8 @@ func (m Machine) String() string {
 
 // Found is the result of a look.
 type Found struct {
-	Machines []Machine `json:"machines"`            // unknown to this state
-	NotAsked string    `json:"not_asked,omitempty"` // why castle cannot tell whether there are any
+	Machines []Machine `json:"machines"`              // unknown to this state
+	NotAsked string    `json:"not_checked,omitempty"` // why castle cannot tell whether there are any
 	Fixes    []string  `json:"fixes,omitempty"`
 
 	Endpoint  string   `json:"-"` // of the datacenter; empty if the configuration names none
