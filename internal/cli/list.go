@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	human "k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/foreign"
@@ -91,16 +92,5 @@ func lastRun(r *past.Run) string {
 	}
 }
 
-// age is how long ago something was, in its largest unit: 12s, 5m, 3h, 8d.
-func age(at time.Time) string {
-	d := max(0, time.Since(at))
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
+// age is how long ago something was, as kubectl shows it: 12s, 5m, 3h, 8d.
+func age(at time.Time) string { return human.HumanDuration(max(0, time.Since(at))) }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // Guest is a virtual machine or container: its line in the cluster's list and, once that was read, its
@@ -123,30 +125,14 @@ func (g Guest) describe() string {
 
 // State tells whether the guest runs, and for how long.
 func (g Guest) State() string {
-	if d := age(time.Duration(g.Uptime) * time.Second); d != "" && g.Status == "running" {
-		return "running for " + d
+	if d := time.Duration(g.Uptime) * time.Second; d >= time.Minute && g.Status == "running" {
+		return "running for " + duration.HumanDuration(d)
 	}
 	return cmp.Or(strings.TrimPrefix(g.Status, "unknown"), "state unknown")
 }
 
 // UUID is the machine's own; empty if it has none, or if its configuration was not read.
 func (g Guest) UUID() string { return g.Config.uuid() }
-
-// age is a duration in its largest unit; empty if it is less than a minute.
-func age(d time.Duration) string {
-	for _, unit := range []struct {
-		name string
-		long time.Duration
-	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
-		switch n := d / unit.long; {
-		case n == 1:
-			return "1 " + unit.name
-		case n > 1:
-			return fmt.Sprintf("%d %ss", n, unit.name)
-		}
-	}
-	return ""
-}
 
 // blocked returns why Proxmox would not delete the machine, and how it can be deleted again. No API token can
 // remove a lock, only root on its node. A machine that is suspended to disk has a lock and can be deleted.

@@ -77,7 +77,7 @@ func TestVMIDs(t *testing.T) {
 				ID: 421, Name: "prod-database", Pool: "db", Tags: []string{"prod"}, Running: true,
 				Started: time.Now().Add(-12*24*time.Hour - time.Minute),
 			}},
-			foreign: `VM 421 "prod-database" on node proxmox, running for 12 days, pool db, tags: prod`,
+			foreign: `VM 421 "prod-database" on node proxmox, running for 12d, pool db, tags: prod`,
 		},
 		"the right tags under another name": {
 			vms:     []emulator.VM{ours(421, "green-cp-01")},

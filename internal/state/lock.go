@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
@@ -85,9 +86,9 @@ func (e *HeldError) Error() string {
 		return fmt.Sprintf("cluster %s: locked by another castle that has just started", e.Cluster)
 	}
 	text := fmt.Sprintf("cluster %s: locked by run %s (process %d on %s) since %s (%s)\n  ",
-		e.Cluster, e.Run, e.PID, e.Host, e.Since.Local().Format(time.DateTime), age(time.Since(e.Since)))
+		e.Cluster, e.Run, e.PID, e.Host, e.Since.Local().Format(time.DateTime), age(e.Since))
 	if e.Store != "" {
-		text += fmt.Sprintf("its last sign of life in %s is %s old: ", e.Store, age(time.Since(e.Seen)))
+		text += fmt.Sprintf("its last sign of life in %s is %s old: ", e.Store, age(e.Seen))
 	}
 	if e.Path != "" {
 		text += "castle cannot check from here whether it is alive: "
@@ -108,22 +109,7 @@ func (e *HeldError) Error() string {
 	return text
 }
 
-// age returns a duration in its largest unit.
-func age(d time.Duration) string {
-	n, unit := max(int(d.Seconds()), 0), "second"
-	switch {
-	case d >= 48*time.Hour:
-		n, unit = int(d.Hours()/24), "day"
-	case d >= time.Hour:
-		n, unit = int(d.Hours()), "hour"
-	case d >= time.Minute:
-		n, unit = int(d.Minutes()), "minute"
-	}
-	if n != 1 {
-		unit += "s"
-	}
-	return fmt.Sprintf("%d %s", n, unit)
-}
+func age(at time.Time) string { return duration.HumanDuration(max(0, time.Since(at))) }
 
 // Lock takes the cluster lock for a run, or returns a *HeldError. A dead holder's lock is Lock.Previous.
 func (d *Dir) Lock(run string) (*Lock, error) {

@@ -241,7 +241,7 @@ func TestLockOfAnotherMachineCountsOnASharedFileSystem(t *testing.T) {
 	if _, err := d.Lock("mine"); !errors.As(err, &held) {
 		t.Fatalf("a shared file system: got %v", err)
 	}
-	for _, want := range []string{"(process 17 on elsewhere)", "(4 minutes)",
+	for _, want := range []string{"(process 17 on elsewhere)", "(4m",
 		"castle cannot check from here whether it is alive: wait until that create ends, " +
 			"or interrupt it on elsewhere: kill -INT 17",
 		"\n  if neither castle nor Terraform runs for this cluster on elsewhere any more, remove " + path} {
@@ -278,10 +278,10 @@ func TestLockOfAnotherMachineCountsOnASharedFileSystem(t *testing.T) {
 
 func TestHeldErrorHasTheAgeAndTheFix(t *testing.T) {
 	for ago, want := range map[time.Duration]string{
-		time.Second: "(1 second)", 59 * time.Second: "(59 seconds)",
-		4*time.Minute + 30*time.Second: "(4 minutes)",
-		61 * time.Minute:               "(1 hour)", 47 * time.Hour: "(47 hours)", 50 * time.Hour: "(2 days)",
-		-time.Minute: "(0 seconds)",
+		time.Second: "(1s)", 59 * time.Second: "(59s)",
+		4*time.Minute + 30*time.Second: "(4m30s)",
+		61 * time.Minute:               "(61m)", 47 * time.Hour: "(47h)", 50 * time.Hour: "(2d2h)",
+		-time.Minute: "(0s)",
 	} {
 		e := &HeldError{Cluster: "blue/proxmox", Run: "20261121T205135.000-destroy-0a1b2c", Host: hostname(),
 			PID: 17, Since: time.Now().Add(-ago)}
@@ -296,7 +296,7 @@ func TestHeldErrorOfAStoreNamesTheLastSignOfLife(t *testing.T) {
 	e := &HeldError{Cluster: "blue/proxmox", Run: "20261121T205135.000-create-0a1b2c", Host: "runner-2",
 		PID: 17, Since: time.Now().Add(-time.Hour), Store: "s3://castle",
 		Seen: time.Now().Add(-4 * time.Second)}
-	want := "(1 hour)\n  its last sign of life in s3://castle is 4 seconds old: wait until that create " +
+	want := "(60m)\n  its last sign of life in s3://castle is 4s old: wait until that create " +
 		"ends, or interrupt it on runner-2: kill -INT 17\n  if neither castle nor Terraform runs for this " +
 		"cluster on runner-2 any more: castle unlock blue/proxmox"
 	if text := e.Error(); !strings.HasSuffix(text, want) {

@@ -27,6 +27,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // Options select the stages to destroy.
@@ -252,7 +253,7 @@ func (d *destruction) kubeconfig() ([]byte, error) {
 	for _, s := range d.all {
 		out, ok := s.state.Outputs[cluster.KubeconfigOutput]
 		if ok && s.Record.Layer == cluster.PlatformLayer {
-			data = []byte(text(out.Value))
+			data = []byte(tfeval.Text(out.Value))
 			if err := kube.Inline(data); err != nil {
 				return nil, err
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // tokens replaces a recorded API token that somebody has rotated since. castle tries the recorded one before
@@ -180,18 +181,11 @@ func (t *tokens) reread(ctx context.Context, s *Stage, token string) (now string
 		return "", err
 	}
 	for name, out := range s.state.Outputs {
-		if text(out.Value) == token {
-			now = text(st.Outputs[name].Value)
+		if tfeval.Text(out.Value) == token {
+			now = tfeval.Text(st.Outputs[name].Value)
 		}
 	}
 	return now, nil
-}
-
-func text(v cty.Value) string {
-	if v == cty.NilVal || !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
-		return ""
-	}
-	return v.AsString()
 }
 
 // replaceToken replaces a token by another one in all records: this run, a later one and castle nuke find it
@@ -203,7 +197,7 @@ func (t *tokens) replaceToken(old, token string) error {
 			if err != nil {
 				return err
 			}
-			if !proxmox.IsPreflight(check.Type) || text(values["api_token"]) != old {
+			if !proxmox.IsPreflight(check.Type) || tfeval.Text(values["api_token"]) != old {
 				continue
 			}
 			values["api_token"] = cty.StringVal(token)
