@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/mattn/go-runewidth"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
@@ -399,18 +400,10 @@ func cut(text string, room int, g glyphs) string {
 	if cells(text) <= room {
 		return text
 	}
-	var out strings.Builder
-	used := cells(g.cut)
-	for _, r := range text {
-		if used += cellsOf(r); used > room {
-			break
-		}
-		out.WriteRune(r)
-	}
 	if room < cells(g.cut) {
 		return ""
 	}
-	return out.String() + g.cut
+	return columns.Truncate(text, room, g.cut)
 }
 
 // cutMiddle shortens a text to so many columns, and keeps its start and its end.
@@ -430,24 +423,8 @@ func cutMiddle(text string, room int, g glyphs) string {
 	return cut(text, room, g)
 }
 
-// cells returns how many columns a text takes on a terminal.
-func cells(text string) (n int) {
-	for _, r := range text {
-		n += cellsOf(r)
-	}
-	return n
-}
+// columns knows how wide characters are, whatever the locale: it says nothing of the terminal.
+var columns = &runewidth.Condition{StrictEmojiNeutral: true}
 
-// cellsOf returns the columns of one character: East Asian ones and emoji take two, marks none.
-func cellsOf(r rune) int {
-	switch {
-	case r < 0x300:
-		return 1
-	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		return 0
-	case unicode.In(r, unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana),
-		r >= 0xff00 && r <= 0xff60, r >= 0x1f300 && r <= 0x1faff:
-		return 2
-	}
-	return 1
-}
+// cells returns how many columns a text takes on a terminal.
+func cells(text string) int { return columns.StringWidth(text) }
