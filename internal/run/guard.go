@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -110,7 +112,8 @@ func (g *Guard) follow(c terraform.Change) {
 // answer is enough: whatever appears at the id afterwards is not touched.
 func (g *Guard) look(known gate.Known, action string, end <-chan terraform.Phase) {
 	var phase terraform.Phase // stays empty if the change was cut short: then the object may be unfinished
-	ended, pause := false, firstLook
+	ended := false
+	pauses := wait.Backoff{Duration: firstLook, Factor: 2, Steps: 5, Cap: longestLook}
 	for {
 		preflight, reading, err := g.reading(known)
 		switch {
@@ -126,8 +129,7 @@ func (g *Guard) look(known gate.Known, action string, end <-chan terraform.Phase
 		}
 		var again <-chan time.Time
 		if !reading.Own {
-			again = time.After(pause)
-			pause = min(2*pause, longestLook)
+			again = time.After(pauses.Step())
 		}
 		select {
 		case <-g.looking.Done():

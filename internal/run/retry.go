@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
-	"net"
-	"os"
-	"slices"
-	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/httpjson"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -25,7 +22,7 @@ import (
 // finds them.
 const (
 	retries      = 5               // beside the first attempt
-	firstPause   = 2 * time.Second // before a retry; the pause doubles
+	firstPause   = 2 * time.Second // before a retry; the pause doubles, and varies: stages may fail together
 	longestPause = 30 * time.Second
 	retryTime    = 5 * time.Minute // from the first failure until a retry may begin at the latest
 )
@@ -56,7 +53,8 @@ func (r *Run) Retry(ctx context.Context, stage, layer string, try func(again boo
 }
 
 func retrying(ctx context.Context, try func(again bool) error, announce func(retry)) error {
-	began, pause := time.Now(), firstPause
+	began := time.Now()
+	pauses := wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 0.2, Steps: retries, Cap: longestPause}
 	var failed time.Time
 	for number := 1; ; number++ {
 		err := try(number > 1)
@@ -66,7 +64,7 @@ func retrying(ctx context.Context, try func(again bool) error, announce func(ret
 		if number == 1 {
 			failed = time.Now()
 		}
-		next := retry{number: number, pause: jittered(pause), why: err}
+		next := retry{number: number, pause: pauses.Step(), why: err}
 		if number > retries || time.Since(failed)+next.pause > retryTime {
 			return fmt.Errorf("%w; tried %d times in %s", err, number, time.Since(began).Round(time.Second))
 		}
@@ -74,7 +72,6 @@ func retrying(ctx context.Context, try func(again bool) error, announce func(ret
 		if err := sleep(ctx, next); err != nil {
 			return err
 		}
-		pause = min(2*pause, longestPause)
 	}
 }
 
@@ -91,11 +88,6 @@ func sleep(ctx context.Context, next retry) error {
 		return cause
 	}
 	return fmt.Errorf("%w, before retry %d of %d: %w", cause, next.number, retries, next.why)
-}
-
-// jittered returns a pause of about d, so that stages that failed together do not retry together.
-func jittered(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
 // NoAnswer returns the error of a preflight that could not read its system. Nothing changes without an
@@ -115,12 +107,5 @@ func (e *noAnswerError) Transient() bool {
 	if errors.As(e.error, &known) {
 		return known.Transient()
 	}
-	var network net.Error
-	if errors.As(e.error, &network) && network.Timeout() {
-		return true
-	}
-	return slices.ContainsFunc([]error{
-		io.EOF, io.ErrUnexpectedEOF, os.ErrDeadlineExceeded,
-		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, syscall.EHOSTUNREACH, syscall.ETIMEDOUT,
-	}, func(passing error) bool { return errors.Is(e.error, passing) })
+	return httpjson.Interrupted(e.error)
 }

@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"math/rand/v2"
 	"net"
 	"regexp"
 	"slices"
 	"syscall"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
 // limit is how long an operation may take, with all its attempts.
@@ -98,7 +100,9 @@ func (r *retried) do(parent context.Context, op, key string, attempt func(contex
 	defer cancel()
 	var last error // of an attempt that had time enough
 	kind := Away
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
+	pauses := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 8,
+		Cap: 3 * time.Second}
+	for {
 		if ctx.Err() == nil {
 			err := attempt(ctx)
 			switch {
@@ -131,7 +135,7 @@ func (r *retried) do(parent context.Context, op, key string, attempt func(contex
 				cause = fmt.Errorf("no answer within %s", took)
 			}
 			return failed(kind, cause)
-		case <-time.After(pause + rand.N(pause)):
+		case <-time.After(pauses.Step()):
 		}
 	}
 }
@@ -157,16 +161,8 @@ func network(err error) class {
 	if errors.As(err, &connection) {
 		text = connection.Error()
 	}
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+	if httpjson.Interrupted(err) {
 		return class{kind: Away, passes: true, text: text}
-	}
-	for _, passing := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNREFUSED,
-		syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE, syscall.ENETUNREACH, syscall.EHOSTUNREACH,
-		syscall.ETIMEDOUT, syscall.ENETDOWN, syscall.ESTALE} {
-		if errors.Is(err, passing) {
-			return class{kind: Away, passes: true, text: text}
-		}
 	}
 	switch {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
 	"github.com/ephemeral-castle/castle/internal/store"
@@ -16,10 +18,13 @@ import (
 const (
 	scanInterval = 500 * time.Millisecond
 	logInterval  = 5 * time.Second // journals and logs alone can wait
-	firstRetry   = 250 * time.Millisecond
-	lastRetry    = 5 * time.Second
 	patience     = 3 * time.Second // without a notice
 )
+
+// retries are the pauses after failed commits.
+func retries() wait.Backoff {
+	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 5 * time.Second}
+}
 
 // Held is the cluster's lock in the log. It commits what changes in the directory within a second, and gives
 // a sign of life at least three times while the lock lasts.

@@ -17,7 +17,7 @@ func (h *Held) loop(ctx context.Context) {
 	ticker := time.NewTicker(scanInterval)
 	defer ticker.Stop()
 	again := time.Now()
-	retry := firstRetry
+	pauses := retries()
 	for {
 		select {
 		case <-ctx.Done():
@@ -33,10 +33,9 @@ func (h *Held) loop(ctx context.Context) {
 			err := within(ctx, h, func(ctx context.Context) error { return h.commit(ctx, "", false) })
 			if err != nil {
 				h.report(ctx, err)
-				retry = min(2*retry, lastRetry)
-				again = time.Now().Add(retry)
+				again = time.Now().Add(pauses.Step())
 			} else {
-				retry = firstRetry
+				pauses = retries()
 			}
 		}
 	}
@@ -94,7 +93,7 @@ func persistently(ctx context.Context, h *Held, afterwards string, do func(conte
 	})
 	defer waits.Stop()
 	var last error
-	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
+	for pauses := retries(); ; {
 		err := do(ctx)
 		if err == nil {
 			return nil
@@ -111,7 +110,7 @@ func persistently(ctx context.Context, h *Held, afterwards string, do func(conte
 			return last
 		case <-h.lost:
 			return h.Cause()
-		case <-time.After(retry):
+		case <-time.After(pauses.Step()):
 		}
 	}
 }
