@@ -59,11 +59,12 @@ func killing(ts *testscript.TestScript, neg bool, args []string) {
 		f.proxmox.Idle()
 		killed := ts.ReadFile("stderr")
 		err = ts.Exec(args[0], args[1:]...)
-		if exit := new(exec.ExitError); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 6) {
+		const foreignLeft = 6
+		if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != foreignLeft {
 			ts.Fatalf("after a kill at change %d: %v\n%s\n%s", nth, err, killed, ts.ReadFile("stderr"))
 		}
 		f.proxmox.Idle()
-		if left := f.left(); !slices.Equal(left, []int{425}) {
+		if left := f.left(); !slices.Equal(left, []string{"VM 425 running true", "local-lvm:vm-425-disk-0"}) {
 			ts.Fatalf("after a kill at change %d these are left: %v\n%s", nth, left, killed)
 		}
 		names, err := filepath.Glob(filepath.Join(state, "blue/proxmox/stages/*/terraform.tfstate"))
@@ -73,12 +74,15 @@ func killing(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// left are the ids of the machines that there are.
-func (f *fleet) left() (ids []int) {
+// left are the machines that there are, and then the volumes.
+func (f *fleet) left() (all []string) {
 	for _, v := range f.proxmox.VMs() {
-		ids = append(ids, v.ID)
+		all = append(all, fmt.Sprintf("VM %d running %t", v.ID, v.Running))
 	}
-	return ids
+	for _, disk := range f.proxmox.Disks() {
+		all = append(all, disk.Volume)
+	}
+	return all
 }
 
 // withFleet gives a script an emulated Proxmox, and the fake Terraform.

@@ -110,8 +110,8 @@ var calls = []string{"renameat,renameat2,rename", "fsync,fdatasync", "unlinkat,u
 // one of its threads.
 func (k *soak) killAtCall(command string) (ended bool) {
 	call, nth := calls[k.rand.IntN(len(calls))], 1+k.rand.IntN(1<<k.rand.IntN(8))
-	a := k.startBelow([]string{"strace", "-f", "-qqq", // with --seccomp-bpf, 6.1 sends no signal
-		"-o", "/dev/null",
+	// Not with --seccomp-bpf, with which strace 6.1 sends no signal.
+	a := k.startBelow([]string{"strace", "-f", "-qqq", "-o", "/dev/null",
 		"-e", "trace=" + call, "-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", call, nth)}, command)
 	k.ends(a)
 	k.t.Logf("%3d to go: %s, processes end at %s number %d: %v", k.kills-1, command, call, nth, a.err)
