@@ -6,12 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
-	"slices"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -78,16 +75,4 @@ func passes(err error) bool {
 		return false
 	}
 	return true
-}
-
-// Interrupted reports whether a connection failed or the time ran out, so that another attempt may succeed.
-func Interrupted(err error) bool {
-	if network, is := errors.AsType[net.Error](err); is && network.Timeout() {
-		return true
-	}
-	return slices.ContainsFunc([]error{
-		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNREFUSED, syscall.ECONNRESET,
-		syscall.ECONNABORTED, syscall.EPIPE, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ETIMEDOUT,
-		syscall.ENETDOWN, syscall.ESTALE,
-	}, func(passing error) bool { return errors.Is(err, passing) })
 }

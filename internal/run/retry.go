@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/httpjson"
+	"github.com/ephemeral-castle/castle/internal/network"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -107,5 +107,5 @@ func (e *noAnswerError) Transient() bool {
 	if errors.As(e.error, &known) {
 		return known.Transient()
 	}
-	return httpjson.Interrupted(e.error)
+	return network.Interrupted(e.error)
 }

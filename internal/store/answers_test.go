@@ -188,11 +188,11 @@ func TestFolderSweepsAfterKilledWriters(t *testing.T) {
 func TestNetworkErrorsThatPass(t *testing.T) {
 	for _, err := range []error{io.ErrUnexpectedEOF, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
 		context.DeadlineExceeded, &net.DNSError{IsTimeout: true}} {
-		if c := network(err); c.kind != Away || !c.passes {
+		if c := connection(err); c.kind != Away || !c.passes {
 			t.Errorf("%v: %+v", err, c)
 		}
 	}
-	if c := network(&net.DNSError{IsNotFound: true}); c.kind != Away || c.passes {
+	if c := connection(&net.DNSError{IsNotFound: true}); c.kind != Away || c.passes {
 		t.Errorf("an unknown host: %+v", c)
 	}
 }

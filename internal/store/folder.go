@@ -145,7 +145,7 @@ func (f *folder) classify(err error) class {
 	if errors.Is(err, errNoFolder) {
 		return class{kind: Missing}
 	}
-	return network(err)
+	return connection(err)
 }
 
 // within returns when do does, or ctx ends: a network file system may not answer for minutes.

@@ -161,7 +161,7 @@ func hasCode(err error, code string) bool {
 func (p *postgres) classify(err error) class {
 	var reported *pgconn.PgError
 	if !errors.As(err, &reported) {
-		return network(err)
+		return connection(err)
 	}
 	c := class{kind: Failed, text: fmt.Sprintf("%s (SQLSTATE %s)", reported.Message, reported.Code)}
 	in := func(codes ...string) bool {

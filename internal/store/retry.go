@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/ephemeral-castle/castle/internal/httpjson"
+	"github.com/ephemeral-castle/castle/internal/network"
 )
 
 // limit is how long an operation may take, with all its attempts.
@@ -150,18 +150,18 @@ func (d *described) Error() string { return d.text }
 
 func (d *described) Unwrap() error { return d.err }
 
-// network classifies errors of the connection that all systems have alike.
-func network(err error) class {
+// connection classifies errors of the connection that all systems have alike.
+func connection(err error) class {
 	var dns *net.DNSError
 	if errors.As(err, &dns) {
 		return class{kind: Away, passes: !dns.IsNotFound, text: dns.Error()}
 	}
-	var connection *net.OpError
+	var failed *net.OpError
 	text := ""
-	if errors.As(err, &connection) {
-		text = connection.Error()
+	if errors.As(err, &failed) {
+		text = failed.Error()
 	}
-	if httpjson.Interrupted(err) {
+	if network.Interrupted(err) {
 		return class{kind: Away, passes: true, text: text}
 	}
 	switch {

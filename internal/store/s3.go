@@ -189,7 +189,7 @@ func ofS3(err error) class {
 		if status != 0 && status != http.StatusOK {
 			return ofStatus(status, http.StatusText(status))
 		}
-		return network(err)
+		return connection(err)
 	}
 	c := ofStatus(status, reported.ErrorCode()+": "+reported.ErrorMessage())
 	switch reported.ErrorCode() {
