@@ -226,7 +226,7 @@ func (r *inputValues) assignments(f *hcl.File) map[string]Written {
 	}
 	attrs, diags := f.Body.JustAttributes()
 	for _, d := range diags {
-		r.load.diags.report(syntax.OneLine(d))
+		r.load.diags.report(syntax.QuoteOneLine(d))
 	}
 	if body, is := f.Body.(*hclsyntax.Body); is {
 		for _, b := range body.Blocks { // diags has them
@@ -242,8 +242,9 @@ func (r *inputValues) assignments(f *hcl.File) map[string]Written {
 func (r *inputValues) evaluate(w Written, ctx *hcl.EvalContext) Written {
 	v, diags := w.expr.Value(ctx)
 	if len(diags) > 0 { // the others follow from the first
-		d := syntax.OneLine(syntax.Plain(diags)[0])
-		if ctx == nil && len(w.expr.Variables()) > 0 {
+		d := syntax.QuoteOneLine(syntax.Plain(diags)[0])
+		refers := func(t hcl.Traversal) bool { return t.SourceRange().Overlaps(*d.Subject) }
+		if ctx == nil && slices.ContainsFunc(w.expr.Variables(), refers) {
 			d.Detail = "A value cannot refer to another one. Write a text in quotes, and $${ in it for ${."
 		}
 		r.load.diags.report(d)

@@ -78,7 +78,7 @@ func Parse(src []byte, name string) (*hcl.File, hcl.Diagnostics) {
 	}
 	f, left := hclsyntax.ParseConfig(rest, name, hcl.InitialPos)
 	if len(diags) == 0 || left.HasErrors() {
-		d := OneLine(nameInvisible(all[0], src))
+		d := QuoteOneLine(nameInvisible(all[0], src))
 		d.Extra = Unread{}
 		diags = hcl.Diagnostics{d}
 		blank(rest)
@@ -186,7 +186,7 @@ func (x item) problem(src []byte, name string) *hcl.Diagnostic {
 	case bracket != "":
 		return wrong(at, bracket+" closes nothing", "Remove it, or write what it should close.")
 	}
-	return OneLine(nameInvisible(d, src))
+	return QuoteOneLine(nameInvisible(d, src))
 }
 
 // nameInvisible names a character that HCL refuses and nobody sees.
@@ -280,8 +280,8 @@ func blank(text []byte) {
 	}
 }
 
-// Reduce drops the errors of a decoded file that follow from others: in an expression, and a missing argument
-// where the same block has an unexpected one: the user meant that.
+// Reduce drops the errors of a decoded file that follow from others in an expression. It makes one error of a
+// missing argument and of an unexpected one in the same block: the user meant that.
 func Reduce(f *hcl.File, diags hcl.Diagnostics) hcl.Diagnostics {
 	body, native := f.Body.(*hclsyntax.Body)
 	var kept hcl.Diagnostics
@@ -304,10 +304,11 @@ func Reduce(f *hcl.File, diags hcl.Diagnostics) hcl.Diagnostics {
 				!slices.ContainsFunc(diags, earlier)
 		})
 		if i >= 0 {
+			d.Detail += " " + kept[i].Detail
 			kept = slices.Delete(kept, i, i+1)
 		}
 		nameRightPlace(d)
-		kept = append(kept, OneLine(d))
+		kept = append(kept, QuoteOneLine(d))
 	}
 	return kept
 }
@@ -354,8 +355,8 @@ func lacks(b *hclsyntax.Body, missing, unexpected hcl.Range) bool {
 	})
 }
 
-// OneLine has a diagnostic quote the line where it begins, without those around it.
-func OneLine(d *hcl.Diagnostic) *hcl.Diagnostic {
+// QuoteOneLine has a diagnostic quote the line where it begins, without those around it.
+func QuoteOneLine(d *hcl.Diagnostic) *hcl.Diagnostic {
 	d.Context = nil
 	if at := d.Subject; at.End.Line > at.Start.Line {
 		before := at.Start
