@@ -78,8 +78,8 @@ func GetReady(ctx context.Context, r *Root) error {
 	return errors.Join(atomicfile.MkdirPrivate(r.Dir), askVersion(ctx, r))
 }
 
-// askVersion asks Terraform for its version, as terraform-exec does before the first init of a root. It takes
-// nearly as long as an init that finds its providers in the cache, for which it need not be locked.
+// askVersion asks Terraform for its version, as terraform-exec does before the first init. That takes nearly
+// as long as an init, and needs no lock. Packages with links, over which no command would start, go first.
 func askVersion(ctx context.Context, r *Root) error {
 	if err := discardPackages(r); err != nil || r.last != nil {
 		return err
