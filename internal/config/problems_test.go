@@ -158,7 +158,7 @@ func TestProblemsInStageFile(t *testing.T) {
 			[]string{"stages/networking/metallb/stage.hcl:1 | stage networking/metallb: no stage.hcl"}},
 		{"Terraform that cannot be read",
 			"-- library/networking/metallb/main.tf --\noutput \"metallb_namespace {\n",
-			[]string{"<embedded>/stages/networking/metallb/main.tf:1 | Invalid multi-line string"}},
+			[]string{"<embedded>/stages/networking/metallb/main.tf:1 | quote missing"}},
 	})
 }
 

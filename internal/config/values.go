@@ -243,7 +243,7 @@ func (r *inputValues) evaluate(w Written, ctx *hcl.EvalContext) Written {
 	v, diags := w.expr.Value(ctx)
 	if len(diags) > 0 { // the others follow from the first
 		d := syntax.QuoteOneLine(syntax.Plain(diags)[0])
-		refers := func(t hcl.Traversal) bool { return t.SourceRange().Overlaps(*d.Subject) }
+		refers := func(t hcl.Traversal) bool { return t.SourceRange().ContainsPos(d.Subject.Start) }
 		if ctx == nil && slices.ContainsFunc(w.expr.Variables(), refers) {
 			d.Detail = "A value cannot refer to another one. Write a text in quotes, and $${ in it for ${."
 		}

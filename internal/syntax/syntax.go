@@ -139,6 +139,7 @@ const conflictEnd = ">>>>>>>"
 
 var (
 	conflict   = regexp.MustCompile(`^(<{7}|\|{7}|={7}|>{7})( |$)`)
+	address    = regexp.MustCompile(`=\s*[0-9]+[.:/][\w.:/]*[.:/]`)
 	yamlLine   = regexp.MustCompile(`^[\w-]+:\s`)
 	spaced     = regexp.MustCompile(`(?m)[^<\n]<<-?[ \t]+[A-Za-z_]\w*[ \t\r]*$`)
 	heredoc    = regexp.MustCompile(`<<-?\s*([A-Za-z_]\w*)$`)
@@ -179,7 +180,14 @@ func (x item) problem(src []byte, name string) *hcl.Diagnostic {
 	case yamlLine.Match(text):
 		return wrong(word, "YAML instead of HCL",
 			"This is written as YAML. An argument is written name = value, a block with { and }.")
-	case d.Summary == "Invalid multi-line string" || d.Summary == "Unterminated template string":
+	case oneQuote(lineOf(d, src)):
+		return wrong(*QuoteOneLine(d).Subject, "quote missing",
+			"A text begins or ends in this line without its other quote. Write both in the same line.")
+	case bytes.Count(lineOf(d, src), []byte("${")) > bytes.Count(lineOf(d, src), []byte("}")):
+		return wrong(*QuoteOneLine(d).Subject, "${ is not closed", "Write } in the same line.")
+	case address.Match(lineOf(d, src)):
+		return wrong(*QuoteOneLine(d).Subject, "quotes missing",
+			"Write a text, such as an address, in quotes.")
 	case bracket != "" && strings.Contains("{[(", bracket):
 		return wrong(at, bracket+" is not closed", "Write %s where it ends.",
 			map[string]string{"{": "}", "[": "]", "(": ")"}[bracket])
@@ -187,6 +195,17 @@ func (x item) problem(src []byte, name string) *hcl.Diagnostic {
 		return wrong(at, bracket+" closes nothing", "Remove it, or write what it should close.")
 	}
 	return QuoteOneLine(nameInvisible(d, src))
+}
+
+// lineOf is the line in which a diagnostic begins.
+func lineOf(d *hcl.Diagnostic, src []byte) []byte {
+	begin := 1 + bytes.LastIndexByte(src[:d.Subject.Start.Byte], '\n')
+	return firstLine(src[begin:])
+}
+
+// oneQuote reports whether a line has a quote without another one.
+func oneQuote(line []byte) bool {
+	return (bytes.Count(line, []byte(`"`))-bytes.Count(line, []byte(`\"`)))%2 == 1
 }
 
 // nameInvisible names a character that HCL refuses and nobody sees.
