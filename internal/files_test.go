@@ -37,7 +37,6 @@ internal/state/root.go os.ReadDir: the state directory itself
 internal/state/root.go os.Stat: the state directory itself, and the folders above it
 internal/state/stage.go filepath.WalkDir: a folder that castle has just made
 internal/state/keys/keys.go os.ReadFile: the user's identity
-internal/state/dir.go os.Stat: the state directory itself, which may be a link
 internal/state/keys/keys.go os.Stat: the user's identity
 internal/terraform/exec.go os.Stat: Terraform's configuration
 internal/terraform/find.go filepath.Glob: it opens the folder of a lock that castle holds

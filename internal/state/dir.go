@@ -59,13 +59,11 @@ func Open(root, cluster, platform string) (*Dir, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(root)
-	if err == nil {
-		err = ownfile.Check(root, info) // before anything is written into it
-	}
+	mine, err := ownfile.Open(root) // refused before anything is written into it, if it is another user's
 	if err != nil {
 		return nil, err
 	}
+	defer mine.Close() //nolint:errcheck // nothing was written to it
 	d := &Dir{path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform}
 	d.shared = sharedFileSystem
 	for _, dir := range []string{filepath.Dir(d.path), d.path, d.stages(), d.runs()} {

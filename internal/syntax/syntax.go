@@ -161,7 +161,8 @@ func (x item) problem(src []byte, name string) *hcl.Diagnostic {
 	if !diags.HasErrors() {
 		return nil
 	}
-	d, text := diags[0], src[x.from:x.to]
+	line := firstLine(src[1+bytes.LastIndexByte(src[:diags[0].Subject.Start.Byte], '\n'):])
+	d, text := QuoteOneLine(diags[0]), src[x.from:x.to]
 	word := hcl.Range{Filename: name, Start: x.at, End: hcl.Pos{Line: x.at.Line, Column: 3, Byte: x.from + 2}}
 	switch at, bracket := unbalanced(text, name, x.at); {
 	case x.conflict:
@@ -180,32 +181,20 @@ func (x item) problem(src []byte, name string) *hcl.Diagnostic {
 	case yamlLine.Match(text):
 		return wrong(word, "YAML instead of HCL",
 			"This is written as YAML. An argument is written name = value, a block with { and }.")
-	case oneQuote(lineOf(d, src)):
-		return wrong(*QuoteOneLine(d).Subject, "quote missing",
+	case (bytes.Count(line, []byte(`"`))-bytes.Count(line, []byte(`\"`)))%2 == 1:
+		return wrong(*d.Subject, "quote missing",
 			"A text begins or ends in this line without its other quote. Write both in the same line.")
-	case bytes.Count(lineOf(d, src), []byte("${")) > bytes.Count(lineOf(d, src), []byte("}")):
-		return wrong(*QuoteOneLine(d).Subject, "${ is not closed", "Write } in the same line.")
-	case address.Match(lineOf(d, src)):
-		return wrong(*QuoteOneLine(d).Subject, "quotes missing",
-			"Write a text, such as an address, in quotes.")
+	case bytes.Count(line, []byte("${")) > bytes.Count(line, []byte("}")):
+		return wrong(*d.Subject, "${ is not closed", "Write } in the same line.")
+	case address.Match(line):
+		return wrong(*d.Subject, "quotes missing", "Write a text, such as an address, in quotes.")
 	case bracket != "" && strings.Contains("{[(", bracket):
 		return wrong(at, bracket+" is not closed", "Write %s where it ends.",
 			map[string]string{"{": "}", "[": "]", "(": ")"}[bracket])
 	case bracket != "":
 		return wrong(at, bracket+" closes nothing", "Remove it, or write what it should close.")
 	}
-	return QuoteOneLine(nameInvisible(d, src))
-}
-
-// lineOf is the line in which a diagnostic begins.
-func lineOf(d *hcl.Diagnostic, src []byte) []byte {
-	begin := 1 + bytes.LastIndexByte(src[:d.Subject.Start.Byte], '\n')
-	return firstLine(src[begin:])
-}
-
-// oneQuote reports whether a line has a quote without another one.
-func oneQuote(line []byte) bool {
-	return (bytes.Count(line, []byte(`"`))-bytes.Count(line, []byte(`\"`)))%2 == 1
+	return nameInvisible(d, src)
 }
 
 // nameInvisible names a character that HCL refuses and nobody sees.
