@@ -186,7 +186,12 @@ type heldLearner struct {
 	d            time.Duration
 	begins, ends func()
 	member       *member // that it holds; it is done once
+	seen         bool    // a client has listed the members meanwhile
 }
+
+// unseen is how long a learner is held back whom no client sees. Its time counts from the first look at it: on a
+// slow machine it would otherwise be over before anybody asks.
+const unseen = 30 * time.Second
 
 // holdsBack reports whether HoldLastLearner delays the promotion of e.
 func (d *etcd) holdsBack(e *member) bool {
@@ -199,6 +204,21 @@ func (d *etcd) holdsBack(e *member) bool {
 	}
 	h.member = e
 	d.world.later(h.begins)
+	d.world.config.AfterFunc(unseen, func() {
+		defer d.world.lock()()
+		d.seen()
+	})
+	return true
+}
+
+// seen is a client's look at the members. The caller holds the lock.
+func (d *etcd) seen() {
+	h := d.lastLearner
+	if h == nil || h.member == nil || h.seen {
+		return
+	}
+	h.seen = true
+	e := h.member
 	d.world.config.AfterFunc(h.d, func() {
 		h.ends()
 		defer d.world.lock()()
@@ -211,7 +231,6 @@ func (d *etcd) holdsBack(e *member) bool {
 			d.promoteLater(e)
 		}
 	})
-	return true
 }
 
 // completes reports whether every other control plane of e's cluster votes.

@@ -52,6 +52,7 @@ func (s *machineService) EtcdMemberList(
 	if e.cluster.elect() == 0 {
 		return nil, errors.New(etcdNoLeader)
 	}
+	s.etcd.seen()
 	list := &pb.EtcdMembers{}
 	for _, x := range e.cluster.members {
 		url := "https://" + x.machine.spec.Address

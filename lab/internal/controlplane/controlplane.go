@@ -166,6 +166,12 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	if err := json.NewDecoder(stdin).Decode(&o); err != nil {
 		return fmt.Errorf("order: %w", err)
 	}
+	asks := &operators.Asks{}
+	o.Kubernetes.Asked = func(userAgent, url string) {
+		if userAgent == "castle" {
+			asks.Add(time.Now(), url)
+		}
+	}
 	cluster, err := kubernetes.Start(ctx, o.Kubernetes)
 	if err != nil {
 		return err
@@ -179,7 +185,7 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var mu sync.Mutex
 	encoder := json.NewEncoder(stdout)
 	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
-		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed,
+		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed, Asks: asks,
 		Repository: o.Repository, Dir: o.Kubernetes.Dir,
 		HTTP: &http.Client{Timeout: 10 * time.Second},
 		Turn: func(t operators.Turn) {

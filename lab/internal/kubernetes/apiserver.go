@@ -32,7 +32,7 @@ func parse(name string, sets cliflag.NamedFlagSets, args []string) error {
 
 // runAPIServer serves until ctx ends. kube-apiserver's own command is avoided:
 // it takes over the process's signals and has no place for a dialer.
-func runAPIServer(ctx context.Context, args []string, release string,
+func runAPIServer(ctx context.Context, args []string, c Config,
 	egress *egressselector.EgressSelector) error {
 	s := options.NewServerRunOptions()
 	if err := parse("kube-apiserver", s.Flags(), args); err != nil {
@@ -61,7 +61,7 @@ func runAPIServer(ctx context.Context, args []string, release string,
 		return err
 	}
 	handler := chain.GenericAPIServer.Handler
-	handler.FullHandlerChain = tells(release, handler.FullHandlerChain)
+	handler.FullHandlerChain = tells(c, handler.FullHandlerChain)
 	prepared, err := chain.PrepareRun()
 	if err != nil {
 		return err
@@ -69,15 +69,19 @@ func runAPIServer(ctx context.Context, args []string, release string,
 	return prepared.Run(ctx)
 }
 
-// tells answers /version with a release: one server stands for each that a configuration can name.
-func tells(release string, next http.Handler) http.Handler {
+// tells reports every request, and answers /version with the configured release: one server stands for each that a
+// configuration can name.
+func tells(c Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if release == "" || r.URL.Path != "/version" {
+		if c.Asked != nil {
+			c.Asked(r.UserAgent(), r.URL.RequestURI())
+		}
+		if c.Release == "" || r.URL.Path != "/version" {
 			next.ServeHTTP(w, r)
 			return
 		}
 		info := version.Get()
-		info.GitVersion = release
+		info.GitVersion = c.Release
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(info) //nolint:errcheck // a client that has gone needs no answer
 	})

@@ -63,7 +63,7 @@ func Start(ctx context.Context, c Config) (*Cluster, error) {
 	}
 	e := &egress{client: l.Client, routes: l.Routes}
 	l.run(ctx, "kube-apiserver", func() error {
-		return runAPIServer(ctx, apiServerFlags(c, f, etcd), c.Release, e.selector())
+		return runAPIServer(ctx, apiServerFlags(c, f, etcd), c, e.selector())
 	})
 	if err := l.ready(ctx); err != nil {
 		return nil, err

@@ -34,6 +34,9 @@ type Config struct {
 	// Flags are added to kube-apiserver's own: api-audiences=…
 	Flags []string
 
+	// Asked is called with every request to the API before it is answered; it may be nil.
+	Asked func(userAgent, url string) `json:"-"`
+
 	PodReady  time.Duration // until a Pod without annotation is ready
 	NodeGrace time.Duration // until a node whose kubelet is silent is called unknown
 }

@@ -41,7 +41,7 @@ func wantTold(t *testing.T, told *[]string, want ...string) {
 
 func TestAFaultHoldsForItsTimeAndNeverAgain(t *testing.T) {
 	s, told := faulty(t, "crd-absent")
-	f := s.world.Fault("crd-absent")
+	f := s.world.Fault("crd-absent", "ipaddresspools")
 	var held []bool
 	for _, pause := range []time.Duration{0, 9 * time.Second, time.Second, time.Hour} {
 		s.time = s.time.Add(pause)
@@ -52,10 +52,53 @@ func TestAFaultHoldsForItsTimeAndNeverAgain(t *testing.T) {
 	}
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")
 	s.world.Faults.Times["crd-absent"] = 0 // as an operator is told that comes after it
-	if over := s.world.Fault("crd-absent"); over.Holds() || over.Comes() || !s.world.Asked("crd-absent") {
+	if over := s.world.Fault("crd-absent", "ipaddresspools"); over.Holds() || over.Comes() || !s.world.Asked("crd-absent") {
 		t.Error("a fault that is over holds again, or is forgotten")
 	}
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")
+}
+
+func TestAFaultCountsFromCastlesFirstRequestAfterItBegan(t *testing.T) {
+	s, told := faulty(t, "crd-absent")
+	s.world.Asks = &cluster.Asks{}
+	f := s.world.Fault("crd-absent", "ipaddresspools")
+	ask := func(url string) { s.world.Asks.Add(s.time, url) }
+	ask("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipaddresspools.metallb.io") // too early
+	for _, step := range []struct {
+		pause time.Duration
+		url   string
+		holds bool
+	}{
+		{time.Second, "", true},
+		{20 * time.Second, "/api/v1/nodes", true}, // asks for something else
+		{time.Second, "?fieldSelector=metadata.name%3Dipaddresspools.metallb.io", true},
+		{9 * time.Second, "", true},
+		{time.Second, "", false},
+	} {
+		s.time = s.time.Add(step.pause)
+		if step.url != "" {
+			ask(step.url)
+		}
+		if got := f.Holds(); got != step.holds {
+			t.Errorf("after %s and %q it holds: %v", step.pause, step.url, got)
+		}
+	}
+	wantTold(t, told, "crd-absent begins", "crd-absent ends")
+}
+
+func TestAFaultThatNobodyMeetsEnds(t *testing.T) {
+	s, _ := faulty(t, "crd-absent")
+	s.world.Asks = &cluster.Asks{}
+	f := s.world.Fault("crd-absent", "ipaddresspools")
+	f.Holds()
+	s.time = s.time.Add(30 * time.Second)
+	if !f.Holds() {
+		t.Error("it is over without its time")
+	}
+	s.time = s.time.Add(10 * time.Second)
+	if f.Holds() {
+		t.Error("it lasts for ever")
+	}
 }
 
 func TestMetalLBsHandlerIsMissingWhileTheWebhookRefuses(t *testing.T) {

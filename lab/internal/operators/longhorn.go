@@ -39,7 +39,7 @@ func newLonghorn(w *cluster.View, routes Routes) *longhorn {
 		fill: l.configure, certified: 4 * time.Second, listens: 4 * time.Second,
 		reviewers: map[string]reviewer{"/v1/webhook/validation": reviewLonghorn,
 			"/v1/webhook/mutation": anything},
-		expired: w.Fault("ca-expired"),
+		expired: w.Fault("ca-expired", validator),
 	}
 	return l
 }

@@ -35,10 +35,11 @@ type Routes interface {
 	Unregister(workload string)
 }
 
-// Faults and Turn belong to the cluster that the operators work in.
+// Faults, Turn and Asks belong to the cluster that the operators work in.
 type (
 	Faults = cluster.Faults
 	Turn   = cluster.Turn
+	Asks   = cluster.Asks
 )
 
 // Config configures the operators.
@@ -48,6 +49,8 @@ type Config struct {
 	Faults cluster.Faults
 	// Turn is called when a fault begins or ends; it may be nil.
 	Turn func(cluster.Turn)
+	// Asks are castle's requests to the API; a fault lasts until castle has met it. It may be nil.
+	Asks *cluster.Asks
 	// Speed divides the time that the operators' steps take outside; 0 means no time at all.
 	Speed float64
 	// Repository is the folder that Flux follows; without one its contents are made up.
@@ -79,7 +82,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	w := cluster.New(typed, untyped, c.Speed, time.Now)
 	a := flux.NewApplier(untyped, typed.Discovery())
-	w.Faults, w.Turn = c.Faults, c.Turn
+	w.Faults, w.Turn, w.Asks = c.Faults, c.Turn, c.Asks
 	var all sync.WaitGroup
 	for name, o := range team(w, a, c) {
 		all.Go(func() {

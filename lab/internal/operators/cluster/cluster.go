@@ -26,6 +26,7 @@ type View struct {
 	Now     func() time.Time
 	Faults  Faults
 	Turn    func(Turn)
+	Asks    *Asks // castle's requests; nil: faults count from their beginning
 
 	mu    sync.Mutex
 	first map[string]time.Time

@@ -24,20 +24,26 @@ type Turn struct {
 type Fault struct {
 	w     *View
 	name  string
+	at    string
 	lasts time.Duration
 
-	mu    sync.Mutex
-	began time.Time
-	over  bool
+	mu          sync.Mutex
+	began, seen time.Time
+	over        bool
 }
 
-// Fault returns a fault by its name, or nil if the rehearsal does not inject it.
-func (w *View) Fault(name string) *Fault {
+// unseen is how long a fault waits for castle's first request for what it delays.
+const unseen = 30 * time.Second
+
+// Fault returns a fault by its name, or nil if the rehearsal does not inject it. Its duration counts from castle's
+// first request, after it began, for a URL that contains at: on a slow machine it would otherwise be over before a
+// gate asks.
+func (w *View) Fault(name, at string) *Fault {
 	lasts := w.Faults.Times[name]
 	if lasts == 0 {
 		return nil
 	}
-	return &Fault{w: w, name: name, lasts: lasts}
+	return &Fault{w: w, name: name, at: at, lasts: lasts}
 }
 
 // Asked reports whether the rehearsal injects the fault, over or not.
@@ -62,7 +68,15 @@ func (f *Fault) Holds() bool {
 		f.began = now
 		f.w.Tell(f.name, false)
 	}
-	if now.Sub(f.began) < f.lasts {
+	if f.seen.IsZero() {
+		switch asked := f.w.Asks.since(f.at, f.began); {
+		case !asked.IsZero():
+			f.seen = asked
+		case f.w.Asks == nil || now.Sub(f.began) >= unseen:
+			f.seen = now
+		}
+	}
+	if f.seen.IsZero() || now.Sub(f.seen) < f.lasts {
 		return true
 	}
 	f.over = true
