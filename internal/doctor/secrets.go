@@ -12,9 +12,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/infisical"
+	"github.com/ephemeral-castle/castle/internal/secretstore/infisical"
+	"github.com/ephemeral-castle/castle/internal/secretstore/vault"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
-	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
 // secretsLayer is the layer whose outputs other checks need.

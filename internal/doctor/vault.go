@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/secretstore/vault"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
-	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
 // createTime is a bound on the duration of a create, machines and images included.

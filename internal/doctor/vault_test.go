@@ -13,7 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/vault"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/secret"
-	realcastle "github.com/ephemeral-castle/castle/internal/vault"
+	realcastle "github.com/ephemeral-castle/castle/internal/secretstore/vault"
 	"github.com/ephemeral-castle/castle/stages"
 	"github.com/ephemeral-castle/castle/templates"
 )

@@ -15,9 +15,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/infisical"
+	"github.com/ephemeral-castle/castle/internal/secretstore/infisical"
+	"github.com/ephemeral-castle/castle/internal/secretstore/vault"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
-	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
 // Store holds secrets by name.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/secretstore"
-	"github.com/ephemeral-castle/castle/internal/vault"
+	"github.com/ephemeral-castle/castle/internal/secretstore/vault"
 )
 
 // Seeding compares a cluster's secrets with those in its secret store.

@@ -17,7 +17,7 @@ import (
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/vault"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	castle "github.com/ephemeral-castle/castle/internal/vault"
+	castle "github.com/ephemeral-castle/castle/internal/secretstore/vault"
 	"github.com/ephemeral-castle/castle/lab/internal/vault/vaulttest"
 )
 
