@@ -88,14 +88,9 @@ func matters(s *config.Stage, name string) bool {
 	if personal.MatchString(name) {
 		return false
 	}
-	for prefix, provider := range map[string]string{
-		"INFISICAL_": "infisical", "VAULT_": "vault", "PROXMOX_VE_": "proxmox"} {
-		if strings.HasPrefix(name, prefix) {
-			return slices.ContainsFunc(slices.Collect(maps.Values(s.Providers)),
-				func(source string) bool { return path.Base(source) == provider })
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(s.Providers)), func(source string) bool {
+		return strings.HasPrefix(name, strings.ToUpper(path.Base(source))+"_")
+	})
 }
 
 // addInput adds a value and the content of the files that it names: a CA file may change under the same

@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,11 +15,14 @@ import (
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
+	"github.com/ephemeral-castle/castle/internal/secretstore"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
@@ -250,6 +254,43 @@ func (w *Workspace) noteUnsure(d terraform.Diagnostic) {
 	if intent := w.intent.Load(); intent != nil && d.Address != "" && !d.AlreadyExists() {
 		intent.Note(d.Address, "create", state.Unsure)
 	}
+}
+
+// refuseRedirects returns a *PreflightError if a secret store redirects the module's provider elsewhere. It
+// runs before each command that connects providers: an import comes before the preflights, and a plan also
+// follows one that refuses.
+func (w *Workspace) refuseRedirects(ctx context.Context) error {
+	names := terraform.ProviderNames(w.Root.Dir, secretstore.ProviderSources()...)
+	used := func(source string) bool { return names[source] != "" }
+	if !slices.ContainsFunc(secretstore.ProviderSources(), used) {
+		return nil
+	}
+	module, err := w.module()
+	if err != nil {
+		return err
+	}
+	name, found, err := secretstore.Redirects(ctx, module, names, w.Run.Cluster.Options.Environ)
+	if err == nil && len(found) > 0 {
+		err = &PreflightError{Preflight: "of provider " + name, Foreign: found}
+	}
+	return err
+}
+
+// module reads the module in the work directory with its inputs.
+func (w *Workspace) module() (*tfeval.Module, error) {
+	var inputs map[string]ctyjson.SimpleJSONValue
+	data, err := w.Root.Inputs()
+	if err == nil {
+		err = json.Unmarshal(data, &inputs)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the inputs of stage %s: %w", w.stage, err)
+	}
+	variables := map[string]cty.Value{}
+	for name, v := range inputs {
+		variables[name] = v.Value
+	}
+	return tfeval.ReadFolder(ownfile.FS(w.Root.Dir), variables), nil
 }
 
 // Untrack removes resources from the state that no longer belong to the stage.
