@@ -6,8 +6,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	stages "github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/recorded"
 )
 
 // rerecord gives the recorded module of a stage another fake.json, as if it had been applied with that: what
@@ -30,6 +30,6 @@ func rerecord(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	rec.Files = state.Fingerprint{}
 	ts.Check(rec.Files.AddFS("", os.DirFS(module)))
-	delete(rec.Files, stages.KeptInputs)
+	delete(rec.Files, recorded.InputsFile)
 	ts.Check(stage.SetRecord(rec))
 }

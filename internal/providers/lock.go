@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -23,10 +24,24 @@ import (
 
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2/hclsimple"
+
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
 // FileName is the name of the file in a cluster's folder.
 const FileName = "providers.lock.hcl"
+
+// ModuleFile is the name of Terraform's own lock file, in the folder of a module.
+const ModuleFile = ".terraform.lock.hcl"
+
+// ModuleLock returns the text of the lock file in a module's folder; nil without one.
+func ModuleLock(dir string) ([]byte, error) {
+	text, err := ownfile.ReadFile(filepath.Join(dir, ModuleFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return text, err
+}
 
 // Lock holds the chosen providers by source address: "registry.terraform.io/hashicorp/helm".
 type Lock map[string]Entry

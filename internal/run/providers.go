@@ -18,11 +18,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/recorded"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
-
-// terraformLock is the name of a module's own lock file.
-const terraformLock = ".terraform.lock.hcl"
 
 // Providers is the cluster's lock file during a run. All stages share it. Its zero value, with a run, reads
 // the file at the first use.
@@ -111,8 +109,8 @@ func stageLocks(c *cluster.Cluster) (all []providers.Lock, err error) {
 	}
 	for _, stage := range stages {
 		dir := c.Dir.Stage(stage)
-		for _, folder := range []string{dir.Work(), recordedPath(dir)} {
-			lock, err := providers.ReadFile(filepath.Join(folder, terraformLock), ownfile.ReadFile)
+		for _, folder := range []string{dir.Work(), recorded.Path(dir)} {
+			lock, err := providers.ReadFile(filepath.Join(folder, providers.ModuleFile), ownfile.ReadFile)
 			if err != nil { // half of one: init makes it again
 				continue
 			}
@@ -264,9 +262,9 @@ func (p recordedProviders) Upgrade() string { return "" }
 // of the work directory counts then.
 func (p recordedProviders) Locked() (providers.Lock, error) {
 	shared, unread := p.cluster.Locked()
-	text, err := fs.ReadFile(p.module, terraformLock)
+	text, err := fs.ReadFile(p.module, providers.ModuleFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Lstat(filepath.Join(p.work, terraformLock)); err == nil {
+		if _, err := os.Lstat(filepath.Join(p.work, providers.ModuleFile)); err == nil {
 			return providers.Lock{}, nil
 		}
 		return shared, unread
@@ -274,7 +272,7 @@ func (p recordedProviders) Locked() (providers.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := providers.Parse("the recorded "+terraformLock, text)
+	lock, err := providers.Parse("the recorded "+providers.ModuleFile, text)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +289,7 @@ func (p recordedProviders) Record(providers.Lock) error { return nil }
 
 // IsPrepared reports whether init has chosen the providers of a stage on this machine.
 func IsPrepared(dir *state.Stage) bool {
-	_, err := os.Lstat(filepath.Join(dir.Work(), terraformLock))
+	_, err := os.Lstat(filepath.Join(dir.Work(), providers.ModuleFile))
 	return err == nil
 }
 

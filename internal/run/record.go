@@ -13,8 +13,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/state"
-	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/state/recorded"
 )
 
 // Record records the facts that a later destroy needs, before castle changes anything: the configuration
@@ -36,11 +37,11 @@ func (w *Workspace) Record(s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	lock, err := terraform.LockFile(w.Dir.Work())
+	lock, err := providers.ModuleLock(w.Dir.Work())
 	if err != nil {
 		return err
 	}
-	return keepModule(w.Run.Cluster.Dir, w.Dir, rec, s.Module, inputs, lock)
+	return recorded.Keep(w.Run.Cluster.Dir, w.Dir, rec, s.Module, inputs, lock)
 }
 
 // recordOf returns the record of a stage as it is configured.
@@ -112,9 +113,8 @@ func Record(c *cluster.Cluster, stage string) (rec state.Record, damage, err err
 	}
 	damage = errors.Unwrap(err)
 	err = rebuilt.Files.AddFS("", c.Config.Stages[at].Module)
-	files, _, _ := inspectCopy(recordedPath(dir)) //nolint:errcheck // the reader of the module reports it
-	if lock, has := files[terraformLock]; has {
-		rebuilt.Files[terraformLock] = lock
+	if lock, has := recorded.Files(dir)[providers.ModuleFile]; has {
+		rebuilt.Files[providers.ModuleFile] = lock
 	}
 	return rebuilt, damage, err
 }
@@ -142,7 +142,7 @@ func (r *Run) repair() error {
 			r.Notice(fmt.Sprintf("stage %s: its record was lost (%v); castle rebuilt it from the "+
 				"configuration", s.Name, damage))
 		}
-		repaired, err := repairModule(r.Cluster.Dir, dir, s.Module)
+		repaired, err := recorded.Repair(r.Cluster.Dir, dir, s.Module)
 		if err != nil {
 			return err
 		}

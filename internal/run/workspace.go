@@ -24,6 +24,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/secretstore"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/recorded"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -154,7 +155,7 @@ func (w *Workspace) PrepareRecorded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	module, inputs, err := RecordedModule(w.Run.Cluster, w.Dir)
+	module, inputs, err := recorded.Module(w.Dir, w.Run.Cluster.Command("create"))
 	if err != nil {
 		return err
 	}

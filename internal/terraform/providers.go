@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,15 +24,6 @@ type ProviderLock interface {
 	Name() string
 	// Upgrade is the command that chooses and records them anew.
 	Upgrade() string
-}
-
-// LockFile returns the text of the lock file in a work directory, empty before the first Init.
-func LockFile(dir string) ([]byte, error) {
-	text, err := ownfile.ReadFile(filepath.Join(dir, lockFileName))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	return text, err
 }
 
 func lockPath(r *Root) string { return filepath.Join(r.Dir, lockFileName) }

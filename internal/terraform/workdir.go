@@ -22,6 +22,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
+	"github.com/ephemeral-castle/castle/internal/providers"
 )
 
 // The files of the work directory that are castle's own. None is flushed: each use of the folder compares
@@ -30,7 +31,7 @@ const (
 	overrideFile = "castle_override.tf"      // Terraform merges *_override.tf over the module
 	inputsFile   = "castle.auto.tfvars.json" // and reads *.auto.tfvars.json by itself
 	manifestFile = ".castle-files.json"      // what was copied from the module
-	lockFileName = ".terraform.lock.hcl"
+	lockFileName = providers.ModuleFile
 )
 
 // Materialise makes the work directory a copy of module and adds castle's own files.

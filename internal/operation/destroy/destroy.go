@@ -27,6 +27,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/recorded"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -139,7 +140,8 @@ func checkInputs(c *cluster.Cluster, stages []*Stage) (err error) {
 		if len(s.targets()) == 0 {
 			continue
 		}
-		if _, _, unread := run.RecordedModule(c, s.dir); errors.As(unread, new(*state.DamagedError)) {
+		_, _, unread := recorded.Module(s.dir, c.Command("create"))
+		if errors.As(unread, new(*state.DamagedError)) {
 			err = errors.Join(err, fmt.Errorf("stage %s: %w", s.Record.Name, unread))
 		}
 	}

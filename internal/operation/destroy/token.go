@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/recorded"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -218,7 +219,7 @@ func (t *tokens) replaceToken(old, token string) error {
 
 // replaceInput puts a text in the place of another one in a stage's recorded inputs.
 func replaceInput(c *cluster.Cluster, dir *state.Stage, old, replacement string) error {
-	_, inputs, err := run.RecordedModule(c, dir)
+	_, inputs, err := recorded.Module(dir, c.Command("create"))
 	if errors.Is(err, fs.ErrNotExist) || inputs == nil {
 		return nil
 	}
@@ -234,5 +235,5 @@ func replaceInput(c *cluster.Cluster, dir *state.Stage, old, replacement string)
 	if bytes.Equal(changed, inputs) {
 		return nil
 	}
-	return run.ReplaceInputs(dir, changed)
+	return recorded.ReplaceInputs(dir, changed)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/recorded"
 )
 
 // Options narrow a plan and name the file to save it in.
@@ -262,7 +263,7 @@ func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 	change := &CodeChange{
 		Stage: s.Name, Layer: s.Layer, Source: s.Source, Castle: rec.Castle, Files: []string{},
 	}
-	applied, _, err := run.RecordedModule(c, dir)
+	applied, _, err := recorded.Module(dir, c.Command("create"))
 	if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*state.DamagedError)) {
 		return change, nil
 	}
@@ -273,7 +274,7 @@ func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 	if err := errors.Join(was.AddFS("", applied), is.AddFS("", s.Module)); err != nil {
 		return nil, err
 	}
-	differing := slices.DeleteFunc(is.Changed(&was), run.IsKept)
+	differing := slices.DeleteFunc(is.Changed(&was), recorded.IsAdded)
 	change.Files = append(change.Files, differing...)
 	return change, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/past"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/recorded"
 )
 
 // Head is what a Status says about the cluster as a whole.
@@ -70,7 +71,7 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 			continue
 		}
 		h.Castle = rec.Castle
-		if _, inputs, err := run.RecordedModule(c, c.Dir.Stage(stage.Name)); err == nil {
+		if _, inputs, err := recorded.Module(c.Dir.Stage(stage.Name), c.Command("create")); err == nil {
 			var versions struct {
 				Kubernetes string `json:"kubernetes_version"`
 				Talos      string `json:"talos_version"`

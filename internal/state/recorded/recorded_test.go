@@ -1,4 +1,4 @@
-package run
+package recorded
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	castle "github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -20,10 +20,9 @@ func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, rec := cluster.Stage("metallb"), state.Record{Name: "metallb", Layer: "networking"}
-	c := &castle.Cluster{Dir: cluster}
 	for _, text := range []string{"# first", "# second"} {
 		files, inputs := fstest.MapFS{"main.tf": {Data: []byte(text)}}, []byte(strconv.Quote(text))
-		if err := keepModule(cluster, dir, rec, files, inputs, nil); err != nil {
+		if err := Keep(cluster, dir, rec, files, inputs, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,10 +32,10 @@ func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 	}
 	// The next run begins to replace it, and is killed before the newer copy is whole.
 	unreadable := fstest.MapFS{"main.tf": {Mode: fs.ModeSymlink | 0o777, Data: []byte("nowhere")}}
-	if err := keepModule(cluster, dir, rec, unreadable, nil, nil); err == nil {
+	if err := Keep(cluster, dir, rec, unreadable, nil, nil); err == nil {
 		t.Fatal("a module that cannot be read was kept")
 	}
-	module, inputs, err := RecordedModule(c, dir)
+	module, inputs, err := Module(dir, "create")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +52,7 @@ func TestARecordedModuleIsVerifiedAndRepaired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, c := opened.Stage("seed"), &castle.Cluster{Dir: opened}
+	dir := opened.Stage("seed")
 	module := fstest.MapFS{"main.tf": {Data: []byte("m")}, "sub/a.tf": {Data: []byte("a")}}
 	rec := state.Record{Name: "seed", Layer: "secrets"}
 	if rec.Module, err = state.Digest(module); err != nil {
@@ -61,7 +60,7 @@ func TestARecordedModuleIsVerifiedAndRepaired(t *testing.T) {
 	}
 	keep := func() {
 		t.Helper()
-		if err := keepModule(opened, dir, rec, module, []byte("{}"), []byte("lock")); err != nil {
+		if err := Keep(opened, dir, rec, module, []byte("{}"), []byte("lock")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,20 +81,20 @@ func TestARecordedModuleIsVerifiedAndRepaired(t *testing.T) {
 		{"a changed file", func() { write("main.tf", "evil") }, module, ""},
 		{"one more", func() { write("evil.tf", "evil") }, module, ""},
 		{"the repository has changed", func() { write("main.tf", "evil") }, changed, "main.tf"},
-		{"the lock file", func() { write(terraformLock, "other") }, module, terraformLock},
+		{"the lock file", func() { write(providers.ModuleFile, "other") }, module, providers.ModuleFile},
 		{"all of it", func() { os.RemoveAll(modulePath(dir)) }, module, "is lost"},
-		{"the inputs", func() { write(KeptInputs, "{}") }, module, "no checksum"},
+		{"the inputs", func() { write(InputsFile, "{}") }, module, "no checksum"},
 	} {
 		keep()
 		test.damage()
-		if _, _, err := RecordedModule(c, dir); !errors.As(err, new(*state.DamagedError)) {
+		if _, _, err := Module(dir, "create"); !errors.As(err, new(*state.DamagedError)) {
 			t.Errorf("%s: %v", test.name, err)
 		}
-		repaired, err := repairModule(opened, dir, test.repository)
+		repaired, err := Repair(opened, dir, test.repository)
 		if err != nil || (len(repaired) > 0) != (test.refused == "") {
 			t.Errorf("%s: repaired %q, %v", test.name, repaired, err)
 		}
-		_, _, err = RecordedModule(c, dir)
+		_, _, err = Module(dir, "create")
 		if test.refused == "" && err != nil || test.refused != "" && (err == nil ||
 			!strings.Contains(err.Error(), test.refused)) {
 			t.Errorf("%s: afterwards: %v", test.name, err)
@@ -112,7 +111,7 @@ func TestTheCopyThatTheRecordDescribesCounts(t *testing.T) {
 	dir, rec := opened.Stage("seed"), state.Record{Name: "seed", Layer: "secrets"}
 	for _, text := range []string{"# first", "# second"} {
 		module := fstest.MapFS{"main.tf": {Data: []byte(text)}}
-		err := keepModule(opened, dir, rec, module, []byte(strconv.Quote(text)), nil)
+		err := Keep(opened, dir, rec, module, []byte(strconv.Quote(text)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,11 +126,11 @@ func TestTheCopyThatTheRecordDescribesCounts(t *testing.T) {
 		}
 	}
 	for range 2 {
-		_, inputs, err := RecordedModule(&castle.Cluster{Dir: opened}, dir)
+		_, inputs, err := Module(dir, "create")
 		if err != nil || string(inputs) != `"# second"` {
 			t.Errorf("got %q, %v", inputs, err)
 		}
-		if err := settleModule(opened, dir); err != nil {
+		if err := settle(opened, dir); err != nil {
 			t.Fatal(err)
 		}
 	}
