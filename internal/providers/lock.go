@@ -6,7 +6,7 @@
 // Terraform ignores. A checksum with the scheme zh is the publisher's own, of a zip archive for any platform;
 // one with the scheme h1 is computed from the files of a package.
 //
-// The package reads, writes, merges and compares; it runs nothing.
+// The package reads, writes, merges and compares; it runs nothing. Shared is the file during a run.
 package providers
 
 import (

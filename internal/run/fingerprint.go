@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -42,7 +43,7 @@ func Fingerprint(r *Run, s *config.Stage) (*state.Fingerprint, error) {
 		}
 	}
 	f.Add("terraform", []byte(binary.Version)) // each platform has another binary
-	versions, err := r.Providers.versions(s, dir)
+	versions, err := versions(r, s, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -123,4 +124,36 @@ func Changed(r *Run, s *config.Stage, old *state.Fingerprint) ([]string, error) 
 		return nil, err
 	}
 	return now.Changed(old), nil
+}
+
+// IsPrepared reports whether init has chosen the providers of a stage on this machine.
+func IsPrepared(dir *state.Stage) bool {
+	_, err := os.Lstat(filepath.Join(dir.Work(), providers.ModuleFile))
+	return err == nil
+}
+
+// versions returns the versions of a stage's providers that the next init uses. Where no init has chosen them
+// on this machine, they are those that the cluster's file or the recorded modules have.
+func versions(r *Run, s *config.Stage, dir *state.Stage) (map[string]string, error) {
+	all, err := (&terraform.Root{Dir: dir.Work()}).ProviderVersions()
+	if err != nil {
+		return nil, err
+	}
+	if !IsPrepared(dir) {
+		for _, source := range s.Providers {
+			all[source] = ""
+		}
+	}
+	locked, err := r.Providers.Locked()
+	if err != nil {
+		return nil, err
+	}
+	for source, chosen := range all {
+		if entry, ok := locked[source]; ok {
+			all[source] = entry.Version
+		} else if chosen == "" {
+			delete(all, source)
+		}
+	}
+	return all, nil
 }

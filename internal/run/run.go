@@ -21,6 +21,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -36,7 +37,7 @@ type Run struct {
 	release    func() error // of lock
 	Journal    *state.Journal
 	Outputs    *Outputs
-	Providers  Providers // the cluster's lock file
+	Providers  *providers.Shared
 	workspaces workspaces
 	slots      chan struct{} // one for each Terraform process that may run
 	Binary     func() (terraform.Binary, error)
@@ -53,7 +54,7 @@ type Run struct {
 // Observe returns a run for reading only: it holds no lock and keeps no journal.
 func Observe(ctx context.Context, c *cluster.Cluster) *Run {
 	r := &Run{Cluster: c, Outputs: NewOutputs(c.Masker), Binary: c.FindBinary(ctx, func(string) {})}
-	r.Providers.run = r
+	r.Providers = r.providers()
 	return r
 }
 
@@ -69,7 +70,7 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ context.Cont
 		Cluster: c, ID: files.ID, Files: files, Outputs: NewOutputs(c.Masker),
 		slots: make(chan struct{}, cmp.Or(c.Options.Parallelism, defaultParallelism)), Began: time.Now(),
 	}
-	r.running, r.Providers.run = r.workspaces.running, r
+	r.running, r.Providers = r.workspaces.running, r.providers()
 	interruptible := ctx
 	r.cause = func() error { return context.Cause(interruptible) }
 	r.Binary = c.FindBinary(ctx, r.Notice)
@@ -121,7 +122,9 @@ func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string) (context
 // End closes the journal and releases the lock. It returns err, joined with the errors of both, masked.
 func (r *Run) End(err error) error {
 	r.deactivate()
-	r.Providers.report()
+	if process.Getenv(r.Cluster.Options.Environ, "CASTLE_LAB_REPOSITORY") == "" { // else it is a copy
+		r.Providers.Report()
+	}
 	if lost := r.lock.Lost(); lost != nil {
 		err = errors.Join(lost, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,11 +18,13 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
+	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/secretstore"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
@@ -145,7 +148,7 @@ func (w *Workspace) Step(name string, do func() error) error {
 // Prepare writes a stage's module and its inputs to the work directory and runs init. With nil inputs the
 // module is not ready for anything else.
 func (w *Workspace) Prepare(ctx context.Context, s *config.Stage, inputs map[string]cty.Value) error {
-	w.Root.Providers = &w.Run.Providers
+	w.Root.Providers = w.Run.Providers
 	return w.prepare(ctx, s.Module, terraform.Override{InCluster: s.InCluster, Inputs: inputs})
 }
 
@@ -159,7 +162,7 @@ func (w *Workspace) PrepareRecorded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.Root.Providers = recordedProviders{&w.Run.Providers, module, w.Dir.Work()}
+	w.Root.Providers = providers.Recorded{Shared: w.Run.Providers, Module: module, Work: w.Dir.Work()}
 	return w.prepare(ctx, module, terraform.Override{InCluster: rec.InCluster, Kept: inputs})
 }
 
@@ -326,6 +329,37 @@ func (w *Workspace) ReportImport(address, text string) {
 	w.Run.Emit(event.Event{
 		Kind: event.Resource, Layer: w.layer, Stage: w.stage, Address: address, Action: "import", Text: text,
 	})
+}
+
+// ProvidersFile returns the path of a cluster's lock file; "" if castle does not know the repository.
+func ProvidersFile(c *cluster.Cluster) string {
+	if c.Config.Dir == "" || c.Options.Repository == "" {
+		return ""
+	}
+	return filepath.Join(c.Config.Dir, providers.FileName)
+}
+
+// providers returns the providers that the cluster's stages share.
+func (r *Run) providers() *providers.Shared {
+	c := r.Cluster
+	return &providers.Shared{
+		Path: ProvidersFile(c), Repository: c.Options.Repository, Command: c.Command, Notice: r.Notice,
+		Folders: func() (folders []string, err error) {
+			stages, err := c.Dir.Stages()
+			for _, stage := range stages {
+				dir := c.Dir.Stage(stage)
+				folders = append(folders, dir.Work(), recorded.Path(dir))
+			}
+			return folders, err
+		},
+		Mirror: func(source string) string {
+			origins, err := terraform.ReadOrigins(c.Options.Environ)
+			if err != nil {
+				return ""
+			}
+			return origins.Of(source).Local
+		},
+	}
 }
 
 // workspaces lists the open workspaces of a run, for an interrupt or a kill.

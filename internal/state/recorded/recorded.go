@@ -1,8 +1,8 @@
 // Package recorded keeps the module of a stage's last apply, with its inputs and its lock file, beside the
 // state. A destroy works with that module: the configuration may have changed since, or be gone.
 //
-// It stands below package run, not beside the other facts of a last apply: it needs the state directory alone,
-// and a run reads it to prepare a workspace.
+// It stands below package run, not beside the other facts of a last apply: it needs the state directory
+// alone, and a run reads it to prepare a workspace.
 package recorded
 
 import (
@@ -122,7 +122,7 @@ func Path(dir *state.Stage) string {
 	return path
 }
 
-// Files returns the digests of the files of a module's copy, as far as they can be read: Module reports the rest.
+// Files returns the digests of a module's copy, as far as its files can be read: Module reports the rest.
 func Files(dir *state.Stage) state.Fingerprint {
 	files, _, _ := inspect(Path(dir)) //nolint:errcheck // see above
 	return files
