@@ -111,7 +111,7 @@ func RecordRevisions(ctx context.Context, r *Run, s *config.Stage) error {
 
 func stageOf(r *Run, s *config.Stage, st *state.State) revision.Stage {
 	module := sync.OnceValue(func() *tfeval.Module {
-		inputs, _ := Inputs(r, s) //nolint:errcheck // those that are not known
+		inputs, _ := r.Inputs(s) //nolint:errcheck // those that are not known
 		return tfeval.Read(s, inputs)
 	})
 	o := revision.Stage{

@@ -10,8 +10,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
-// endingOf sums up a run, which ends with err.
-func endingOf(r *Run, err error) *event.Ending {
+// ending sums up the run, which ends with err.
+func (r *Run) ending(err error) *event.Ending {
 	if cause := r.cause(); err != nil && cause != nil && !errors.Is(err, context.Canceled) {
 		err = errors.Join(cause, err) // a failure after an interrupt is still an interrupt
 	}

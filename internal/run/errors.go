@@ -30,14 +30,14 @@ func (e *LeftoverError) Error() string {
 
 // Failed reports that a stage failed, and adds the stage and Terraform's log to its error. A stage that
 // was stopped with its run did not fail: it returns the cause of the stop.
-func Failed(ctx context.Context, r *Run, layer, stage string, err error) error {
+func (r *Run) Failed(ctx context.Context, layer, stage string, err error) error {
 	if cause := context.Cause(ctx); cause != nil &&
 		(errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
 		r.Emit(event.Event{Kind: event.StageStopped, Layer: layer, Stage: stage})
 		return cause
 	}
 	r.Emit(event.Event{Kind: event.StageFailed, Layer: layer, Stage: stage, Text: err.Error()})
-	return &StageError{Layer: layer, Stage: stage, Err: err, Log: logOf(r, stage)}
+	return &StageError{Layer: layer, Stage: stage, Err: err, Log: r.logOf(stage)}
 }
 
 // StageError is the error of a stage that failed.
@@ -68,15 +68,15 @@ func (e *StageError) Error() string {
 func (e *StageError) Unwrap() error { return e.Err }
 
 // WithLog adds Terraform's log of a stage to an error, if there is one.
-func WithLog(r *Run, stage string, err error) error {
-	if path := logOf(r, stage); path != "" {
+func (r *Run) WithLog(stage string, err error) error {
+	if path := r.logOf(stage); path != "" {
 		return fmt.Errorf("%w\n  log: %s", err, path)
 	}
 	return err
 }
 
 // logOf returns the path of Terraform's log of a stage, or "" if there is none.
-func logOf(r *Run, stage string) string {
+func (r *Run) logOf(stage string) string {
 	path := r.Files.LogPath(stage)
 	if info, err := os.Lstat(path); err != nil || info.Size() == 0 {
 		return ""

@@ -33,7 +33,7 @@ func Fingerprint(r *Run, s *config.Stage) (*state.Fingerprint, error) {
 	if err := f.AddFS("module", s.Module); err != nil {
 		return nil, err
 	}
-	inputs, err := Inputs(r, s)
+	inputs, err := r.Inputs(s)
 	if err != nil {
 		return nil, err
 	}

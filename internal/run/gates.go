@@ -75,7 +75,7 @@ func WaitGates(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gat
 	if len(gates) == 0 {
 		return nil
 	}
-	return GatesStep(r, s.Name, s.Layer, len(gates), func() error {
+	return r.GatesStep(s.Name, s.Layer, len(gates), func() error {
 		return waitTogether(gates, func(g *config.Gate, failed func() bool) error {
 			return waitGate(ctx, r, s, g, failed)
 		})

@@ -161,7 +161,7 @@ func (g *Guard) meet(e encounter) {
 	g.mu.Lock()
 	g.met = append(g.met, e)
 	g.mu.Unlock()
-	g.work.Run.Notice(fmt.Sprintf("%s: %s is not this cluster's; Terraform is stopped", g.work.stage,
+	g.work.Run.Notice(fmt.Sprintf("%s: %s is not this cluster's; Terraform is stopped", g.work.Stage,
 		e.reading.Foreign.What))
 	g.stop(errForeign)
 	if e.ended { // it is too late; the other changes may end
@@ -175,8 +175,8 @@ func (g *Guard) meet(e encounter) {
 // refuse untracks the foreign objects and returns the error that describes them.
 func (g *Guard) refuse(ctx context.Context) error {
 	refusal := &PreflightError{
-		TerraformCommand: g.work.Run.Cluster.TerraformCommand(g.work.stage),
-		UntrackCommand:   g.work.Run.Cluster.UntrackCommand(g.work.stage),
+		TerraformCommand: g.work.Run.Cluster.TerraformCommand(g.work.Stage),
+		UntrackCommand:   g.work.Run.Cluster.UntrackCommand(g.work.Stage),
 	}
 	var created []string
 	for _, e := range g.met {

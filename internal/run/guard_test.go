@@ -25,7 +25,7 @@ func TestGuardEndsTheDeletionOfAForeignObject(t *testing.T) {
 		Masker: &secret.Masker{}}
 	root := &terraform.Root{Dir: t.TempDir(), Run: "of-no-process", Log: io.Discard}
 	w := &Workspace{Run: &Run{Cluster: c, ID: root.Run}, Root: root, Dir: dir.Stage("machines"),
-		stage: "machines"}
+		Stage: "machines"}
 	const own, other = `proxmox_virtual_environment_vm.node["cp-01"]`, `proxmox_virtual_environment_vm.other`
 	guard := &Guard{Deletes: []gate.Known{{Address: own}}, Preflights: []gate.Preflight{{
 		Name: "vm_ids.free",

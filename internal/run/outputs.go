@@ -103,7 +103,7 @@ func WithNulls(s *config.Stage, outputs map[string]state.Output) map[string]stat
 }
 
 // Inputs evaluates a stage's inputs. It masks the sensitive ones from now on.
-func Inputs(r *Run, s *config.Stage) (map[string]cty.Value, error) {
+func (r *Run) Inputs(s *config.Stage) (map[string]cty.Value, error) {
 	inputs, diags := s.Inputs(r.Outputs.Scope(s))
 	if diags.HasErrors() {
 		return nil, diags
@@ -130,7 +130,7 @@ func (r *Run) ReadState(dir *state.Stage) (*state.State, error) {
 
 // export writes the platform's kubeconfig and talosconfig to the state directory, where the generated
 // providers read them. It copies both to the cluster's configs folder for the user.
-func export(r *Run) error {
+func (r *Run) export() error {
 	target, dir := r.Outputs.Target(), r.Cluster.Dir
 	if err := cluster.CheckInline(target.Kubeconfig, target.Talosconfig); err != nil {
 		return err
@@ -156,13 +156,13 @@ func (r *Run) ReadOutputs(s *config.Stage) error {
 	}
 	r.Outputs.Set(s, WithNulls(s, st.Outputs))
 	if s.Layer == cluster.PlatformLayer {
-		return export(r)
+		return r.export()
 	}
 	return nil
 }
 
 // ReadRecorded reads a stage's state, and its outputs as the last apply left them.
-func ReadRecorded(r *Run, s *config.Stage) (*state.State, error) {
+func (r *Run) ReadRecorded(s *config.Stage) (*state.State, error) {
 	st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
 	if err == nil {
 		r.Outputs.Set(s, RecordedOutputs(r.Cluster, s, st))
@@ -172,7 +172,7 @@ func ReadRecorded(r *Run, s *config.Stage) (*state.State, error) {
 
 // LastKnownStates reads the newest readable state and the outputs of every stage. The Notice of a state
 // explains why it could not be read.
-func LastKnownStates(r *Run) (map[*config.Stage]*state.State, error) {
+func (r *Run) LastKnownStates() (map[*config.Stage]*state.State, error) {
 	states := map[*config.Stage]*state.State{}
 	for _, s := range r.Cluster.Config.Stages {
 		st, err := r.Cluster.Dir.Stage(s.Name).LastKnown()

@@ -178,7 +178,7 @@ func PreflightTarget(c *cluster.Cluster) gate.Target {
 
 // BindPreflight binds a preflight of a stage to the outputs that it reads.
 func BindPreflight(r *Run, s *config.Stage, p *config.Preflight) (gate.Preflight, error) {
-	Inputs(r, s) //nolint:errcheck // it masks them, and the preflight may not need all
+	r.Inputs(s) //nolint:errcheck // it masks them, and the preflight may not need all
 	values, diags := p.Values(s, r.Outputs.Scope(s))
 	if diags.HasErrors() {
 		return gate.Preflight{}, diags

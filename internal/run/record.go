@@ -2,7 +2,6 @@ package run
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -104,7 +103,7 @@ func Record(c *cluster.Cluster, stage string) (rec state.Record, damage, err err
 		return rec, nil, err
 	}
 	known := &Run{Cluster: c, Outputs: NewOutputs(c.Masker)}
-	if _, unread := LastKnownStates(known); unread != nil {
+	if _, unread := known.LastKnownStates(); unread != nil {
 		return rec, nil, errors.Join(err, unread)
 	}
 	rebuilt, unknown := recordOf(known, c.Config.Stages[at])
@@ -161,16 +160,4 @@ func (w *Workspace) RecordFirst(s *config.Stage, before *state.State) error {
 		return err
 	}
 	return w.Record(s)
-}
-
-// RecordedWorkspace opens a stage's workspace with the module of its last apply, ready for Terraform.
-func RecordedWorkspace(ctx context.Context, r *Run, rec state.Record) (*Workspace, error) {
-	work, err := r.OpenWorkspace(rec.Name, rec.Layer)
-	if err != nil {
-		return nil, err
-	}
-	if err := work.PrepareRecorded(ctx); err != nil {
-		return nil, errors.Join(err, work.Close())
-	}
-	return work, nil
 }

@@ -132,7 +132,7 @@ func (r *Run) End(err error) error {
 	if err != nil {
 		e.Text = err.Error()
 	}
-	e.Ending = endingOf(r, err)
+	e.Ending = r.ending(err)
 	r.Emit(e)
 	sockets := os.RemoveAll(process.RuntimeDir(r.ID))
 	if err = r.Cluster.MaskError(err); err != nil {
@@ -173,16 +173,16 @@ func (r *Run) Notice(text string) { r.Emit(event.Event{Kind: event.Notice, Text:
 
 // Step runs one step of a stage between two events, which record its duration.
 func (r *Run) Step(stage, layer, name string, do func() error) error {
-	return step(r, event.Event{Layer: layer, Stage: stage, Step: name}, do)
+	return r.step(event.Event{Layer: layer, Stage: stage, Step: name}, do)
 }
 
 // GatesStep runs the step in which a stage waits for so many gates.
-func GatesStep(r *Run, stage, layer string, gates int, do func() error) error {
-	return step(r, event.Event{Layer: layer, Stage: stage, Step: "gates", Total: gates}, do)
+func (r *Run) GatesStep(stage, layer string, gates int, do func() error) error {
+	return r.step(event.Event{Layer: layer, Stage: stage, Step: "gates", Total: gates}, do)
 }
 
 // step runs the step that e names.
-func step(r *Run, e event.Event, do func() error) error {
+func (r *Run) step(e event.Event, do func() error) error {
 	began := time.Now()
 	e.Kind = event.StepStarted
 	r.Emit(e)

@@ -37,7 +37,7 @@ type Workspace struct {
 	Run          *Run
 	Root         *terraform.Root
 	Dir          *state.Stage
-	stage, layer string
+	Stage, Layer string
 	log          io.Closer // masks what it writes to file
 	file         lazyLog
 	intent       atomic.Pointer[state.IntentLog] // of the running apply
@@ -52,7 +52,7 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Workspace{Run: r, Dir: r.Cluster.Dir.Stage(stage), stage: stage, layer: layer}
+	w := &Workspace{Run: r, Dir: r.Cluster.Dir.Stage(stage), Stage: stage, Layer: layer}
 	w.file.open = func() (io.WriteCloser, error) { return r.Files.Log(stage) }
 	log := r.Cluster.Masker.Writer(&w.file)
 	w.log = log
@@ -79,13 +79,25 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	return w, nil
 }
 
+// RecordedWorkspace opens a stage's workspace with the module of its last apply, ready for Terraform.
+func (r *Run) RecordedWorkspace(ctx context.Context, rec state.Record) (*Workspace, error) {
+	work, err := r.OpenWorkspace(rec.Name, rec.Layer)
+	if err != nil {
+		return nil, err
+	}
+	if err := work.PrepareRecorded(ctx); err != nil {
+		return nil, errors.Join(err, work.Close())
+	}
+	return work, nil
+}
+
 // beginChange records that Terraform may change the state. In the store is then what a run on another machine
 // completes the change by: the intent, the record, the identities of new machines.
 func (w *Workspace) beginChange(ctx context.Context) error {
 	if err := state.BeginChange(w.Dir); err != nil {
 		return err
 	}
-	return w.Run.lock.Commit(ctx, fmt.Sprintf("before %s/%s is changed", w.layer, w.stage))
+	return w.Run.lock.Commit(ctx, fmt.Sprintf("before %s/%s is changed", w.Layer, w.Stage))
 }
 
 // StartProviders starts the stage's providers for all Terraform commands until StopProviders or Close.
@@ -142,7 +154,7 @@ func (l *lazyLog) Close() error {
 
 // Step runs one step of the stage.
 func (w *Workspace) Step(name string, do func() error) error {
-	return w.Run.Step(w.stage, w.layer, name, do)
+	return w.Run.Step(w.Stage, w.Layer, name, do)
 }
 
 // Prepare writes a stage's module and its inputs to the work directory and runs init. With nil inputs the
@@ -229,7 +241,7 @@ func isApplied(c terraform.Change) bool {
 
 // onResource records the progress of a change in the intent, and reports it.
 func (w *Workspace) onResource(c terraform.Change) {
-	e := event.Event{Layer: w.layer, Stage: w.stage, Address: c.Address, Action: c.Action}
+	e := event.Event{Layer: w.Layer, Stage: w.Stage, Address: c.Address, Action: c.Action}
 	switch c.Phase {
 	case terraform.Planned:
 		if w.planless.Load() && isApplied(c) {
@@ -288,7 +300,7 @@ func (w *Workspace) module() (*tfeval.Module, error) {
 		err = json.Unmarshal(data, &inputs)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the inputs of stage %s: %w", w.stage, err)
+		return nil, fmt.Errorf("the inputs of stage %s: %w", w.Stage, err)
 	}
 	variables := map[string]cty.Value{}
 	for name, v := range inputs {
@@ -307,7 +319,7 @@ func (w *Workspace) Untrack(ctx context.Context, lost []string) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	w.Run.Notice(fmt.Sprintf("%s: no longer as the stage left it: %s", w.stage, strings.Join(lost, ", ")))
+	w.Run.Notice(fmt.Sprintf("%s: no longer as the stage left it: %s", w.Stage, strings.Join(lost, ", ")))
 	return w.Step("state rm", func() error { return w.Root.Untrack(ctx, lost) })
 }
 
@@ -327,7 +339,7 @@ func (w *Workspace) Import(ctx context.Context, one gate.Import) error {
 // ReportImport reports that an object was imported; text describes it.
 func (w *Workspace) ReportImport(address, text string) {
 	w.Run.Emit(event.Event{
-		Kind: event.Resource, Layer: w.layer, Stage: w.stage, Address: address, Action: "import", Text: text,
+		Kind: event.Resource, Layer: w.Layer, Stage: w.Stage, Address: address, Action: "import", Text: text,
 	})
 }
 
@@ -393,7 +405,7 @@ func (r *workspaces) running() []event.Operation {
 	for _, w := range r.all {
 		for _, o := range w.Root.Operations() {
 			all = append(all, event.Operation{
-				Layer: w.layer, Stage: w.stage,
+				Layer: w.Layer, Stage: w.Stage,
 				Command: o.Command, Address: o.Address, Action: o.Action, Since: o.Since,
 			})
 		}

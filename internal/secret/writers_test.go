@@ -235,7 +235,7 @@ func planFails(t *testing.T, r *run.Run, work *run.Workspace, stdout, stderr str
 	}
 	err = diagnose.Explain(t.Context(), r, diagnose.Subject{Layer: "platform", Name: "box"},
 		run.During("plan", err))
-	return run.Failed(t.Context(), r, "platform", "box", err)
+	return r.Failed(t.Context(), "platform", "box", err)
 }
 
 // reviewErrors are those about saved plans and confirmations, which summarize changes.

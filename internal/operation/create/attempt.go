@@ -36,7 +36,7 @@ func (a *attempt) try(ctx context.Context) error {
 	}
 	defer release()
 	a.adopted = nil
-	inputs, err := run.Inputs(a.run, a.stage)
+	inputs, err := a.run.Inputs(a.stage)
 	if err != nil {
 		return err
 	}

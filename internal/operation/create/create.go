@@ -121,7 +121,7 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	err = graph.Walk(ctx, tasks, needs, func(ctx context.Context, t *task) error {
 		if err := t.do(ctx); err != nil {
 			of := diagnose.Subject{Layer: t.stage.Layer, Name: t.stage.Name, Stage: t.stage}
-			return diagnose.Explain(ctx, c.run, of, run.Failed(ctx, c.run, of.Layer, of.Name, err))
+			return diagnose.Explain(ctx, c.run, of, c.run.Failed(ctx, of.Layer, of.Name, err))
 		}
 		return nil
 	}, func(s graph.Skipped[*task]) {

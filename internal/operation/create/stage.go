@@ -119,7 +119,7 @@ func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 // either case it reads the recorded outputs.
 func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) {
 	dir := c.run.Cluster.Dir.Stage(s.Name)
-	st, err := run.ReadRecorded(c.run, s)
+	st, err := c.run.ReadRecorded(s)
 	if err != nil || !st.Exists {
 		return false, err
 	}
@@ -160,7 +160,7 @@ func (c *creation) reportClosed(s *config.Stage, closed *run.GateError) {
 
 // requireReady checks a stage that was not selected but is needed.
 func (c *creation) requireReady(ctx context.Context, s *config.Stage) error {
-	st, err := run.ReadRecorded(c.run, s)
+	st, err := c.run.ReadRecorded(s)
 	if err != nil {
 		return err
 	}

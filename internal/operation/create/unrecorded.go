@@ -45,7 +45,7 @@ func (c *creation) checkSecrets(ctx context.Context, s *config.Stage, p *config.
 		return nil
 	}
 	recorded := run.Observe(ctx, castle) // the outputs before this run
-	states, err := run.LastKnownStates(recorded)
+	states, err := recorded.LastKnownStates()
 	if err != nil {
 		return err
 	}

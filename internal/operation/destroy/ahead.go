@@ -51,7 +51,7 @@ func (a *ahead) begin(ctx context.Context, s *Stage) {
 		a.opened[next] = o
 		a.opening.Go(func() {
 			defer close(o.done)
-			if o.work, o.err = run.RecordedWorkspace(ctx, a.run, next.Record); o.err == nil {
+			if o.work, o.err = a.run.RecordedWorkspace(ctx, next.Record); o.err == nil {
 				o.work.StartProviders()
 			}
 		})
@@ -69,7 +69,7 @@ func (a *ahead) workspace(ctx context.Context, s *Stage) (*run.Workspace, error)
 			return o.work, nil
 		}
 	}
-	work, err := run.RecordedWorkspace(ctx, a.run, s.Record)
+	work, err := a.run.RecordedWorkspace(ctx, s.Record)
 	if err == nil {
 		work.StartProviders()
 	}

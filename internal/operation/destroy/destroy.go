@@ -187,7 +187,7 @@ func (d *destruction) destroyStage(ctx context.Context, s *Stage) error {
 // explain reports a stage's failure with its diagnosis.
 func (d *destruction) explain(ctx context.Context, s *Stage, err error) error {
 	of := diagnose.Subject{Layer: s.Record.Layer, Name: s.Record.Name}
-	return diagnose.Explain(ctx, d.run, of, run.Failed(ctx, d.run, of.Layer, of.Name, err))
+	return diagnose.Explain(ctx, d.run, of, d.run.Failed(ctx, of.Layer, of.Name, err))
 }
 
 // archiveDeferred archives the stages inside the cluster, now that it is proved gone.

@@ -164,7 +164,7 @@ func (t *tokens) configuredToken(of *Stage) (token, endpoint string) {
 // reread applies a stage that only reads as it was recorded, and returns the new value of the output that
 // held token.
 func (t *tokens) reread(ctx context.Context, s *Stage, token string) (now string, err error) {
-	work, err := run.RecordedWorkspace(ctx, t.run, s.Record)
+	work, err := t.run.RecordedWorkspace(ctx, s.Record)
 	if err != nil {
 		return "", err
 	}

@@ -34,7 +34,7 @@ func Nothing(ctx context.Context, c *cluster.Cluster, o Options) (string, error)
 		names = append(names, s.Record.Name)
 	}
 	r := run.Observe(ctx, c)
-	if _, err := run.LastKnownStates(r); err != nil {
+	if _, err := r.LastKnownStates(); err != nil {
 		return "", err
 	}
 	selected, _ := o.Selection.Stages(c.Config.Stages) //nolint:errcheck // only recorded stages have the name

@@ -42,7 +42,7 @@ func (p *planning) readStates() error {
 			p.damaged[s] = err
 			continue
 		}
-		if _, err := run.ReadRecorded(p.run, s); err != nil {
+		if _, err := p.run.ReadRecorded(s); err != nil {
 			return err
 		}
 	}
@@ -60,7 +60,7 @@ func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []*Stage 
 				all.Go(func() {
 					if err := p.examine(ctx, made[i]); err != nil {
 						made[i].State, made[i].Reason = review.Failed, err.Error()
-						made[i].err = run.WithLog(p.run, s.Name, err)
+						made[i].err = p.run.WithLog(s.Name, err)
 					}
 					made[i].refuse()
 				})
@@ -80,7 +80,7 @@ func (p *planning) examine(ctx context.Context, one *Stage) error {
 				x.Name, err)
 		}
 	}
-	inputs, err := run.Inputs(p.run, s)
+	inputs, err := p.run.Inputs(s)
 	one.Missing = p.missing(s, err != nil)
 	switch {
 	case len(one.Missing) > 0:

@@ -38,7 +38,7 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 		if err := c.CheckState(other.Name); err != nil {
 			return 0, err
 		}
-		if _, err := run.ReadRecorded(r, other); err != nil {
+		if _, err := r.ReadRecorded(other); err != nil {
 			return 0, err
 		}
 	}
@@ -47,7 +47,7 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
-	inputs, err := run.Inputs(r, s)
+	inputs, err := r.Inputs(s)
 	if err != nil {
 		return 0, err
 	}

@@ -136,7 +136,7 @@ func Untrack(ctx context.Context, c *cluster.Cluster, f *UntrackPlan) (err error
 	}
 	if f.Restorable() {
 		if err := untrack(ctx, r, dir, f); err != nil {
-			return run.Failed(ctx, r, f.Layer, f.Stage, err)
+			return r.Failed(ctx, f.Layer, f.Stage, err)
 		}
 	}
 	err = cluster.UntrackOwned(dir, f.objects)
@@ -156,7 +156,7 @@ func untrack(ctx context.Context, r *run.Run, dir *state.Stage, f *UntrackPlan) 
 	if err != nil {
 		return err
 	}
-	work, err := run.RecordedWorkspace(ctx, r, rec)
+	work, err := r.RecordedWorkspace(ctx, rec)
 	if err != nil {
 		return err
 	}

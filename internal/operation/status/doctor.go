@@ -89,7 +89,7 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 		return p, err
 	}
 	r := run.Observe(ctx, &cluster.Cluster{Options: o, Config: configured, Dir: dir, Masker: masker})
-	states, err := run.LastKnownStates(r)
+	states, err := r.LastKnownStates()
 	if err != nil {
 		return p, r.Cluster.MaskError(err)
 	}

@@ -60,7 +60,7 @@ func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, 
 		}
 	}
 	r := run.Observe(ctx, c)
-	states, err := run.LastKnownStates(r)
+	states, err := r.LastKnownStates()
 	if err != nil {
 		return report, c.MaskError(err)
 	}
@@ -140,7 +140,7 @@ func gatesOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, 
 // waitAll waits for a stage's gates as a create does, and returns the error of each. It reports their
 // diagnoses, but has no run to keep them in.
 func waitAll(ctx context.Context, r *run.Run, s *config.Stage, timeout time.Duration) (closed []error) {
-	err := run.GatesStep(r, s.Name, s.Layer, len(s.Gates), func() error {
+	err := r.GatesStep(s.Name, s.Layer, len(s.Gates), func() error {
 		closed = run.Each(s.Gates, func(g *config.Gate) error {
 			waiting := *g
 			waiting.Policy.Timeout = cmp.Or(timeout, g.Policy.Timeout)

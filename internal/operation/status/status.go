@@ -135,7 +135,7 @@ func (s Status) AnyAbsent() bool {
 func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) (Status, error) {
 	all := Status{Cluster: c.Config.Name, Platform: c.Config.Platform}
 	r := run.Observe(ctx, c)
-	states, err := run.LastKnownStates(r)
+	states, err := r.LastKnownStates()
 	if err == nil {
 		all.Damaged, err = c.Dir.Repair()
 	}
