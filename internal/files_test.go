@@ -25,9 +25,11 @@ internal/cluster/directory.go os.Remove: exports, and files of a folder that Ope
 internal/operation/list/list.go os.ReadFile: cluster.hcl
 internal/operation/nuke/clusters.go os.ReadFile: an export
 internal/operation/nuke/clusters.go os.Remove: an export
-internal/run/fingerprint.go os.Stat: a file that an input names
-internal/run/providers.go filepath.Glob: the repository
-internal/run/providers.go os.ReadFile: the repository
+internal/providers/package.go filepath.EvalSymlinks: a package of a mirror, or in the plugin cache
+internal/providers/package.go os.Stat: likewise
+internal/providers/shared.go filepath.Glob: the repository
+internal/providers/shared.go os.ReadFile: the repository
+internal/run/applied/fingerprint.go os.Stat: a file that an input names
 internal/run/review/file.go os.Open: a saved plan
 internal/run/review/review.go os.ReadFile: a variable file
 internal/run/run.go os.RemoveAll: the folder of sockets
@@ -68,8 +70,8 @@ func TestFilesOfTheStateDirectoryAreOpenedByOwnfile(t *testing.T) {
 	}
 	known := maps.Clone(unused)
 	for _, s := range parsed(t) {
-		if s.test || !slices.ContainsFunc([]string{"state", "run", "terraform", "cluster", "operation"},
-			func(name string) bool {
+		if s.test || !slices.ContainsFunc(
+			[]string{"state", "run", "terraform", "cluster", "operation", "providers"}, func(name string) bool {
 				dir := "internal/" + name
 				return s.dir == dir || strings.HasPrefix(s.dir, dir+"/")
 			}) ||

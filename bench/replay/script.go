@@ -92,7 +92,7 @@ func runScript(ctx context.Context, name string) ([]step, error) {
 		return nil, err
 	}
 	for _, one := range order {
-		if late := run.DeferredGates(one); len(late) > 0 {
+		if late := one.DeferredGates(); len(late) > 0 {
 			this := step{Stage: one.Name, Layer: one.Layer, Late: true, Began: time.Now()}
 			if err := this.part(&this.Wait, func() error { return s.wait(ctx, one, late) }); err != nil {
 				return nil, fmt.Errorf("%s: %w", one.Name, err)
@@ -162,7 +162,7 @@ func (s *script) stage(ctx context.Context, one *config.Stage) error {
 		err = this.part(&this.Apply, func() error { return s.apply(ctx, one, root.Dir) })
 	}
 	if err == nil {
-		err = this.part(&this.Wait, func() error { return s.wait(ctx, one, run.ImmediateGates(one)) })
+		err = this.part(&this.Wait, func() error { return s.wait(ctx, one, one.ImmediateGates()) })
 	}
 	if err != nil {
 		return err

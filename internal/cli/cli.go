@@ -28,6 +28,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
 	"github.com/ephemeral-castle/castle/internal/ui"
@@ -216,7 +217,7 @@ func is[T error](err error) bool {
 
 // onlyGates reports whether every error joined in err is a gate's.
 func onlyGates(err error) bool {
-	return !slices.ContainsFunc(run.Joined(err), func(e error) bool { return !is[*run.GateError](e) })
+	return !slices.ContainsFunc(run.Joined(err), func(e error) bool { return !is[*waiting.GateError](e) })
 }
 
 func count(n int, what string) string {

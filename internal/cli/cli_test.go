@@ -23,6 +23,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -105,7 +106,7 @@ func TestBlockedStderrDoesNotDelayTheSignal(t *testing.T) {
 }
 
 func TestExitCodeNamesTheGravestCause(t *testing.T) {
-	closed := fmt.Errorf("stage metallb: %w", &run.GateError{Gate: "webhook.objects",
+	closed := fmt.Errorf("stage metallb: %w", &waiting.GateError{Gate: "webhook.objects",
 		Err: &gate.TimeoutError{}})
 	broken := errors.New("stage longhorn: apply: quota exceeded")
 	refused := fmt.Errorf("stage platform: %w", &run.PreflightError{Preflight: "vm_ids.free"})
@@ -226,7 +227,7 @@ func TestPlanNamesSomeOfManyOutputsInOneLine(t *testing.T) {
 		false: "secrets.a, secrets.b, platform.c, and 2 more (-v)\n",
 		true:  "secrets.a, secrets.b, platform.c, platform.d, platform.e\n",
 	} {
-		if got := waiting(p, verbose); got != start+want {
+		if got := planWaits(p, verbose); got != start+want {
 			t.Errorf("got %q", got)
 		}
 	}

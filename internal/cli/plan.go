@@ -164,12 +164,12 @@ func printPlan(w io.Writer, p *plan.Plan, all bool) {
 		fmt.Fprintln(w, u)
 	}
 	writeUnknown(w, p.Unknown)
-	fmt.Fprint(w, waiting(p, all)+planTotal(p))
+	fmt.Fprint(w, planWaits(p, all)+planTotal(p))
 	printSaved(w, p.Saved)
 }
 
-// waiting names in one line all stages whose inputs are known after apply, and all or some of the outputs.
-func waiting(p *plan.Plan, all bool) string {
+// planWaits names in one line all stages whose inputs are known after apply, and all or some of the outputs.
+func planWaits(p *plan.Plan, all bool) string {
 	var stages, outputs []string
 	for _, s := range p.Stages {
 		if s.State != review.Waits {

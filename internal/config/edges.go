@@ -56,6 +56,16 @@ func edges(stages []*Stage, needs []need) []Edge {
 	return all
 }
 
+// DeferredGates returns the gates that wait for stages other than their own.
+func (s *Stage) DeferredGates() []*Gate {
+	return slices.DeleteFunc(slices.Clone(s.Gates), func(g *Gate) bool { return len(g.Needs) == 0 })
+}
+
+// ImmediateGates returns the gates that castle checks as soon as their stage is applied.
+func (s *Stage) ImmediateGates() []*Gate {
+	return slices.DeleteFunc(slices.Clone(s.Gates), func(g *Gate) bool { return len(g.Needs) > 0 })
+}
+
 // connector finds the edges of the graph.
 type connector struct {
 	load   *loader

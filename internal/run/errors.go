@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // LeftoverError lists the objects that still exist after a command deleted everything. It includes objects
@@ -66,6 +69,72 @@ func (e *StageError) Error() string {
 }
 
 func (e *StageError) Unwrap() error { return e.Err }
+
+// Finding is a closed gate or failed step, and its diagnosis.
+type Finding struct {
+	Report  event.Diagnosis
+	Gate    string                               // its name; empty for a step of Terraform's
+	Same    []string                             // further gates that are closed for the same cause
+	Follow  int                                  // gates that are closed in consequence
+	Kind    gate.Kind                            // of the gate's last answer
+	Inspect func(context.Context) gate.Diagnosis // nil once Found is set
+	Found   gate.Diagnosis
+}
+
+// Empty reports whether the finding adds nothing to Terraform's own error.
+func (f *Finding) Empty() bool {
+	return f.Gate == "" && f.Found.Cause == "" && len(f.Found.Files) == 0
+}
+
+// TimeoutError is the cause of a stage's context that ended because the stage's time was up.
+type TimeoutError struct{ After time.Duration }
+
+func (e TimeoutError) Error() string { return "timed out after " + e.After.String() }
+
+// PreflightError reports that a preflight stopped a stage, because foreign objects are in the way.
+type PreflightError struct {
+	Preflight        string
+	Foreign          []gate.Foreign
+	TerraformCommand string // the command that runs Terraform on the stage, up to its "--"
+	UntrackCommand   string // the command that untracks a resource of the stage, up to its address
+	First            string // the command to run before it, if any
+}
+
+func (e *PreflightError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "preflight %s:", e.Preflight)
+	for _, f := range e.Foreign {
+		fmt.Fprintf(&b, "\n  %s", f.What)
+		if f.Why != "" {
+			fmt.Fprintf(&b, "\n    %s", f.Why)
+		}
+		for _, fix := range f.Fixes {
+			fmt.Fprintf(&b, "\n    - %s", fix)
+		}
+		if f.Import != nil {
+			b.WriteString("\n    - if it is this cluster's own after all, import it:")
+			b.WriteString(e.commands("import " + process.Quote(f.Import.Address) + " " + f.Import.ID))
+		}
+		if f.Untrack != "" {
+			fmt.Fprintf(&b, "\n    - if it is gone for good, forget it:\n      %s %s", e.UntrackCommand,
+				process.Quote(f.Untrack))
+		}
+		if f.ConflictsWith != "" {
+			b.WriteString("\n    - if the object in the state is gone for good, remove it from the state:")
+			b.WriteString(e.commands("state rm " + process.Quote(f.ConflictsWith)))
+		}
+	}
+	return b.String()
+}
+
+// commands returns the lines to paste for a Terraform command on the stage.
+func (e *PreflightError) commands(terraform string) string {
+	text := "\n      " + e.TerraformCommand + " " + terraform
+	if e.First != "" {
+		text = "\n      " + e.First + text
+	}
+	return text
+}
 
 // WithLog adds Terraform's log of a stage to an error, if there is one.
 func (r *Run) WithLog(stage string, err error) error {

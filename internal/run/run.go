@@ -1,5 +1,5 @@
 // Package run is one locked run of one cluster. It holds the journal and events, the workspaces in which
-// Terraform works, and the outputs of the stages. It binds gates and preflights to them.
+// Terraform works, and the outputs of the stages.
 //
 // A run decides nothing: the operations do. It holds the steps that all of them share, such as recording a
 // stage before a change, retries and interrupts. It never writes to a terminal: it sends masked events to
@@ -19,6 +19,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/providers"
@@ -58,10 +59,11 @@ func Observe(ctx context.Context, c *cluster.Cluster) *Run {
 	return r
 }
 
-// Begin takes the cluster's lock. If the previous holder died, it first ends the processes that are left
-// of that run, so that there is only one writer. The run works with the context that Begin returns: it is
-// cancelled when another run has taken over the lock.
-func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ context.Context, _ *Run, err error) {
+// Begin takes the cluster's lock. If the previous holder died, it first ends the processes that are left of
+// that run, so that there is only one writer. Then it calls cleanUp, which is applied.CleanUp. The run works
+// with the context that Begin returns: it is cancelled when another run has taken over the lock.
+func Begin(ctx context.Context, c *cluster.Cluster, kind string, cleanUp func(*Run) error) (
+	_ context.Context, _ *Run, err error) {
 	if ctx.Err() != nil {
 		return ctx, nil, context.Cause(ctx)
 	}
@@ -95,21 +97,21 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ context.Cont
 		Kind: event.RunStarted, Text: kind + " " + c.Name(), By: cluster.Self(),
 		Command: c.Options.CommandLine,
 	})
-	if err := r.repair(); err != nil {
+	if err := cleanUp(r); err != nil {
 		return ctx, nil, r.End(err)
 	}
-	r.tidy()
 	return ctx, r, nil
 }
 
 // BeginChecked is Begin for a command that follows the configuration: it checks that first, and reports the
 // warnings.
-func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string) (context.Context, *Run, error) {
+func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string, cleanUp func(*Run) error) (
+	context.Context, *Run, error) {
 	warnings, err := c.CheckConfig()
 	if err != nil {
 		return ctx, nil, err
 	}
-	ctx, r, err := Begin(ctx, c, kind)
+	ctx, r, err := Begin(ctx, c, kind, cleanUp)
 	if err != nil {
 		return ctx, nil, err
 	}
@@ -204,3 +206,17 @@ func (r *Run) Slot(ctx context.Context) (release func(), err error) {
 		return nil, context.Cause(ctx)
 	}
 }
+
+// Each calls do for all items in parallel and returns the results in the order of the items.
+func Each[T, R any](items []T, do func(T) R) []R {
+	answers := make([]R, len(items))
+	var all sync.WaitGroup
+	for i, item := range items {
+		all.Go(func() { answers[i] = do(item) })
+	}
+	all.Wait()
+	return answers
+}
+
+// StageNeeds returns the stages that a stage needs, as the edges of a graph.
+func StageNeeds(s *config.Stage) []*config.Stage { return s.Needs }

@@ -191,10 +191,18 @@ func (w *Workspace) prepare(ctx context.Context, module fs.FS, o terraform.Overr
 	return w.Root.Init(ctx)
 }
 
+// Guard watches the changes of an apply.
+type Guard interface {
+	// Watch runs apply and returns its error, or why its result must not count.
+	Watch(ctx context.Context, w *Workspace, apply func(context.Context) error) error
+	// Follow gets the progress of each resource while apply runs.
+	Follow(terraform.Change)
+}
+
 // Apply applies a plan, or without one the configuration. It writes an intent to disk first, and clears
-// it only when the apply succeeded and the new state has a snapshot. Optional guard watches the changes.
+// it only when the apply succeeded and the new state has a snapshot.
 func (w *Workspace) Apply(
-	ctx context.Context, plan *terraform.Plan, changes []state.Intended, guard *Guard,
+	ctx context.Context, plan *terraform.Plan, changes []state.Intended, guard Guard,
 ) error {
 	provisioned, err := tfeval.Provisioned(w.Root.Dir)
 	err = errors.Join(err, w.Dir.Snapshot()) // an import may have changed the state
@@ -211,7 +219,11 @@ func (w *Workspace) Apply(
 	w.intent.Store(intent)
 	w.planned.Store(countChanges(plan))
 	w.planless.Store(plan == nil)
-	err = guard.watch(ctx, w, func(ctx context.Context) error { return w.Root.Apply(ctx, plan) })
+	err = guard.Watch(ctx, w, func(ctx context.Context) error {
+		w.guard.Store(&guard)
+		defer w.guard.Store(nil)
+		return w.Root.Apply(ctx, plan)
+	})
 	w.intent.Store(nil)
 	w.planless.Store(false)
 	noted := intent.Close()
@@ -260,7 +272,7 @@ func (w *Workspace) onResource(c terraform.Change) {
 	}
 	w.Run.Emit(e)
 	if guard := w.guard.Load(); guard != nil {
-		guard.follow(c)
+		(*guard).Follow(c)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/secret"
@@ -144,7 +145,7 @@ func plantRound(t *testing.T, r *rand.Rand, secrets int) {
 			ui.NewLines(printed["lines"], ui.Options{Verbose: true}), ui.NewJSON(printed["JSON"])}},
 		Config: &config.Cluster{Name: "blue", Platform: "lab"}, Dir: dir, Masker: m,
 	}
-	_, ran, err := run.Begin(t.Context(), c, "create")
+	_, ran, err := run.Begin(t.Context(), c, "create", applied.CleanUp)
 	check(err)
 	work, err := ran.OpenWorkspace("box", "platform")
 	check(err)

@@ -20,7 +20,8 @@ import (
 type provider struct {
 	source                       string
 	argument, variable, fallback string // for its address, in this order
-	redirects                    func(_ context.Context, environ []string, address, authority string) []gate.Foreign
+
+	redirects func(_ context.Context, environ []string, address, authority string) []gate.Foreign
 }
 
 func providers() []provider {
@@ -44,10 +45,10 @@ func ProviderSources() (all []string) {
 	return all
 }
 
-// Redirects returns the first provider of a module that its store redirects elsewhere, and where to; names are
-// those that the module gives to the providers, by source. castle's own requests follow no redirect, but the
-// provider would send its credentials wherever it leads. So castle sends the store the provider's requests
-// without credentials.
+// Redirects returns the first provider of a module that its store redirects elsewhere, and where to; names
+// are those that the module gives to the providers, by source. castle's own requests follow no redirect, but
+// the provider would send its credentials wherever it leads. So castle sends the store the provider's
+// requests without credentials.
 func Redirects(ctx context.Context, module *tfeval.Module, names map[string]string, environ []string) (
 	name string, found []gate.Foreign, err error) {
 	for _, p := range providers() {
@@ -59,8 +60,8 @@ func Redirects(ctx context.Context, module *tfeval.Module, names map[string]stri
 		for _, block := range module.Instances("provider", name) {
 			v, err := block.Value(p.argument)
 			if err != nil || v != cty.NilVal && !v.IsKnown() {
-				return name, nil, fmt.Errorf("%s: castle checks the %s before Terraform connects to it, but it "+
-					"is known only during the run: make it a variable", block.Range(), p.argument)
+				return name, nil, fmt.Errorf("%s: castle checks the %s before Terraform connects to it, but "+
+					"it is known only during the run: make it a variable", block.Range(), p.argument)
 			}
 			addresses[cmp.Or(tfeval.Text(v), unset)] = block.Text("ca_cert_file")
 		}

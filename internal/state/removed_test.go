@@ -75,7 +75,7 @@ func TestWhateverRemovesListsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(sources, "../run/module.go") {
+	for _, name := range append(sources, "recorded/recorded.go") {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -28,7 +29,7 @@ func (a *attempt) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := run.Adoptions(a.run, a.stage, st)
+	all, err := waiting.Adoptions(a.run, a.stage, st)
 	if err == nil && len(all) > 0 {
 		err = a.dir.Intent().BeginImport(a.run.ID)
 	}
@@ -60,7 +61,7 @@ func (a *attempt) adopt(ctx context.Context) error {
 
 // exists checks whether an adoption has anything to import, until there is an answer, an error that lasts, or
 // no time left. Without a lookup the import finds out.
-func exists(ctx context.Context, r *run.Run, s *config.Stage, one run.Adoption, known []gate.Known) (
+func exists(ctx context.Context, r *run.Run, s *config.Stage, one waiting.Adoption, known []gate.Known) (
 	there bool, err error) {
 	if one.Lookup == nil {
 		return true, nil
@@ -120,7 +121,7 @@ func (a *attempt) checkNothingToAdopt(ctx context.Context) error {
 	if a.before.SHA256 != a.approved.before.SHA256 {
 		return a.creation.saved.stale("something of it was imported first")
 	}
-	all, err := run.Adoptions(a.run, a.stage, a.before)
+	all, err := waiting.Adoptions(a.run, a.stage, a.before)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -75,7 +77,7 @@ func (a *attempt) try(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	first := a.work.RecordFirst(a.stage, a.before)
+	first := applied.RecordFirst(a.work, a.stage, a.before)
 	if err := errors.Join(a.dir.Fingerprint().Clear(), first, a.dir.Snapshot()); err != nil {
 		return err
 	}
@@ -129,11 +131,11 @@ func (a *attempt) importInterrupted(ctx context.Context) (bool, error) {
 // the way.
 func (a *attempt) inspect(ctx context.Context, use func(gate.Inspection) error) error {
 	for _, p := range a.stage.Preflights {
-		found, err := run.Inspect(ctx, a.run, a.stage, p)
+		found, err := waiting.Inspect(ctx, a.run, a.stage, p)
 		if err != nil {
 			return run.NoAnswer(p.Name(), err)
 		}
-		if err := run.Refuse(a.run, a.stage, p, found, a.creation.adopts); err != nil {
+		if err := waiting.Refuse(a.run, a.stage, p, found, a.creation.adopts); err != nil {
 			return err
 		}
 		if err := use(found); err != nil {

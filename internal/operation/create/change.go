@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -45,7 +46,7 @@ func (a *attempt) change(ctx context.Context) error {
 	case plan.Empty && a.approved != nil && !a.before.Exists: // it still needs a state
 		return errors.Join(plan.Discard(), a.applyPlan(ctx, nil, nil))
 	case plan.Empty: // and the state has all that was in flight
-		return errors.Join(plan.Discard(), a.work.Record(a.stage), a.dir.Intent().Clear())
+		return errors.Join(plan.Discard(), applied.Record(a.work, a.stage), a.dir.Intent().Clear())
 	}
 	err = a.keepBorrowed(ctx, plan)
 	if err == nil {
@@ -58,7 +59,7 @@ func (a *attempt) change(ctx context.Context) error {
 		err = a.recheck(ctx) // the plan took a while
 	}
 	if err == nil {
-		err = a.work.Record(a.stage)
+		err = applied.Record(a.work, a.stage)
 	}
 	if err != nil {
 		return errors.Join(err, plan.Discard())

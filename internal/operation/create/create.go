@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -56,7 +57,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 			return err
 		}
 	}
-	ctx, r, err := run.BeginChecked(ctx, c, "create")
+	ctx, r, err := run.BeginChecked(ctx, c, "create", applied.CleanUp)
 	if err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func selection(order []*config.Stage) *event.Selection {
 	selected := &event.Selection{Command: "create", Stages: []event.SelectedStage{}}
 	for _, s := range order {
 		one := event.SelectedStage{Layer: s.Layer, Stage: s.Name, Needs: names(s.Needs)}
-		for _, g := range run.DeferredGates(s) {
+		for _, g := range s.DeferredGates() {
 			one.GatesNeed = append(one.GatesNeed, names(g.Needs)...)
 		}
 		slices.Sort(one.GatesNeed)

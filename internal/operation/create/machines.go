@@ -7,17 +7,17 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // guardOf returns the guard of the machines that a plan creates or deletes.
-func guardOf(a *attempt, objects []terraform.Object) (*run.Guard, error) {
-	g := &run.Guard{}
+func guardOf(a *attempt, objects []terraform.Object) (*waiting.Guard, error) {
+	g := &waiting.Guard{}
 	for _, p := range a.stage.Preflights {
-		bound, err := run.BindPreflight(a.run, a.stage, p)
+		bound, err := waiting.BindPreflight(a.run, a.stage, p)
 		if err != nil {
 			return nil, err
 		}
@@ -34,7 +34,7 @@ func guardOf(a *attempt, objects []terraform.Object) (*run.Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.Deletes, err = run.ExpectedResources(a.dir, st)
+	g.Deletes, err = waiting.ExpectedResources(a.dir, st)
 	return g, err
 }
 
@@ -77,7 +77,7 @@ func noteMachineIDs(ctx context.Context, a *attempt) error {
 		if !p.Type.HasMachineIDs {
 			continue
 		}
-		found, err := run.Inspect(ctx, a.run, a.stage, p)
+		found, err := waiting.Inspect(ctx, a.run, a.stage, p)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/kube/release"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -194,7 +195,7 @@ func (p *savedPlan) changedSince(ctx context.Context, chosen []*config.Stage) (
 			differ("stage %s: %v", s.Name, err)
 		case err == nil:
 			differs := review.Differing(facts, one.Facts, begun[s], after)
-			if !run.IsPrepared(c.Dir.Stage(s.Name)) { // init chooses them, and the approval compares
+			if !applied.IsPrepared(c.Dir.Stage(s.Name)) { // init chooses them, and the approval compares
 				differs = slices.DeleteFunc(differs, review.IsProvider)
 			}
 			if len(differs) > 0 {

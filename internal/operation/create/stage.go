@@ -11,6 +11,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 )
 
 // stage makes one stage ready, or finds that it is. With deferred gates it is not
@@ -43,7 +45,7 @@ func (c *creation) stage(ctx context.Context, s *config.Stage, deferred bool) er
 
 // waitDeferredGates waits for the gates that need other stages, and settles the stage.
 func (c *creation) waitDeferredGates(ctx context.Context, s *config.Stage, gates []*config.Gate) error {
-	if err := run.WaitGates(ctx, c.run, s, gates); err != nil {
+	if err := waiting.ForGates(ctx, c.run, s, gates); err != nil {
 		return err
 	}
 	return c.settle(ctx, s)
@@ -76,7 +78,7 @@ func (c *creation) raise(ctx context.Context, s *config.Stage) error {
 	if err := c.run.ReadOutputs(s); err != nil {
 		return err
 	}
-	return run.WaitGates(ctx, c.run, s, run.ImmediateGates(s))
+	return waiting.ForGates(ctx, c.run, s, s.ImmediateGates())
 }
 
 // refreshStage reads a volatile stage again, once in a run and only when something
@@ -96,13 +98,13 @@ func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
 func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 	p := c.progress[s]
 	if p.outcome != event.StageUpToDate {
-		if err := run.RecordRevisions(ctx, c.run, s); err != nil {
+		if err := applied.RecordRevisions(ctx, c.run, s); err != nil {
 			return err
 		}
-		if err := run.RecordGates(c.run, s); err != nil {
+		if err := applied.RecordGates(c.run, s); err != nil {
 			return err
 		}
-		print, err := run.Fingerprint(c.run, s)
+		print, err := applied.Fingerprint(c.run, s)
 		if err != nil {
 			return err
 		}
@@ -130,13 +132,13 @@ func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) 
 	if _, err := c.workspace(ctx, s); err != nil {
 		return false, err
 	}
-	if changed, err := run.Changed(c.run, s, old); err != nil || len(changed) > 0 {
+	if changed, err := applied.Changed(c.run, s, old); err != nil || len(changed) > 0 {
 		return false, err
 	}
 	if due, err := c.saved.isDue(s); err != nil || due {
 		return false, err
 	}
-	drift, closed, err := run.Look(ctx, c.run, s, st)
+	drift, closed, err := applied.Look(ctx, c.run, s, st)
 	if err != nil {
 		return false, err
 	}
@@ -150,7 +152,7 @@ func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) 
 }
 
 // reportClosed reports a gate that is closed; nil is none.
-func (c *creation) reportClosed(s *config.Stage, closed *run.GateError) {
+func (c *creation) reportClosed(s *config.Stage, closed *waiting.GateError) {
 	if closed != nil {
 		c.run.Emit(event.Event{
 			Kind: event.GateClosed, Layer: s.Layer, Stage: s.Name, Gate: closed.Gate, Text: closed.Error(),
@@ -168,7 +170,7 @@ func (c *creation) requireReady(ctx context.Context, s *config.Stage) error {
 		return cluster.Usagef("needed but not selected, and never created; create it first: "+
 			"castle create %s --to %s", c.run.Cluster.Config.Name, s.Name)
 	}
-	if closed := run.FirstClosedGate(ctx, c.run, s, s.Gates); closed != nil {
+	if closed := waiting.FirstClosedGate(ctx, c.run, s, s.Gates); closed != nil {
 		c.reportClosed(s, closed)
 		return fmt.Errorf("needed but not selected, and not ready: gate %s: %w", closed.Gate, closed)
 	}
@@ -180,7 +182,7 @@ func (c *creation) requireReady(ctx context.Context, s *config.Stage) error {
 func (c *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *config.Preflight) error {
 	var found gate.Inspection
 	err := c.run.Step(s.Name, s.Layer, "preflight", func() (err error) {
-		if found, err = run.Inspect(ctx, c.run, s, p); err == nil || ctx.Err() != nil {
+		if found, err = waiting.Inspect(ctx, c.run, s, p); err == nil || ctx.Err() != nil {
 			return err
 		}
 		for _, need := range p.Needs {
@@ -188,7 +190,7 @@ func (c *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 				if e := c.refreshStage(ctx, need); e != nil {
 					return errors.Join(err, e)
 				}
-				found, err = run.Inspect(ctx, c.run, s, p)
+				found, err = waiting.Inspect(ctx, c.run, s, p)
 			}
 		}
 		return err
@@ -196,7 +198,7 @@ func (c *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 	if err != nil {
 		return run.NoAnswer(p.Name(), err)
 	}
-	if err := run.Refuse(c.run, s, p, found, c.adopts); err != nil {
+	if err := waiting.Refuse(c.run, s, p, found, c.adopts); err != nil {
 		return err
 	}
 	if err := c.checkUnrecorded(ctx, s, p, found.Ours); err != nil {
@@ -209,5 +211,5 @@ func (c *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 		}
 		c.run.Notice(own.Import.What + " was made by a run that was killed; it will be taken over")
 	}
-	return run.Advise(ctx, c.run, s, p)
+	return waiting.Advise(ctx, c.run, s, p)
 }

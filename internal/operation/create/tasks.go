@@ -86,7 +86,7 @@ func (b *taskBuilder) after(stages []*config.Stage) []*task {
 func (b *taskBuilder) addStage(s *config.Stage) {
 	apply := b.add(&task{name: s.Name, stage: s})
 	apply.needs = append(b.after(s.Needs), b.preflights...)
-	late := run.DeferredGates(s)
+	late := s.DeferredGates()
 	apply.do = func(ctx context.Context) error { return b.creation.stage(ctx, s, len(late) > 0) }
 	b.ready[s] = apply
 	if len(late) > 0 {
@@ -108,7 +108,7 @@ func (b *taskBuilder) addPreflights(s *config.Stage) {
 
 // connectLate adds the needs of a stage's deferred gates, once every stage has its task.
 func (b *taskBuilder) connectLate(s *config.Stage) {
-	for _, g := range run.DeferredGates(s) {
+	for _, g := range s.DeferredGates() {
 		for _, need := range b.after(g.Needs) {
 			if waiting := b.ready[s]; !slices.Contains(waiting.needs, need) {
 				waiting.needs = append(waiting.needs, need)

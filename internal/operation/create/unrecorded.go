@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
@@ -64,7 +65,7 @@ func (c *creation) checkSecrets(ctx context.Context, s *config.Stage, p *config.
 			Address: own.Import.Address, Attributes: map[string]any{"started": own.Running},
 		})
 	}
-	all, incomplete := run.Adoptions(recorded, s, states[s])
+	all, incomplete := waiting.Adoptions(recorded, s, states[s])
 	if incomplete == nil {
 		why = ""
 	}
@@ -85,6 +86,6 @@ func (c *creation) checkSecrets(ctx context.Context, s *config.Stage, p *config.
 	}
 	return &run.PreflightError{Preflight: p.Name(), Foreign: []gate.Foreign{{
 		What: "machines of this cluster run with secrets that are not here; nothing was imported", Why: why,
-		Fixes: append(run.OtherStateFixes(castle), back),
+		Fixes: append(waiting.OtherStateFixes(castle), back),
 	}}}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
@@ -43,7 +44,7 @@ type Options struct {
 
 // Run destroys the stages that Select returns and verifies that nothing is left.
 func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
-	ctx, r, err := run.Begin(ctx, c, "destroy")
+	ctx, r, err := run.Begin(ctx, c, "destroy", applied.CleanUp)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -244,7 +245,7 @@ func (d *stageDestruction) checkOwnership(ctx context.Context, report func(strin
 				mistaken = append(mistaken, foreign)
 			case foreign.Unverified:
 				if foreign.Marked {
-					foreign.Fixes = run.OtherStateFixes(d.run.Cluster)
+					foreign.Fixes = waiting.OtherStateFixes(d.run.Cluster)
 				}
 				mistaken = append(mistaken, foreign)
 			default:
@@ -266,7 +267,7 @@ func (d *stageDestruction) checkOwnership(ctx context.Context, report func(strin
 func (d *stageDestruction) inspectRecorded(
 	ctx context.Context, see func(string, gate.Inspection),
 ) error {
-	known, err := run.ExpectedResources(d.stage.dir, d.stage.state)
+	known, err := waiting.ExpectedResources(d.stage.dir, d.stage.state)
 	if err != nil {
 		return err
 	}
@@ -285,14 +286,14 @@ func (d *stageDestruction) inspectRecorded(
 }
 
 // guard returns the guard of the machines that Terraform deletes.
-func (d *stageDestruction) guard() (*run.Guard, error) {
-	deletes, err := run.ExpectedResources(d.stage.dir, d.stage.state)
+func (d *stageDestruction) guard() (*waiting.Guard, error) {
+	deletes, err := waiting.ExpectedResources(d.stage.dir, d.stage.state)
 	if err != nil {
 		return nil, err
 	}
 	preflights, err := d.stage.preflights(d.run.Cluster)
 	without := func(p gate.Preflight) bool { return p.Look == nil }
-	return &run.Guard{Preflights: slices.DeleteFunc(preflights, without), Deletes: deletes}, err
+	return &waiting.Guard{Preflights: slices.DeleteFunc(preflights, without), Deletes: deletes}, err
 }
 
 // revoke ends the credentials that the stage's objects issued, such as Vault's leases.
@@ -331,7 +332,7 @@ func (s *Stage) preflights(c *cluster.Cluster) ([]gate.Preflight, error) {
 		if err != nil {
 			return nil, err
 		}
-		p, err := types[i].New(check.Type+"."+check.Label, run.PreflightTarget(c), values)
+		p, err := types[i].New(check.Type+"."+check.Label, waiting.PreflightTarget(c), values)
 		if err != nil {
 			return nil, err
 		}

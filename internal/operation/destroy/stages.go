@@ -10,7 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/graph"
-	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -106,7 +106,7 @@ func RecordedStages(c *cluster.Cluster) ([]*Stage, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.Record, _, err = run.Record(c, name)
+		s.Record, _, err = applied.ReadRecord(c, name)
 		if errors.Is(err, fs.ErrNotExist) { // it was never applied
 			continue
 		}

@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/past"
 )
 
@@ -42,7 +42,7 @@ func Prune(ctx context.Context, c *cluster.Cluster, keep int, notice func(string
 		keep = c.Config.Runs
 	}
 	r := Removed{Cluster: c.Config.Name, Platform: c.Config.Platform, Keep: keep, Removed: []string{}}
-	removed, err := run.Prune(ctx, c, keep, notice)
+	removed, err := applied.Prune(ctx, c, keep, notice)
 	if err != nil {
 		return r, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -65,7 +66,7 @@ type Stage struct {
 	unfinished  []string        // resources that a create would taint, and so replace
 	unchanged   bool            // its inputs since its last good apply
 	closed      bool            // a gate is
-	drift       run.Drift       // by the revisions of its objects, with Options.Quick
+	drift       applied.Drift   // by the revisions of its objects, with Options.Quick
 	err         error
 	imports     bool   // an import comes first and makes any earlier plan outdated
 	saved       []byte // Terraform's own plan
@@ -138,7 +139,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	if err != nil {
 		return nil, err
 	}
-	ctx, r, err := run.BeginChecked(ctx, c, "plan")
+	ctx, r, err := run.BeginChecked(ctx, c, "plan", applied.CleanUp)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +264,7 @@ func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 	change := &CodeChange{
 		Stage: s.Name, Layer: s.Layer, Source: s.Source, Castle: rec.Castle, Files: []string{},
 	}
-	applied, _, err := recorded.Module(dir, c.Command("create"))
+	last, _, err := recorded.Module(dir, c.Command("create"))
 	if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*state.DamagedError)) {
 		return change, nil
 	}
@@ -271,7 +272,7 @@ func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 		return nil, err
 	}
 	var was, is state.Fingerprint
-	if err := errors.Join(was.AddFS("", applied), is.AddFS("", s.Module)); err != nil {
+	if err := errors.Join(was.AddFS("", last), is.AddFS("", s.Module)); err != nil {
 		return nil, err
 	}
 	differing := slices.DeleteFunc(is.Changed(&was), recorded.IsAdded)

@@ -18,8 +18,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -163,15 +165,15 @@ func (p *planning) compare(ctx context.Context, one *Stage, dir *state.Stage) (u
 	if err != nil || old == nil {
 		return false, err
 	}
-	if one.Differs, err = run.Changed(p.run, one.config, old); err != nil || len(one.Differs) > 0 {
+	if one.Differs, err = applied.Changed(p.run, one.config, old); err != nil || len(one.Differs) > 0 {
 		return false, err
 	}
 	one.unchanged = true
-	var closed *run.GateError
+	var closed *waiting.GateError
 	if p.quick {
-		one.drift, closed, err = run.Look(ctx, p.run, one.config, one.recorded)
+		one.drift, closed, err = applied.Look(ctx, p.run, one.config, one.recorded)
 	} else {
-		closed = run.FirstClosedGate(ctx, p.run, one.config, run.ImmediateGates(one.config))
+		closed = waiting.FirstClosedGate(ctx, p.run, one.config, one.config.ImmediateGates())
 	}
 	if err != nil {
 		return false, err
@@ -193,8 +195,8 @@ func (p *planning) noteUpgrades(ctx context.Context, one *Stage) {
 	}
 	asking, stop := context.WithTimeout(ctx, answerTime)
 	defer stop()
-	check := func(g *config.Gate) error { return run.CheckGate(asking, p.run, one.config, g) }
-	for _, err := range run.Each(run.ImmediateGates(one.config), check) {
+	check := func(g *config.Gate) error { return waiting.CheckGate(asking, p.run, one.config, g) }
+	for _, err := range run.Each(one.config.ImmediateGates(), check) {
 		if gate.KindOf(err) == gate.UpgradeNeeded {
 			one.note("upgrade needed: %v", err)
 		}
@@ -204,12 +206,12 @@ func (p *planning) noteUpgrades(ctx context.Context, one *Stage) {
 // askPreflights records the objects that the preflights would refuse or import.
 func (p *planning) askPreflights(ctx context.Context, one *Stage) error {
 	for _, pf := range one.config.Preflights {
-		findings, err := run.Inspect(ctx, p.run, one.config, pf)
+		findings, err := waiting.Inspect(ctx, p.run, one.config, pf)
 		if err != nil {
 			return run.NoAnswer(pf.Name(), err)
 		}
 		one.detached = append(one.detached, findings.Detached...)
-		err = run.Refuse(p.run, one.config, pf, findings, false)
+		err = waiting.Refuse(p.run, one.config, pf, findings, false)
 		switch {
 		case errors.As(err, new(*run.PreflightError)):
 			one.Refused = append(one.Refused, err.Error())
@@ -242,7 +244,7 @@ func (p *planning) clusterReachable(ctx context.Context, s *config.Stage) error 
 
 // adoptable looks up the stage's adoptions once and returns the addresses of those that exist.
 func (p *planning) adoptable(ctx context.Context, one *Stage) (found []string, err error) {
-	all, err := run.Adoptions(p.run, one.config, one.recorded)
+	all, err := waiting.Adoptions(p.run, one.config, one.recorded)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/operation/create"
 	"github.com/ephemeral-castle/castle/internal/operation/destroy"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -88,7 +89,7 @@ func continues(begun *state.Recreation, o Options) bool {
 // Run destroys the cluster and creates it again, as one run under one lock. It creates nothing if
 // anything is left over. The progress is on disk before each half, so that the same command resumes it.
 func Run(ctx context.Context, c *cluster.Cluster, re *Plan) error {
-	ctx, r, err := run.BeginChecked(ctx, c, "recreate")
+	ctx, r, err := run.BeginChecked(ctx, c, "recreate", applied.CleanUp)
 	if err != nil {
 		return err
 	}

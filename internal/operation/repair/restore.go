@@ -11,6 +11,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -148,7 +149,7 @@ func without(c *cluster.Cluster, one, other *state.State) []string {
 // Restore replaces the state under the cluster's lock, unless it has changed since PrepareRestore. It
 // returns where it keeps the old files.
 func Restore(ctx context.Context, c *cluster.Cluster, re *Restoration) (aside []string, err error) {
-	_, r, err := run.Begin(ctx, c, "restore")
+	_, r, err := run.Begin(ctx, c, "restore", applied.CleanUp)
 	if err != nil {
 		return nil, err
 	}

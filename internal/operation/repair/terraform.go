@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -29,7 +30,7 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 		return 0, err
 	}
 	s := c.Config.Stages[found[0]]
-	ctx, r, err := run.Begin(ctx, c, "terraform")
+	ctx, r, err := run.Begin(ctx, c, "terraform", applied.CleanUp)
 	if err != nil {
 		return 0, err
 	}
@@ -115,5 +116,5 @@ func recordMade(r *run.Run, s *config.Stage, work *run.Workspace, before *state.
 	if _, err := dir.Record(); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return work.Record(s)
+	return applied.Record(work, s)
 }

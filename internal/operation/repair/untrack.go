@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -125,7 +126,7 @@ func describe(res state.Resource) string {
 // Untrack carries out an UntrackPlan with Terraform's own state rm, under the cluster's lock. It
 // snapshots the state before and after, and refuses a state that has changed since PrepareUntrack.
 func Untrack(ctx context.Context, c *cluster.Cluster, f *UntrackPlan) (err error) {
-	ctx, r, err := run.Begin(ctx, c, "forget")
+	ctx, r, err := run.Begin(ctx, c, "forget", applied.CleanUp)
 	if err != nil {
 		return err
 	}

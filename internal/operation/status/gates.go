@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -124,7 +125,7 @@ func gatesOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, 
 	case o.Wait && len(s.Gates) > 0:
 		closed = waitAll(ctx, r, s, o.Timeout)
 	default:
-		closed = run.Each(s.Gates, func(g *config.Gate) error { return run.CheckGate(ctx, r, s, g) })
+		closed = run.Each(s.Gates, func(g *config.Gate) error { return waiting.CheckGate(ctx, r, s, g) })
 	}
 	for i, g := range s.Gates {
 		answer := GateStatus{Name: g.Name(), Open: one.Missing == "" && closed[i] == nil, Reason: one.Missing}
@@ -142,9 +143,9 @@ func gatesOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, 
 func waitAll(ctx context.Context, r *run.Run, s *config.Stage, timeout time.Duration) (closed []error) {
 	err := r.GatesStep(s.Name, s.Layer, len(s.Gates), func() error {
 		closed = run.Each(s.Gates, func(g *config.Gate) error {
-			waiting := *g
-			waiting.Policy.Timeout = cmp.Or(timeout, g.Policy.Timeout)
-			return run.WaitGate(ctx, r, s, &waiting)
+			timed := *g
+			timed.Policy.Timeout = cmp.Or(timeout, g.Policy.Timeout)
+			return waiting.ForGate(ctx, r, s, &timed)
 		})
 		return errors.Join(closed...)
 	})

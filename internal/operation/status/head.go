@@ -13,7 +13,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/past"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
 )
@@ -149,7 +151,7 @@ func (s *Status) sumUp() {
 			unknown++
 		}
 	}
-	applied := len(s.Stages) - counts[Absent]
+	there := len(s.Stages) - counts[Absent]
 	s.Head.Ready = Condition{True, fmt.Sprintf("the gates of all %d stages are open", len(s.Stages))}
 	switch {
 	case len(closed)+len(unfinished)+len(refused) > 0:
@@ -160,13 +162,13 @@ func (s *Status) sumUp() {
 			}
 		}
 		s.Head.Ready = Condition{False, strings.Join(why, "; ")}
-	case applied == 0:
+	case there == 0:
 		s.Head.Ready = Condition{False, "nothing is created"}
 	case s.Unknown != nil:
 		s.Head.Ready = Condition{Undetermined, "the state does not know all machines"}
 	case counts[Absent] > 0:
 		const text = "%d of %d stages (%d absent): the gates of what is applied are open"
-		s.Head.Ready.Reason = fmt.Sprintf(text, applied, len(s.Stages), counts[Absent])
+		s.Head.Ready.Reason = fmt.Sprintf(text, there, len(s.Stages), counts[Absent])
 	}
 	for _, u := range s.Unlisted {
 		pending = append(pending, u.Stage+" is not configured any more")
@@ -216,16 +218,16 @@ func (one *StageStatus) remember(events []event.Event) {
 // that a new configuration closes no gate of what runs.
 func checkGates(ctx context.Context, r *run.Run, s *config.Stage, changed bool) (
 	names []string, closed []error) {
-	if applied := run.AppliedGates(r, s); changed && applied != nil {
-		for _, g := range applied {
+	if last := applied.Gates(r, s); changed && last != nil {
+		for _, g := range last {
 			names = append(names, g.Name)
 		}
-		return names, run.Each(applied, func(g gate.Gate) error { return g.Check(ctx) })
+		return names, run.Each(last, func(g gate.Gate) error { return g.Check(ctx) })
 	}
 	for _, g := range s.Gates {
 		names = append(names, g.Name())
 	}
-	return names, run.Each(s.Gates, func(g *config.Gate) error { return run.CheckGate(ctx, r, s, g) })
+	return names, run.Each(s.Gates, func(g *config.Gate) error { return waiting.CheckGate(ctx, r, s, g) })
 }
 
 // closedSince returns since when the journal of the last run on a stage has a gate closed, or else when that

@@ -19,9 +19,11 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -209,7 +211,7 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State,
 		if one.State == Interrupted {
 			one.Reason = r.Cluster.Masker.Hide(recovery.Summary(dir, st))
 		}
-	} else if one.Changed, err = run.Changed(r, s, old); err != nil { // an input is no longer known
+	} else if one.Changed, err = applied.Changed(r, s, old); err != nil { // an input is no longer known
 		one.State, one.Reason = Stale, r.Cluster.Masker.Hide(err.Error())
 	} else if one.State = Ready; len(one.Changed) > 0 {
 		one.State = Stale
@@ -250,7 +252,7 @@ func (one *StageStatus) compare(ctx context.Context, r *run.Run, s *config.Stage
 	}
 	unknown, refused := "", look.Refused
 	if !looked {
-		drift, err := run.FindDrift(ctx, r, s, st)
+		drift, err := applied.FindDrift(ctx, r, s, st)
 		if err != nil {
 			return err
 		}
@@ -302,14 +304,14 @@ func inspect(ctx context.Context, r *run.Run, s *config.Stage) (refused []string
 		if !p.Type.HasMachineIDs {
 			continue
 		}
-		found, err := run.Inspect(ctx, r, s, p)
+		found, err := waiting.Inspect(ctx, r, s, p)
 		if err != nil {
 			continue
 		}
 		for _, d := range found.Detached {
 			lost[d.Address] = append(lost[d.Address], r.Cluster.Masker.Hide(d.Text))
 		}
-		if err := run.Refuse(r, s, p, found, false); errors.As(err, new(*run.PreflightError)) {
+		if err := waiting.Refuse(r, s, p, found, false); errors.As(err, new(*run.PreflightError)) {
 			refused = append(refused, err.Error())
 		}
 	}

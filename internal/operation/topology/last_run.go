@@ -12,7 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/report"
-	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -44,7 +44,7 @@ func measurable(stages []*config.Stage) []measured {
 	var nodes []measured
 	for _, s := range stages {
 		nodes = append(nodes, measured{stage: s})
-		if len(run.DeferredGates(s)) > 0 {
+		if len(s.DeferredGates()) > 0 {
 			nodes = append(nodes, measured{s, true})
 		}
 	}
@@ -60,7 +60,7 @@ func (m measured) key() string {
 }
 
 // ready returns the node that completes a stage.
-func ready(s *config.Stage) measured { return measured{s, len(run.DeferredGates(s)) > 0} }
+func ready(s *config.Stage) measured { return measured{s, len(s.DeferredGates()) > 0} }
 
 func (m measured) needs() []measured {
 	stages := m.stage.Needs
@@ -68,7 +68,7 @@ func (m measured) needs() []measured {
 	if m.late {
 		needs = append(needs, measured{stage: m.stage})
 		stages = nil
-		for _, g := range run.DeferredGates(m.stage) {
+		for _, g := range m.stage.DeferredGates() {
 			stages = append(stages, g.Needs...)
 		}
 	}
@@ -102,7 +102,7 @@ func (g *Graph) measure(ctx context.Context, o cluster.Options, configured *conf
 		return err
 	}
 	for _, id := range ids {
-		if events := run.CreateEvents(dir.Run(id), configured); events != nil {
+		if events := applied.CreateEvents(dir.Run(id), configured); events != nil {
 			return g.setRun(id, events, configured)
 		}
 	}

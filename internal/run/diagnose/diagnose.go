@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
@@ -44,12 +45,12 @@ func Explain(ctx context.Context, r *run.Run, s Subject, err error) error {
 
 // Look diagnoses a stage's error.
 func Look(ctx context.Context, r *run.Run, s Subject, err error) []*run.Finding {
-	bounded, stop := context.WithTimeout(ctx, run.DiagnosisTime)
+	bounded, stop := context.WithTimeout(ctx, waiting.DiagnosisTime)
 	defer stop()
 	findings := findings(bounded, r, s, err)
 	run.Each(findings, func(f *run.Finding) bool {
 		if f.Inspect != nil {
-			f.Found = run.Bounded(bounded, f.Inspect)
+			f.Found = waiting.Bounded(bounded, f.Inspect)
 		}
 		return true
 	})

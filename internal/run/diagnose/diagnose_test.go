@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/store"
@@ -130,8 +131,8 @@ func TestAFullStoreIsNamed(t *testing.T) {
 }
 
 func TestClosedGatesAreFoundInWrappedErrors(t *testing.T) {
-	a, b := &run.GateError{Gate: "nodes.a", Err: errors.New("a")},
-		&run.GateError{Gate: "nodes.b", Err: errors.New("b")}
+	a, b := &waiting.GateError{Gate: "nodes.a", Err: errors.New("a")},
+		&waiting.GateError{Gate: "nodes.b", Err: errors.New("b")}
 	err := fmt.Errorf("stage x: %w\n  log: y", errors.Join(a, fmt.Errorf("and %w", b), errors.New("c")))
 	if got := closedGates(err); len(got) != 2 || got[0] != a || got[1] != b {
 		t.Errorf("got %v", got)
@@ -184,8 +185,8 @@ func TestAGateThatWasExplainedIsNotAskedAgain(t *testing.T) {
 	s := &config.Stage{Name: "metallb", Layer: "networking"}
 	g := &config.Gate{Label: "web", Of: s, Type: gate.Type{Name: "workload"}}
 	s.Gates = []*config.Gate{g}
-	closed := &run.GateError{Gate: g.Name(), Err: &gate.TimeoutError{Last: errors.New("0 of 1 ready")}}
-	closed.Finding = run.NewFinding(g, closed)
+	closed := &waiting.GateError{Gate: g.Name(), Err: &gate.TimeoutError{Last: errors.New("0 of 1 ready")}}
+	closed.Finding = waiting.NewFinding(g, closed)
 	closed.Finding.Found = gate.Diagnosis{Cause: "no image"}
 	findings := Look(t.Context(), r, Subject{s.Layer, s.Name, s}, fmt.Errorf("stage metallb: %w", closed))
 	if len(findings) != 1 || findings[0].Report.Cause != "no image" ||

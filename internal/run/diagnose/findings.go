@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -35,7 +36,7 @@ func findings(ctx context.Context, r *run.Run, s Subject, err error) []*run.Find
 			case closed.Finding != nil:
 				all = append(all, closed.Finding)
 			default:
-				f := run.NewFinding(g, closed)
+				f := waiting.NewFinding(g, closed)
 				f.Inspect = inspectGate(r, s.Stage, g, closed.Err)
 				all = append(all, f)
 			}
@@ -54,12 +55,12 @@ func findings(ctx context.Context, r *run.Run, s Subject, err error) []*run.Find
 }
 
 // closedNow checks a stage's gates once more.
-func closedNow(ctx context.Context, r *run.Run, s Subject) []*run.GateError {
-	var closed []*run.GateError
+func closedNow(ctx context.Context, r *run.Run, s Subject) []*waiting.GateError {
+	var closed []*waiting.GateError
 	for i, err := range run.Each(s.gates(),
-		func(g *config.Gate) error { return run.CheckGate(ctx, r, s.Stage, g) }) {
+		func(g *config.Gate) error { return waiting.CheckGate(ctx, r, s.Stage, g) }) {
 		if err != nil {
-			closed = append(closed, &run.GateError{Gate: s.gates()[i].Name(), Err: err})
+			closed = append(closed, &waiting.GateError{Gate: s.gates()[i].Name(), Err: err})
 		}
 	}
 	return closed
@@ -73,13 +74,13 @@ func (s Subject) gates() []*config.Gate {
 }
 
 // closedGates returns the gates that an error joins.
-func closedGates(err error) []*run.GateError {
-	if closed, ok := err.(*run.GateError); ok { //nolint:errorlint // each level is looked at in turn
-		return []*run.GateError{closed}
+func closedGates(err error) []*waiting.GateError {
+	if closed, ok := err.(*waiting.GateError); ok { //nolint:errorlint // each level is looked at in turn
+		return []*waiting.GateError{closed}
 	}
 	switch wrapping := err.(type) { //nolint:errorlint // likewise
 	case interface{ Unwrap() []error }:
-		var all []*run.GateError
+		var all []*waiting.GateError
 		for _, e := range wrapping.Unwrap() {
 			all = append(all, closedGates(e)...)
 		}
@@ -191,7 +192,7 @@ func inspectStep(r *run.Run, s Subject, step *run.StepError) func(context.Contex
 // inspectGate runs a gate's own diagnosis. last is its last answer.
 func inspectGate(r *run.Run, s *config.Stage, g *config.Gate, last error) inspection {
 	return func(ctx context.Context) gate.Diagnosis {
-		bound, err := run.BindGate(r, s, g)
+		bound, err := waiting.BindGate(r, s, g)
 		if err != nil || bound.Diagnose == nil {
 			return gate.Diagnosis{}
 		}
@@ -204,7 +205,7 @@ func inspectClosedGates(r *run.Run, s Subject) []inspection {
 	var all []inspection
 	for _, g := range s.gates() {
 		all = append(all, func(ctx context.Context) gate.Diagnosis {
-			last := run.CheckGate(ctx, r, s.Stage, g)
+			last := waiting.CheckGate(ctx, r, s.Stage, g)
 			if last == nil {
 				return gate.Diagnosis{}
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -64,10 +65,10 @@ func Facts(r *run.Run, s *config.Stage, planned bool) (*state.Fingerprint, error
 	dir := r.Cluster.Dir.Stage(s.Name)
 	if planned {
 		var err error
-		if f, err = run.Fingerprint(r, s); err != nil {
+		if f, err = applied.Fingerprint(r, s); err != nil {
 			return nil, err
 		}
-	} else if err := errors.Join(f.AddFS("module", s.Module), run.AddState(f, dir)); err != nil {
+	} else if err := errors.Join(f.AddFS("module", s.Module), applied.AddState(f, dir)); err != nil {
 		return nil, err
 	}
 	return f, dir.Intent().Fingerprint(f)

@@ -22,6 +22,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -140,7 +141,7 @@ func (l *look) machines(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	if l.known, err = run.ExpectedResources(dir, st); err != nil {
+	if l.known, err = waiting.ExpectedResources(dir, st); err != nil {
 		return err
 	}
 	//nolint:errcheck // what is not known is absent
@@ -165,7 +166,7 @@ func (l *look) machines(ctx context.Context) error {
 	case len(guests) > 0:
 		c := l.run.Cluster
 		l.found.preflight = cmp.Or(l.found.preflight, l.preflight.Name())
-		l.found.Fixes = slices.Concat(l.found.Fixes, run.OtherStateFixes(c), []string{
+		l.found.Fixes = slices.Concat(l.found.Fixes, waiting.OtherStateFixes(c), []string{
 			"take them over, if this state has the keys that they were made with: " +
 				c.Command("create") + " --adopt",
 		})

@@ -19,7 +19,7 @@ import (
 // policy is the one that stands beside secrets/vault.
 func policy(t *testing.T, stage string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../stages/" + stage + "/vault-policy.hcl")
+	text, err := os.ReadFile("../../../stages/" + stage + "/vault-policy.hcl")
 	if err != nil {
 		t.Fatal(err)
 	}

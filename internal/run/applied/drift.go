@@ -1,4 +1,4 @@
-package run
+package applied
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/revision"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -44,17 +46,17 @@ func (d Drift) String() string {
 }
 
 // Look compares a stage's objects with those of its last apply, and checks its immediate gates, at once.
-func Look(ctx context.Context, r *Run, s *config.Stage, st *state.State) (
-	d Drift, closed *GateError, err error) {
+func Look(ctx context.Context, r *run.Run, s *config.Stage, st *state.State) (
+	d Drift, closed *waiting.GateError, err error) {
 	var all sync.WaitGroup
 	all.Go(func() { d, err = FindDrift(ctx, r, s, st) })
-	closed = FirstClosedGate(ctx, r, s, ImmediateGates(s))
+	closed = waiting.FirstClosedGate(ctx, r, s, s.ImmediateGates())
 	all.Wait()
 	return d, closed, err
 }
 
 // FindDrift compares the objects of a stage with those of its last apply, whose fingerprint is unchanged.
-func FindDrift(ctx context.Context, r *Run, s *config.Stage, st *state.State) (Drift, error) {
+func FindDrift(ctx context.Context, r *run.Run, s *config.Stage, st *state.State) (Drift, error) {
 	recorded, err := revision.Recorded(r.Cluster.Dir.Stage(s.Name)).Read()
 	if err != nil {
 		return Drift{}, err
@@ -86,7 +88,7 @@ func FindDrift(ctx context.Context, r *Run, s *config.Stage, st *state.State) (D
 // RecordRevisions records the objects of a stage after an apply. It reads them before it checks all gates: a
 // revision that no gate has seen is never recorded as good. If castle cannot read them it records none, so
 // that the next run looks properly. The fingerprint, which is written next, brings them to the disk.
-func RecordRevisions(ctx context.Context, r *Run, s *config.Stage) error {
+func RecordRevisions(ctx context.Context, r *run.Run, s *config.Stage) error {
 	dir := r.Cluster.Dir.Stage(s.Name)
 	st, err := dir.State()
 	if err != nil {
@@ -99,17 +101,17 @@ func RecordRevisions(ctx context.Context, r *Run, s *config.Stage) error {
 				err))
 			return revision.Recorded(dir).Clear()
 		}
-		if FirstClosedGate(ctx, r, s, s.Gates) == nil {
+		if waiting.FirstClosedGate(ctx, r, s, s.Gates) == nil {
 			// None is known, too.
 			return revision.Recorded(dir).WritePending(append([]revision.Object{}, objects...))
 		}
-		if err := WaitGates(ctx, r, s, s.Gates); err != nil {
+		if err := waiting.ForGates(ctx, r, s, s.Gates); err != nil {
 			return err
 		}
 	}
 }
 
-func stageOf(r *Run, s *config.Stage, st *state.State) revision.Stage {
+func stageOf(r *run.Run, s *config.Stage, st *state.State) revision.Stage {
 	module := sync.OnceValue(func() *tfeval.Module {
 		inputs, _ := r.Inputs(s) //nolint:errcheck // those that are not known
 		return tfeval.Read(s, inputs)

@@ -1,4 +1,6 @@
-package run
+// Package waiting checks the conditions under which a stage goes on: the preflights before a change, the
+// guard during it, and the gates after it. It binds them to a run's outputs, waits, and explains a refusal.
+package waiting
 
 import (
 	"context"
@@ -6,15 +8,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/run"
 )
 
 // GateError is the error of a gate that did not open.
@@ -22,7 +22,7 @@ type GateError struct {
 	Gate string
 	Err  error
 
-	Finding *Finding // its diagnosis at the timeout; may be nil
+	Finding *run.Finding // its diagnosis at the timeout; may be nil
 }
 
 func (e *GateError) Error() string { return e.Err.Error() }
@@ -41,7 +41,7 @@ func (e *GateError) lastAnswer() error {
 func (e *GateError) reason() string { return strings.TrimPrefix(e.Error(), "gate "+e.Gate+": ") }
 
 // BindGate binds a stage's gate to the cluster and to the outputs that are known so far.
-func BindGate(r *Run, s *config.Stage, g *config.Gate) (gate.Gate, error) {
+func BindGate(r *run.Run, s *config.Stage, g *config.Gate) (gate.Gate, error) {
 	values, diags := g.Values(r.Outputs.Scope(s))
 	if diags.HasErrors() {
 		return gate.Gate{}, diags
@@ -51,8 +51,8 @@ func BindGate(r *Run, s *config.Stage, g *config.Gate) (gate.Gate, error) {
 
 // FirstClosedGate checks each gate once, in parallel. It returns the first closed one in the order of the
 // stage's file, or nil if all are open.
-func FirstClosedGate(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gate) *GateError {
-	for i, err := range Each(gates, func(g *config.Gate) error { return CheckGate(ctx, r, s, g) }) {
+func FirstClosedGate(ctx context.Context, r *run.Run, s *config.Stage, gates []*config.Gate) *GateError {
+	for i, err := range run.Each(gates, func(g *config.Gate) error { return CheckGate(ctx, r, s, g) }) {
 		if err != nil {
 			return &GateError{Gate: gates[i].Name(), Err: err}
 		}
@@ -61,7 +61,7 @@ func FirstClosedGate(ctx context.Context, r *Run, s *config.Stage, gates []*conf
 }
 
 // CheckGate checks one gate once.
-func CheckGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) error {
+func CheckGate(ctx context.Context, r *run.Run, s *config.Stage, g *config.Gate) error {
 	bound, err := BindGate(r, s, g)
 	if err != nil {
 		return err
@@ -69,9 +69,9 @@ func CheckGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) err
 	return bound.Check(ctx)
 }
 
-// WaitGates waits until all gates are open. The first that fails ends the wait: nothing can make the stage
+// ForGates waits until all gates are open. The first that fails ends the wait: nothing can make the stage
 // ready any more. The others are then checked one last time, for the diagnosis.
-func WaitGates(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gate) error {
+func ForGates(ctx context.Context, r *run.Run, s *config.Stage, gates []*config.Gate) error {
 	if len(gates) == 0 {
 		return nil
 	}
@@ -92,7 +92,7 @@ func waitTogether(gates []*config.Gate, wait func(g *config.Gate, failed func() 
 		}
 		return first
 	}
-	return joinGates(Each(gates, func(g *config.Gate) error {
+	return joinGates(run.Each(gates, func(g *config.Gate) error {
 		together := *g
 		together.Policy.GiveUp = gaveUp
 		return wait(&together, failed)
@@ -155,12 +155,12 @@ func joinGates(results []error) error {
 	return errors.Join(rest...)
 }
 
-// WaitGate waits until a gate is open or fails, and diagnoses a failure.
-func WaitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) error {
+// ForGate waits until a gate is open or fails, and diagnoses a failure.
+func ForGate(ctx context.Context, r *run.Run, s *config.Stage, g *config.Gate) error {
 	return waitGate(ctx, r, s, g, func() bool { return true })
 }
 
-func waitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, failed func() bool) error {
+func waitGate(ctx context.Context, r *run.Run, s *config.Stage, g *config.Gate, failed func() bool) error {
 	bound, err := BindGate(r, s, g)
 	if err != nil {
 		bound = gate.Gate{Name: g.Name(), Check: func(context.Context) error { return gate.Permanent(err) }}
@@ -170,10 +170,10 @@ func waitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, fail
 
 // waitBound calls failed before it diagnoses a gate that failed, which takes a while. failed reports whether
 // the gate is the stage's first to fail. One that times out after that was not waited for any longer.
-func waitBound(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, bound gate.Gate,
+func waitBound(ctx context.Context, r *run.Run, s *config.Stage, g *config.Gate, bound gate.Gate,
 	failed func() bool) error {
 	of := event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}
-	err := gate.Wait(ctx, bound, g.Policy, r.listener(of, g.Policy.EffectiveTimeout()))
+	err := gate.Wait(ctx, bound, g.Policy, listener(r, of, g.Policy.EffectiveTimeout()))
 	if err == nil || ctx.Err() != nil { // the run was stopped, not the gate closed
 		return err
 	}
@@ -195,56 +195,6 @@ func waitBound(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, bou
 func isGivenUp(err error) bool {
 	e, is := errors.AsType[*gate.TimeoutError](err)
 	return is && e.GaveUp
-}
-
-// appliedGates is the document of a stage's gates as its last good apply left them. The label of each is the
-// gate's whole name.
-func appliedGates(dir *state.Stage) state.Document[[]state.RecordedCheck] {
-	return state.StageDocument[[]state.RecordedCheck](dir, "gates")
-}
-
-// RecordGates records the gates of a stage, with the values that they were checked with: a later
-// configuration may change both. The fingerprint, which is written next, brings them to the disk.
-func RecordGates(r *Run, s *config.Stage) error {
-	all := []state.RecordedCheck{}
-	for _, g := range s.Gates {
-		values, diags := g.Values(r.Outputs.Scope(s))
-		if diags.HasErrors() {
-			return diags
-		}
-		check, err := state.NewRecordedCheck(g.Type.Name, g.Name(), values)
-		if err != nil {
-			return err
-		}
-		all = append(all, check)
-	}
-	return appliedGates(r.Cluster.Dir.Stage(s.Name)).WritePending(all)
-}
-
-// AppliedGates returns the recorded gates of a stage; nil if there is no record that this castle can check.
-func AppliedGates(r *Run, s *config.Stage) []gate.Gate {
-	recorded, err := appliedGates(r.Cluster.Dir.Stage(s.Name)).Value()
-	if err != nil || recorded == nil { // damaged or lost: the configured ones have to do
-		return nil
-	}
-	all := []gate.Gate{}
-	types := cluster.GateTypes()
-	for _, check := range recorded {
-		at := slices.IndexFunc(types, func(t gate.Type) bool { return t.Name == check.Type })
-		if at < 0 {
-			return nil
-		}
-		values, err := check.Decode()
-		if err != nil {
-			return nil
-		}
-		bound, err := types[at].New(check.Label, r.Outputs.Target(), values)
-		if err != nil {
-			return nil
-		}
-		all = append(all, bound)
-	}
-	return all
 }
 
 // DiagnosisTime bounds the diagnosis of one failed stage.
@@ -270,25 +220,14 @@ func Bounded(ctx context.Context, inspect func(context.Context) gate.Diagnosis) 
 	}
 }
 
-// Finding is a closed gate or failed step, and its diagnosis.
-type Finding struct {
-	Report  event.Diagnosis
-	Gate    string                               // its name; empty for a step of Terraform's
-	Same    []string                             // further gates that are closed for the same cause
-	Follow  int                                  // gates that are closed in consequence
-	Kind    gate.Kind                            // of the gate's last answer
-	Inspect func(context.Context) gate.Diagnosis // nil once Found is set
-	Found   gate.Diagnosis
-}
-
 // NewFinding returns the finding of a closed gate before its diagnosis.
-func NewFinding(g *config.Gate, closed *GateError) *Finding {
-	return &Finding{Gate: g.Name(), Kind: gate.KindOf(closed), Report: waited(g, closed)}
+func NewFinding(g *config.Gate, closed *GateError) *run.Finding {
+	return &run.Finding{Gate: g.Name(), Kind: gate.KindOf(closed), Report: waited(g, closed)}
 }
 
 // diagnoseNow diagnoses a gate when it times out: the stage's other gates may go on for minutes, and the
 // cause may be gone by then.
-func diagnoseNow(ctx context.Context, g *config.Gate, bound gate.Gate, closed *GateError) *Finding {
+func diagnoseNow(ctx context.Context, g *config.Gate, bound gate.Gate, closed *GateError) *run.Finding {
 	f := NewFinding(g, closed)
 	if bound.Diagnose != nil {
 		ctx, stop := context.WithTimeout(ctx, DiagnosisTime)
@@ -315,13 +254,8 @@ func waited(g *config.Gate, closed *GateError) event.Diagnosis {
 	return d
 }
 
-// Empty reports whether the finding adds nothing to Terraform's own error.
-func (f *Finding) Empty() bool {
-	return f.Gate == "" && f.Found.Cause == "" && len(f.Found.Files) == 0
-}
-
-// listener turns the progress of a wait into events; of names the stage and gate.
-func (r *Run) listener(of event.Event, timeout time.Duration) gate.Listener {
+// listener turns the progress of a wait into events of a run; of names the stage and gate.
+func listener(r *run.Run, of event.Event, timeout time.Duration) gate.Listener {
 	say := func(kind event.Kind, text string) {
 		e := of
 		e.Kind, e.Text = kind, text
@@ -346,33 +280,4 @@ func (r *Run) listener(of event.Event, timeout time.Duration) gate.Listener {
 			}
 		},
 	}
-}
-
-// Each calls do for all items in parallel and returns the results in the order of the items.
-func Each[T, R any](items []T, do func(T) R) []R {
-	answers := make([]R, len(items))
-	var all sync.WaitGroup
-	for i, item := range items {
-		all.Go(func() { answers[i] = do(item) })
-	}
-	all.Wait()
-	return answers
-}
-
-// TimeoutError is the cause of a stage's context that ended because the stage's time was up.
-type TimeoutError struct{ After time.Duration }
-
-func (e TimeoutError) Error() string { return "timed out after " + e.After.String() }
-
-// StageNeeds returns the stages that a stage needs, as the edges of a graph.
-func StageNeeds(s *config.Stage) []*config.Stage { return s.Needs }
-
-// DeferredGates returns the gates that wait for stages other than their own.
-func DeferredGates(s *config.Stage) []*config.Gate {
-	return slices.DeleteFunc(slices.Clone(s.Gates), func(g *config.Gate) bool { return len(g.Needs) == 0 })
-}
-
-// ImmediateGates returns the gates that castle checks as soon as their stage is applied.
-func ImmediateGates(s *config.Stage) []*config.Gate {
-	return slices.DeleteFunc(slices.Clone(s.Gates), func(g *config.Gate) bool { return len(g.Needs) > 0 })
 }

@@ -1,4 +1,4 @@
-package run
+package waiting
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
@@ -28,7 +29,7 @@ func TestAFailedGateIsReportedBeforeItIsExplained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen reports
 		c := &cluster.Cluster{Options: cluster.Options{Reporter: &seen}, Masker: &secret.Masker{}}
-		r := &Run{Cluster: c}
+		r := &run.Run{Cluster: c}
 		s := &config.Stage{Name: "metallb", Layer: "networking"}
 		g := &config.Gate{Label: "web", Of: s, Policy: gate.Policy{Timeout: time.Second},
 			Type: gate.Type{Name: "workload"}}
@@ -142,9 +143,9 @@ func TestGatesOfAStageAreStableAtTheSameTime(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster.Cluster{Config: configured, Masker: &secret.Masker{}}
-		r := &Run{Cluster: c, Outputs: NewOutputs(c.Masker)}
+		r := &run.Run{Cluster: c, Outputs: run.NewOutputs(c.Masker)}
 		s := configured.Stages[0]
-		if err := WaitGates(t.Context(), r, s, s.Gates); err != nil {
+		if err := ForGates(t.Context(), r, s, s.Gates); err != nil {
 			t.Fatal(err)
 		}
 		if len(first) != 3 || len(third) != 3 || first[2].After(third[0]) {
@@ -157,7 +158,7 @@ func TestAStageFailsWithItsFirstGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen reports
 		c := &cluster.Cluster{Options: cluster.Options{Reporter: &seen}, Masker: &secret.Masker{}}
-		r := &Run{Cluster: c}
+		r := &run.Run{Cluster: c}
 		s := &config.Stage{Name: "longhorn", Layer: "storage"}
 		named := func(label string, timeout time.Duration) *config.Gate {
 			return &config.Gate{Label: label, Of: s, Policy: gate.Policy{Timeout: timeout},

@@ -1,4 +1,4 @@
-package run
+package waiting
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -23,7 +23,7 @@ type Adoption struct {
 }
 
 // Adoptions returns the adoptions of a stage whose id is known.
-func Adoptions(r *Run, s *config.Stage, st *state.State) ([]Adoption, error) {
+func Adoptions(r *run.Run, s *config.Stage, st *state.State) ([]Adoption, error) {
 	var all []Adoption
 	for _, a := range s.Adopts {
 		// An object that only waits for its deletion is present, too.
@@ -51,7 +51,7 @@ func Adoptions(r *Run, s *config.Stage, st *state.State) ([]Adoption, error) {
 }
 
 // bind binds the lookup that decides whether an adoption imports anything.
-func (a *Adoption) bind(r *Run, s *config.Stage, e *config.Exists) error {
+func (a *Adoption) bind(r *run.Run, s *config.Stage, e *config.Exists) error {
 	values, diags := e.Values(s, r.Outputs.Scope(s))
 	if diags.HasErrors() {
 		return diags
@@ -63,55 +63,10 @@ func (a *Adoption) bind(r *Run, s *config.Stage, e *config.Exists) error {
 	return err
 }
 
-// PreflightError reports that a preflight stopped a stage, because foreign objects are in the way.
-type PreflightError struct {
-	Preflight        string
-	Foreign          []gate.Foreign
-	TerraformCommand string // the command that runs Terraform on the stage, up to its "--"
-	UntrackCommand   string // the command that untracks a resource of the stage, up to its address
-	First            string // the command to run before it, if any
-}
-
-func (e *PreflightError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "preflight %s:", e.Preflight)
-	for _, f := range e.Foreign {
-		fmt.Fprintf(&b, "\n  %s", f.What)
-		if f.Why != "" {
-			fmt.Fprintf(&b, "\n    %s", f.Why)
-		}
-		for _, fix := range f.Fixes {
-			fmt.Fprintf(&b, "\n    - %s", fix)
-		}
-		if f.Import != nil {
-			b.WriteString("\n    - if it is this cluster's own after all, import it:")
-			b.WriteString(e.commands("import " + process.Quote(f.Import.Address) + " " + f.Import.ID))
-		}
-		if f.Untrack != "" {
-			fmt.Fprintf(&b, "\n    - if it is gone for good, forget it:\n      %s %s", e.UntrackCommand,
-				process.Quote(f.Untrack))
-		}
-		if f.ConflictsWith != "" {
-			b.WriteString("\n    - if the object in the state is gone for good, remove it from the state:")
-			b.WriteString(e.commands("state rm " + process.Quote(f.ConflictsWith)))
-		}
-	}
-	return b.String()
-}
-
-// commands returns the lines to paste for a Terraform command on the stage.
-func (e *PreflightError) commands(terraform string) string {
-	text := "\n      " + e.TerraformCommand + " " + terraform
-	if e.First != "" {
-		text = "\n      " + e.First + text
-	}
-	return text
-}
-
-// Refuse returns a *PreflightError for the objects in a stage's way, or nil if there are none. Of the objects
-// that are proved to be the stage's own, but are missing from its state, castle may import those that an
-// interrupted run was creating, or all with --adopt.
-func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspection, adopts bool) error {
+// Refuse returns a *run.PreflightError for the objects in a stage's way, or nil if there are none. Of the
+// objects that are proved to be the stage's own, but are missing from its state, castle may import those that
+// an interrupted run was creating, or all with --adopt.
+func Refuse(r *run.Run, s *config.Stage, p *config.Preflight, findings gate.Inspection, adopts bool) error {
 	inTheWay := slices.Concat(findings.Unusable, findings.Foreign)
 	intent, err := r.Cluster.Dir.Stage(s.Name).Intent().Read()
 	if err != nil {
@@ -132,7 +87,7 @@ func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspecti
 	if len(inTheWay) == 0 {
 		return nil
 	}
-	e := &PreflightError{
+	e := &run.PreflightError{
 		Preflight: p.Name(), Foreign: inTheWay,
 		TerraformCommand: r.Cluster.TerraformCommand(s.Name),
 		UntrackCommand:   r.Cluster.UntrackCommand(s.Name),
@@ -177,7 +132,7 @@ func PreflightTarget(c *cluster.Cluster) gate.Target {
 }
 
 // BindPreflight binds a preflight of a stage to the outputs that it reads.
-func BindPreflight(r *Run, s *config.Stage, p *config.Preflight) (gate.Preflight, error) {
+func BindPreflight(r *run.Run, s *config.Stage, p *config.Preflight) (gate.Preflight, error) {
 	r.Inputs(s) //nolint:errcheck // it masks them, and the preflight may not need all
 	values, diags := p.Values(s, r.Outputs.Scope(s))
 	if diags.HasErrors() {
@@ -187,7 +142,7 @@ func BindPreflight(r *Run, s *config.Stage, p *config.Preflight) (gate.Preflight
 }
 
 // Advise reports a preflight's advice, if it has any.
-func Advise(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) error {
+func Advise(ctx context.Context, r *run.Run, s *config.Stage, p *config.Preflight) error {
 	preflight, err := BindPreflight(r, s, p)
 	if err != nil || preflight.Advice == nil {
 		return err
@@ -199,7 +154,7 @@ func Advise(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) e
 }
 
 // Inspect runs one preflight of a stage.
-func Inspect(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) (gate.Inspection, error) {
+func Inspect(ctx context.Context, r *run.Run, s *config.Stage, p *config.Preflight) (gate.Inspection, error) {
 	preflight, err := BindPreflight(r, s, p)
 	if err != nil {
 		return gate.Inspection{}, err

@@ -1,4 +1,4 @@
-package run
+package waiting
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -24,7 +25,7 @@ func TestGuardEndsTheDeletionOfAForeignObject(t *testing.T) {
 	c := &cluster.Cluster{Config: &config.Cluster{Name: "blue", Platform: "proxmox"}, Dir: dir,
 		Masker: &secret.Masker{}}
 	root := &terraform.Root{Dir: t.TempDir(), Run: "of-no-process", Log: io.Discard}
-	w := &Workspace{Run: &Run{Cluster: c, ID: root.Run}, Root: root, Dir: dir.Stage("machines"),
+	w := &run.Workspace{Run: &run.Run{Cluster: c, ID: root.Run}, Root: root, Dir: dir.Stage("machines"),
 		Stage: "machines"}
 	const own, other = `proxmox_virtual_environment_vm.node["cp-01"]`, `proxmox_virtual_environment_vm.other`
 	guard := &Guard{Deletes: []gate.Known{{Address: own}}, Preflights: []gate.Preflight{{
@@ -33,13 +34,13 @@ func TestGuardEndsTheDeletionOfAForeignObject(t *testing.T) {
 			return gate.Reading{Foreign: &gate.Foreign{What: `VM 421 "prod-database"`}}, nil
 		},
 	}}}
-	err = guard.watch(t.Context(), w, func(ctx context.Context) error {
-		w.onResource(terraform.Change{Address: other, Action: "delete", Phase: terraform.Started})
-		w.onResource(terraform.Change{Address: own, Action: "delete", Phase: terraform.Started})
+	err = guard.Watch(t.Context(), w, func(ctx context.Context) error {
+		guard.Follow(terraform.Change{Address: other, Action: "delete", Phase: terraform.Started})
+		guard.Follow(terraform.Change{Address: own, Action: "delete", Phase: terraform.Started})
 		<-ctx.Done() // Terraform is stopped in the middle of it
 		return context.Cause(ctx)
 	})
-	if refused := (*PreflightError)(nil); !errors.As(err, &refused) || len(refused.Foreign) != 1 ||
+	if refused := (*run.PreflightError)(nil); !errors.As(err, &refused) || len(refused.Foreign) != 1 ||
 		!strings.Contains(err.Error(), "Terraform was about to delete it as "+own+" and was killed") {
 		t.Errorf("got %v", err)
 	}

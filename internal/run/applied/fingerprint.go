@@ -1,4 +1,7 @@
-package run
+// Package applied records a stage's last good apply, and compares the stage with it: the configuration's
+// fingerprint, the revisions of its objects, its gates, and the facts that a destroy works from. It also
+// repairs those records, and removes the oldest runs.
+package applied
 
 import (
 	"errors"
@@ -19,12 +22,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/providers"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // Fingerprint digests everything that a stage's apply depends on, to compare it with the last good apply.
-func Fingerprint(r *Run, s *config.Stage) (*state.Fingerprint, error) {
+func Fingerprint(r *run.Run, s *config.Stage) (*state.Fingerprint, error) {
 	binary, err := r.Binary()
 	if err != nil {
 		return nil, err
@@ -118,7 +122,7 @@ func addInput(f *state.Fingerprint, name string, v cty.Value, dir string) error 
 }
 
 // Changed lists the parts that differ from the stage's last good apply.
-func Changed(r *Run, s *config.Stage, old *state.Fingerprint) ([]string, error) {
+func Changed(r *run.Run, s *config.Stage, old *state.Fingerprint) ([]string, error) {
 	now, err := Fingerprint(r, s)
 	if err != nil {
 		return nil, err
@@ -134,7 +138,7 @@ func IsPrepared(dir *state.Stage) bool {
 
 // versions returns the versions of a stage's providers that the next init uses. Where no init has chosen them
 // on this machine, they are those that the cluster's file or the recorded modules have.
-func versions(r *Run, s *config.Stage, dir *state.Stage) (map[string]string, error) {
+func versions(r *run.Run, s *config.Stage, dir *state.Stage) (map[string]string, error) {
 	all, err := (&terraform.Root{Dir: dir.Work()}).ProviderVersions()
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package run
+package applied
 
 import (
 	"cmp"
@@ -13,13 +13,14 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/providers"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
 )
 
-// Record records the facts that a later destroy needs, before castle changes anything: the configuration
-// may have changed by then. The workspace holds the inputs of the apply.
-func (w *Workspace) Record(s *config.Stage) error {
+// Record records the facts that a later destroy of a stage needs, before castle changes anything: the
+// configuration may have changed by then. The workspace holds the inputs of the apply.
+func Record(w *run.Workspace, s *config.Stage) error {
 	rec, err := recordOf(w.Run, s)
 	if err != nil {
 		return err
@@ -44,7 +45,7 @@ func (w *Workspace) Record(s *config.Stage) error {
 }
 
 // recordOf returns the record of a stage as it is configured.
-func recordOf(r *Run, s *config.Stage) (state.Record, error) {
+func recordOf(r *run.Run, s *config.Stage) (state.Record, error) {
 	scope := r.Outputs.Scope(s)
 	rec := state.Record{
 		Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
@@ -86,10 +87,10 @@ func recordOf(r *Run, s *config.Stage) (state.Record, error) {
 	return rec, nil
 }
 
-// Record reads a stage's record. If that is damaged or lost, it is rebuilt from the configuration and the
+// ReadRecord reads a stage's record. If that is damaged or lost, it is rebuilt from the configuration and the
 // outputs in the last known states, and damage is the reason. A stage that was never applied has none: the
 // error is fs.ErrNotExist.
-func Record(c *cluster.Cluster, stage string) (rec state.Record, damage, err error) {
+func ReadRecord(c *cluster.Cluster, stage string) (rec state.Record, damage, err error) {
 	dir := c.Dir.Stage(stage)
 	rec, err = dir.Record()
 	if lost := errors.Is(err, fs.ErrNotExist); lost {
@@ -102,7 +103,7 @@ func Record(c *cluster.Cluster, stage string) (rec state.Record, damage, err err
 	if !errors.As(err, new(*state.DamagedError)) || at < 0 || c.InvalidConfig != nil {
 		return rec, nil, err
 	}
-	known := &Run{Cluster: c, Outputs: NewOutputs(c.Masker)}
+	known := &run.Run{Cluster: c, Outputs: run.NewOutputs(c.Masker)}
 	if _, unread := known.LastKnownStates(); unread != nil {
 		return rec, nil, errors.Join(err, unread)
 	}
@@ -120,7 +121,7 @@ func Record(c *cluster.Cluster, stage string) (rec state.Record, damage, err err
 
 // repair restores damaged files from their copies, and damaged or lost records and recorded modules from the
 // configuration. What it cannot restore stays as it is, and its reader refuses that.
-func (r *Run) repair() error {
+func repair(r *run.Run) error {
 	notices, err := r.Cluster.Dir.Repair()
 	for _, text := range notices {
 		r.Notice(text)
@@ -130,7 +131,7 @@ func (r *Run) repair() error {
 	}
 	for _, s := range r.Cluster.Config.Stages {
 		dir := r.Cluster.Dir.Stage(s.Name)
-		rec, damage, err := Record(r.Cluster, s.Name)
+		rec, damage, err := ReadRecord(r.Cluster, s.Name)
 		if err != nil {
 			continue
 		}
@@ -155,9 +156,59 @@ func (r *Run) repair() error {
 
 // RecordFirst records a stage that has no record yet, before castle imports anything. An existing record
 // stays until the next apply changes the stage.
-func (w *Workspace) RecordFirst(s *config.Stage, before *state.State) error {
+func RecordFirst(w *run.Workspace, s *config.Stage, before *state.State) error {
 	if _, err := w.Dir.Record(); before.Exists && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return w.Record(s)
+	return Record(w, s)
+}
+
+// gatesOf is the document of a stage's gates as its last good apply left them. The label of each is the
+// gate's whole name.
+func gatesOf(dir *state.Stage) state.Document[[]state.RecordedCheck] {
+	return state.StageDocument[[]state.RecordedCheck](dir, "gates")
+}
+
+// RecordGates records the gates of a stage, with the values that they were checked with: a later
+// configuration may change both. The fingerprint, which is written next, brings them to the disk.
+func RecordGates(r *run.Run, s *config.Stage) error {
+	all := []state.RecordedCheck{}
+	for _, g := range s.Gates {
+		values, diags := g.Values(r.Outputs.Scope(s))
+		if diags.HasErrors() {
+			return diags
+		}
+		check, err := state.NewRecordedCheck(g.Type.Name, g.Name(), values)
+		if err != nil {
+			return err
+		}
+		all = append(all, check)
+	}
+	return gatesOf(r.Cluster.Dir.Stage(s.Name)).WritePending(all)
+}
+
+// Gates returns the recorded gates of a stage; nil if there is no record that this castle can check.
+func Gates(r *run.Run, s *config.Stage) []gate.Gate {
+	recorded, err := gatesOf(r.Cluster.Dir.Stage(s.Name)).Value()
+	if err != nil || recorded == nil { // damaged or lost: the configured ones have to do
+		return nil
+	}
+	all := []gate.Gate{}
+	types := cluster.GateTypes()
+	for _, check := range recorded {
+		at := slices.IndexFunc(types, func(t gate.Type) bool { return t.Name == check.Type })
+		if at < 0 {
+			return nil
+		}
+		values, err := check.Decode()
+		if err != nil {
+			return nil
+		}
+		bound, err := types[at].New(check.Label, r.Outputs.Target(), values)
+		if err != nil {
+			return nil
+		}
+		all = append(all, bound)
+	}
+	return all
 }

@@ -1,4 +1,4 @@
-package run
+package waiting
 
 import (
 	"cmp"
@@ -14,10 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// Guard looks at the objects that Terraform creates or deletes while it does so.
+// Guard is a run.Guard that looks at the objects that Terraform creates or deletes while it does so.
 //
 // A preflight cannot close the time between its look and the provider's request. bpg/proxmox then takes a
 // foreign machine for its own: its first request fails with "already exists", and on the next one it counts
@@ -28,7 +29,7 @@ type Guard struct {
 	Creates    []gate.Known     // with the identities that were recorded before
 	Deletes    []gate.Known
 
-	work    *Workspace
+	work    *run.Workspace
 	looking context.Context
 	stop    context.CancelCauseFunc // interrupts Terraform
 	looks   sync.WaitGroup
@@ -55,9 +56,9 @@ const (
 
 var errForeign = errors.New("a foreign object is in the way")
 
-// watch applies, and refuses the result if a foreign object was met. A nil guard only applies.
-func (g *Guard) watch(ctx context.Context, w *Workspace, apply func(context.Context) error) error {
-	if g == nil || len(g.Preflights) == 0 {
+// Watch implements run.Guard: it refuses the result of apply if a foreign object was met.
+func (g *Guard) Watch(ctx context.Context, w *run.Workspace, apply func(context.Context) error) error {
+	if len(g.Preflights) == 0 {
 		return apply(ctx)
 	}
 	applying, stop := context.WithCancelCause(ctx)
@@ -65,9 +66,7 @@ func (g *Guard) watch(ctx context.Context, w *Workspace, apply func(context.Cont
 	looking, end := context.WithCancel(context.WithoutCancel(ctx)) // Terraform goes on after an interrupt
 	defer end()
 	g.work, g.looking, g.stop, g.changes = w, looking, stop, map[string]chan terraform.Phase{}
-	w.guard.Store(g)
 	err := apply(applying)
-	w.guard.Store(nil)
 	if ctx.Err() != nil {
 		end()
 	}
@@ -83,8 +82,12 @@ func (g *Guard) watch(ctx context.Context, w *Workspace, apply func(context.Cont
 	return errors.Join(append(g.errs, err)...)
 }
 
-// follow begins to look at an object when its change starts, and ends that with the change.
-func (g *Guard) follow(c terraform.Change) {
+// Follow implements run.Guard: it begins to look at an object when its change starts, and ends that with the
+// change.
+func (g *Guard) Follow(c terraform.Change) {
+	if len(g.Preflights) == 0 {
+		return
+	}
 	known := g.Creates
 	if c.Action == "delete" {
 		known = g.Deletes
@@ -122,7 +125,7 @@ func (g *Guard) look(known gate.Known, action string, end <-chan terraform.Phase
 			return
 		case err != nil && phase == terraform.Done && action == "create":
 			err = fmt.Errorf("whether %s is the stage's own: %w", known.Address, err)
-			g.fail(NoAnswer(preflight.Name, err))
+			g.fail(run.NoAnswer(preflight.Name, err))
 			return
 		case ended, err == nil && action == "delete":
 			return
@@ -174,7 +177,7 @@ func (g *Guard) meet(e encounter) {
 
 // refuse untracks the foreign objects and returns the error that describes them.
 func (g *Guard) refuse(ctx context.Context) error {
-	refusal := &PreflightError{
+	refusal := &run.PreflightError{
 		TerraformCommand: g.work.Run.Cluster.TerraformCommand(g.work.Stage),
 		UntrackCommand:   g.work.Run.Cluster.UntrackCommand(g.work.Stage),
 	}

@@ -1,4 +1,4 @@
-package run
+package applied
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/revision"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -70,7 +71,7 @@ func TestARevisionIsRecordedOnlyIfTheGatesWereAskedAfterIt(t *testing.T) {
 }
 
 // runOf is a run of a cluster with one stage, which has gates of one type.
-func runOf(t *testing.T, typ gate.Type, gates string) (*Run, *config.Stage) {
+func runOf(t *testing.T, typ gate.Type, gates string) (*run.Run, *config.Stage) {
 	t.Helper()
 	repository := t.TempDir()
 	write(t, filepath.Join(repository, "clusters/blue/proxmox/cluster.hcl"),
@@ -88,8 +89,8 @@ func runOf(t *testing.T, typ gate.Type, gates string) (*Run, *config.Stage) {
 		t.Fatal(err)
 	}
 	masker := &secret.Masker{}
-	return &Run{Cluster: &cluster.Cluster{Config: loaded, Dir: dir, Masker: masker},
-		Outputs: NewOutputs(masker)}, loaded.Stages[0]
+	return &run.Run{Cluster: &cluster.Cluster{Config: loaded, Dir: dir, Masker: masker},
+		Outputs: run.NewOutputs(masker)}, loaded.Stages[0]
 }
 
 func write(t *testing.T, path, text string) {

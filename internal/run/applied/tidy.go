@@ -1,4 +1,4 @@
-package run
+package applied
 
 import (
 	"context"
@@ -8,14 +8,26 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
+// CleanUp repairs the files that a power cut or somebody else has damaged, and removes the oldest runs. Every
+// run begins with it.
+func CleanUp(r *run.Run) error {
+	if err := repair(r); err != nil {
+		return err
+	}
+	tidy(r)
+	return nil
+}
+
 // tidy removes the oldest runs from the state directory. It only reports a failure: a destroy must go on.
-func (r *Run) tidy() {
+func tidy(r *run.Run) {
 	all, err := state.Archives(r.Cluster.Dir)
 	archived, unread := stripped(all)
-	if err = errors.Join(err, unread, r.prune(archived)); err != nil {
+	_, failed := prune(r.Cluster, r.ID, archived, r.Cluster.Config.Runs)
+	if err = errors.Join(err, unread, failed); err != nil {
 		r.Notice("the state directory could not be tidied: " + err.Error())
 	}
 }
@@ -31,18 +43,12 @@ func stripped(all []state.Archived) (archived []state.Archived, err error) {
 	return archived, err
 }
 
-// prune removes the runs, and their archived stages, beyond the newest that the configuration keeps.
-func (r *Run) prune(archived []state.Archived) error {
-	_, err := prune(r.Cluster, r.ID, archived, r.Cluster.Config.Runs)
-	return err
-}
-
 // Prune removes the runs, and their archived stages, beyond the newest ones. It keeps older ones that castle
 // reads again. It takes the cluster's lock, and returns the ids of the runs that it removed.
 func Prune(ctx context.Context, c *cluster.Cluster, keep int, notice func(string)) (
 	removed []string, err error) {
 	id := c.Dir.NewRun("prune").ID
-	ctx, lock, err := TakeLock(ctx, c.Dir, c.Copy, id, notice)
+	ctx, lock, err := run.TakeLock(ctx, c.Dir, c.Copy, id, notice)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +63,7 @@ func Prune(ctx context.Context, c *cluster.Cluster, keep int, notice func(string
 	return prune(c, id, archived, keep)
 }
 
+// prune is Prune within the current run.
 func prune(c *cluster.Cluster, current string, archived []state.Archived, keep int) (
 	removed []string, err error) {
 	runs, err := c.Dir.Runs()
