@@ -24,7 +24,6 @@ const answerTime = 5 * time.Minute
 // adopt imports existing objects that the stage's state lacks, such as a secret of an earlier cluster of this
 // name. It runs after the preflights' imports: the imported machines may tell which objects exist.
 func (a *attempt) adopt(ctx context.Context) error {
-	a.adopted = nil
 	st, err := a.run.ReadState(a.dir)
 	if err != nil {
 		return err
@@ -96,9 +95,9 @@ func exists(ctx context.Context, r *run.Run, s *config.Stage, one waiting.Adopti
 
 // keepAdopted refuses a plan that would delete or replace a newly adopted object. It untracks the object
 // again, so that the next run refuses the plan too.
-func (a *attempt) keepAdopted(ctx context.Context, plan *terraform.Plan) error {
+func (a *attempt) keepAdopted(ctx context.Context) error {
 	var lost []string
-	for _, c := range plan.Changes {
+	for _, c := range a.plan.Changes {
 		if slices.Contains(a.adopted, c.Address) && (c.Action == "replace" || c.Action == "delete") {
 			lost = append(lost, c.Address)
 		}
@@ -115,9 +114,6 @@ func (a *attempt) keepAdopted(ctx context.Context, plan *terraform.Plan) error {
 // checkNothingToAdopt makes sure that nothing is to be adopted that the saved plan would make anew, and that
 // nothing was imported before it.
 func (a *attempt) checkNothingToAdopt(ctx context.Context) error {
-	if !a.approved.isExact() {
-		return nil
-	}
 	if a.before.SHA256 != a.approved.before.SHA256 {
 		return a.creation.saved.stale("something of it was imported first")
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/trace"
 	"slices"
+
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -15,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // attempt is one try at applying one stage, from its inputs to the copy of its state.
@@ -25,106 +29,152 @@ type attempt struct {
 	dir      *state.Stage
 	work     *run.Workspace
 
+	inputs   map[string]cty.Value
 	before   *state.State // with what an interrupted run had made
 	approved *approval    // by a saved plan; nil without one
 	pending  []kube.PendingRelease
-	adopted  []string // addresses
+	imported bool               // an interrupted run was making something
+	ready    *state.Fingerprint // of the last good apply; nil if it is unknown
+	adopted  []string           // addresses
+
+	changes bool            // what comes now may change the stage
+	plan    *terraform.Plan // to apply; nil without one
+	objects []terraform.Object
+	done    bool // there is nothing to apply
 }
 
+// step is one step of an attempt. The execution trace of a profile shows it by its name.
+type step struct {
+	name string
+	do   func(context.Context) error
+	when func() bool // nil: always
+}
+
+// steps lists the steps of an attempt in their order. The first error ends it; finish follows what comes after
+// the plan.
+func (a *attempt) steps() []step {
+	exact := func() bool { return a.approved.isExact() }
+	imported := func() bool { return a.imported }
+	planned := func() bool { return a.plan != nil }
+	return []step{
+		{"prepare the work directory", a.prepare, nil},
+		{"compare with the saved plan", a.approve, nil},
+		{"look for pending releases", a.findPending, nil},
+		// Before the new record: only the old one may list the changes in flight.
+		{"import what an interrupted run was making", a.importInterrupted, nil},
+		{"prepare the work directory again", a.prepare, imported}, // it may hold the recorded module now
+		{"taint what an interrupted run left unfinished", a.taint, nil},
+		{"check that the saved plan adopts nothing", a.checkNothingToAdopt, exact},
+		{"record the stage, and that it is not ready", a.record, nil},
+		{"run the preflights, and import the stage's own objects", a.importOurs, nil},
+		{"adopt existing objects", a.adopt, func() bool { return !exact() }},
+
+		{"plan", a.makePlan, nil},
+		{"remove pending releases that are planned, and plan again", a.removePending, planned},
+		{"keep what was adopted", a.keepAdopted, planned},
+		{"end an empty plan", a.endEmpty, planned},
+		{"keep borrowed files", a.keepBorrowed, planned},
+		{"check that no node leaves the cluster", a.checkNodes, planned},
+		{"confirm losses", a.confirmLosses, planned},
+		{"run the preflights again", a.recheck, planned}, // the plan took a while
+		{"record what is applied", a.recordPlanned, planned},
+		{"apply", a.apply, func() bool { return !a.done }},
+		{"restore the objects of Helm releases", a.restoreReleases, nil},
+	}
+}
+
+// try makes the attempt.
 func (a *attempt) try(ctx context.Context) error {
 	release, err := a.run.Slot(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	a.adopted = nil
-	inputs, err := a.run.Inputs(a.stage)
-	if err != nil {
-		return err
-	}
-	if err := a.work.Prepare(ctx, a.stage, inputs); err != nil {
-		return err
-	}
-	a.work.StartProviders()
-	if a.before, err = a.run.ReadState(a.dir); err != nil {
-		return err
-	}
-	if a.approved, err = a.creation.saved.approve(a.stage, a.work.Root, a.before); err != nil {
-		return err
-	}
-	a.pending = a.pendingReleases(ctx)
-	// Before the new record: only the old one may list the changes in flight.
-	imported, err := a.importInterrupted(ctx)
-	if err != nil {
-		return err
-	}
-	if imported { // the work directory may hold the recorded module now
-		if err := a.work.Prepare(ctx, a.stage, inputs); err != nil {
-			return err
+	for _, s := range a.steps() {
+		if s.when == nil || s.when() {
+			trace.WithRegion(ctx, s.name, func() { err = s.do(ctx) })
 		}
-		a.work.StartProviders()
-		if a.before, err = a.run.ReadState(a.dir); err != nil {
-			return err
+		if err != nil {
+			break
 		}
 	}
-	if a.before, err = recovery.Taint(ctx, a.work, a.before); err != nil {
-		return err
+	if a.changes {
+		err = a.finish(ctx, errors.Join(err, a.discard()))
 	}
-	if err := a.checkNothingToAdopt(ctx); err != nil {
-		return err
-	}
-	ready, err := a.dir.Fingerprint().Read()
-	if err != nil {
-		return err
-	}
-	first := applied.RecordFirst(a.work, a.stage, a.before)
-	if err := errors.Join(a.dir.Fingerprint().Clear(), first, a.dir.Snapshot()); err != nil {
-		return err
-	}
-	if err := a.importOurs(ctx); err != nil {
-		return err
-	}
-	if !a.approved.isExact() {
-		if err := a.adopt(ctx); err != nil {
-			return err
-		}
-	}
-	if err = a.change(ctx); err == nil {
-		err = restoreReleases(ctx, a)
-	}
+	return err
+}
+
+// finish ends an attempt that may have changed the stage, after every result: a state without a copy could
+// not be restored.
+func (a *attempt) finish(ctx context.Context, err error) error {
 	unconfirmed := errors.As(err, new(*review.UnagreedError)) ||
 		errors.As(err, new(*review.UnreviewedError)) || errors.As(err, new(*review.NodeError))
-	if ready != nil && unconfirmed {
-		err = errors.Join(err, a.dir.Fingerprint().Write(*ready)) // nothing has changed
+	if a.ready != nil && unconfirmed {
+		err = errors.Join(err, a.dir.Fingerprint().Write(*a.ready)) // nothing has changed
 	}
-	// After every result: a state without a copy could not be restored.
 	err = errors.Join(err, a.dir.Snapshot())
 	if ctx.Err() == nil {
-		if idErr := noteMachineIDs(ctx, a); idErr != nil { // the state alone has to do then
+		if idErr := a.noteMachineIDs(ctx); idErr != nil { // the state alone has to do then
 			a.run.Notice(fmt.Sprintf("%s: cannot note which machines these are: %v", a.stage.Name, idErr))
 		}
 	}
 	return err
 }
 
-// importInterrupted imports the objects that an interrupted run was making for the stage, and reports
-// whether it was making any. A pending release does not exist yet: it is removed when it is planned.
-func (a *attempt) importInterrupted(ctx context.Context) (bool, error) {
+// prepare makes the work directory ready for Terraform, and reads the state.
+func (a *attempt) prepare(ctx context.Context) (err error) {
+	if a.inputs == nil {
+		a.inputs, err = a.run.Inputs(a.stage)
+	}
+	if err == nil {
+		err = a.work.Prepare(ctx, a.stage, a.inputs)
+	}
+	if err != nil {
+		return err
+	}
+	a.work.StartProviders()
+	a.before, err = a.run.ReadState(a.dir)
+	return err
+}
+
+func (a *attempt) approve(context.Context) (err error) {
+	a.approved, err = a.creation.saved.approve(a.stage, a.work.Root, a.before)
+	return err
+}
+
+// importInterrupted imports the objects that an interrupted run was making for the stage. A pending release
+// does not exist yet: it is removed when it is planned.
+func (a *attempt) importInterrupted(ctx context.Context) error {
 	lost, err := recovery.InFlight(a.dir, a.before)
 	if err != nil {
-		return false, err
+		return err
 	}
 	lost = slices.DeleteFunc(lost, func(c state.Intended) bool {
 		isPending := func(p kube.PendingRelease) bool { return isRelease(p, c.Type, c.ID) }
 		return slices.ContainsFunc(a.pending, isPending)
 	})
 	if len(lost) == 0 {
-		return false, nil
+		return nil
 	}
+	a.imported = true
 	if err := a.dir.Snapshot(); err != nil {
-		return false, err
+		return err
 	}
-	return true, recovery.Import(ctx, a.work, lost, a.lookup())
+	return recovery.Import(ctx, a.work, lost, a.lookup())
+}
+
+func (a *attempt) taint(ctx context.Context) (err error) {
+	a.before, err = recovery.Taint(ctx, a.work, a.before)
+	return err
+}
+
+// record records the stage before anything of it changes. From now on nothing marks it as up to date.
+func (a *attempt) record(context.Context) (err error) {
+	if a.ready, err = a.dir.Fingerprint().Read(); err != nil {
+		return err
+	}
+	first := applied.RecordFirst(a.work, a.stage, a.before)
+	return errors.Join(a.dir.Fingerprint().Clear(), first, a.dir.Snapshot())
 }
 
 // inspect runs the stage's preflights again and passes each inspection to use, unless a foreign object is in

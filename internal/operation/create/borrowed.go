@@ -48,14 +48,14 @@ func (a *attempt) borrow(own gate.Own) error {
 
 // keepBorrowed refuses a plan that would delete or replace borrowed files. It untracks them, so that the next
 // try plans without them.
-func (a *attempt) keepBorrowed(ctx context.Context, plan *terraform.Plan) error {
+func (a *attempt) keepBorrowed(ctx context.Context) error {
 	st, err := a.run.ReadState(a.dir)
 	if err != nil {
 		return err
 	}
 	lost, err := cluster.BorrowedFiles(a.dir, st)
 	lost = slices.DeleteFunc(lost, func(address string) bool {
-		return !slices.ContainsFunc(plan.Changes, func(c terraform.Change) bool {
+		return !slices.ContainsFunc(a.plan.Changes, func(c terraform.Change) bool {
 			return c.Address == address && (c.Action == "replace" || c.Action == "delete")
 		})
 	})

@@ -9,7 +9,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
@@ -19,65 +18,16 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// change plans and applies. Only a plan names the objects that a killed run may leave behind. So castle
-// plans everything that could outlive its state first, which costs about a second. Keys and passwords exist
-// only in the state and are applied without a saved plan.
-func (a *attempt) change(ctx context.Context) error {
+// makePlan plans the stage. Only a plan names the objects that a killed run may leave behind. So castle plans
+// everything that could outlive its state first, which costs about a second. Keys and passwords exist only in
+// the state and are applied without a saved plan.
+func (a *attempt) makePlan(ctx context.Context) error {
+	a.changes = true
 	first := a.approved == nil && !a.before.Exists && len(a.adopted) == 0 && len(a.pending) == 0
 	if first && !outlivesState(a.stage) {
-		return a.applyPlan(ctx, nil, nil)
+		return nil
 	}
-	plan, objects, err := a.plan(ctx, a.approved)
-	if err == nil && len(a.pending) > 0 && !a.approved.isExact() {
-		var freed bool
-		if freed, err = a.removePending(ctx, objects); freed || err != nil {
-			if err = errors.Join(err, plan.Discard()); err == nil {
-				plan, objects, err = a.plan(ctx, nil)
-			}
-		}
-	}
-	if err != nil {
-		return run.During("plan", err)
-	}
-	if err := a.keepAdopted(ctx, plan); err != nil {
-		return errors.Join(err, plan.Discard())
-	}
-	switch {
-	case plan.Empty && a.approved != nil && !a.before.Exists: // it still needs a state
-		return errors.Join(plan.Discard(), a.applyPlan(ctx, nil, nil))
-	case plan.Empty: // and the state has all that was in flight
-		return errors.Join(plan.Discard(), applied.Record(a.work, a.stage), a.dir.Intent().Clear())
-	}
-	err = a.keepBorrowed(ctx, plan)
-	if err == nil {
-		err = a.checkNodes(ctx, plan)
-	}
-	if err == nil {
-		err = a.confirmLosses(ctx, plan)
-	}
-	if err == nil {
-		err = a.recheck(ctx) // the plan took a while
-	}
-	if err == nil {
-		err = applied.Record(a.work, a.stage)
-	}
-	if err != nil {
-		return errors.Join(err, plan.Discard())
-	}
-	return a.applyPlan(ctx, plan, objects)
-}
-
-func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, objects []terraform.Object) error {
-	intended := a.intended(ctx, plan, objects)
-	guard, err := guardOf(a, objects)
-	if err == nil {
-		err = errors.Join(recordMachineIDs(a.dir, objects), forgetBorrowed(a.dir, objects))
-	}
-	if err = errors.Join(err, a.creation.saved.begin(a.dir)); err != nil {
-		return err
-	}
-	apply := func() error { return a.work.Apply(ctx, plan, intended, guard) }
-	return run.During("apply", a.work.Step("apply", apply))
+	return run.During("plan", a.planOnce(ctx))
 }
 
 // outlivesState reports whether a stage may make something that exists outside of its state.
@@ -87,29 +37,73 @@ func outlivesState(s *config.Stage) bool {
 	})
 }
 
-// plan plans a stage, unless an approved plan fits as it is, and reads the import ids of the objects that
+// planOnce plans a stage, unless an approved plan fits as it is, and reads the import ids of the objects that
 // could outlive their state.
-func (a *attempt) plan(ctx context.Context, approved *approval) (
-	plan *terraform.Plan, objects []terraform.Object, err error) {
-	err = a.work.Step("plan", func() (err error) {
-		if approved.isExact() {
-			plan, err = approved.plan(a.work)
+func (a *attempt) planOnce(ctx context.Context) error {
+	return a.work.Step("plan", func() (err error) {
+		var plan *terraform.Plan
+		if a.approved.isExact() {
+			plan, err = a.approved.plan(a.work)
 		} else {
 			plan, err = a.work.Root.Plan(ctx, terraform.PlanOptions{})
 		}
-		if err != nil || plan.Empty || !outlivesState(a.stage) {
+		if err != nil {
 			return err
 		}
-		if objects, err = plan.Objects(ctx); err != nil {
-			err = errors.Join(err, plan.Discard())
+		a.plan, a.objects = plan, nil
+		if !plan.Empty && outlivesState(a.stage) {
+			if a.objects, err = plan.Objects(ctx); err != nil {
+				err = errors.Join(err, a.discard())
+			}
 		}
 		return err
 	})
-	return plan, objects, err
+}
+
+// discard deletes the plan, if there is one.
+func (a *attempt) discard() error {
+	if a.plan == nil {
+		return nil
+	}
+	plan := a.plan
+	a.plan, a.objects = nil, nil
+	return plan.Discard()
+}
+
+// endEmpty ends a plan that changes nothing: the state has all that was in flight. A stage that has no state
+// still needs one.
+func (a *attempt) endEmpty(ctx context.Context) error {
+	if !a.plan.Empty {
+		return nil
+	}
+	a.done = true
+	if a.approved != nil && !a.before.Exists {
+		return errors.Join(a.discard(), a.apply(ctx))
+	}
+	return errors.Join(a.discard(), a.recordPlanned(ctx), a.dir.Intent().Clear())
+}
+
+func (a *attempt) recordPlanned(context.Context) error { return applied.Record(a.work, a.stage) }
+
+// apply applies the plan, or without one the configuration.
+func (a *attempt) apply(ctx context.Context) error {
+	intended := a.intended(ctx)
+	guard, err := a.guard()
+	if err == nil {
+		err = errors.Join(recordMachineIDs(a.dir, a.objects), forgetBorrowed(a.dir, a.objects))
+	}
+	if err = errors.Join(err, a.creation.saved.begin(a.dir)); err != nil {
+		return err
+	}
+	return run.During("apply", a.work.Step("apply", func() error {
+		plan := a.plan
+		a.plan = nil // Apply deletes it
+		return a.work.Apply(ctx, plan, intended, guard)
+	}))
 }
 
 // checkNodes refuses a plan, a saved one included, that takes nodes out of the cluster.
-func (a *attempt) checkNodes(ctx context.Context, plan *terraform.Plan) error {
+func (a *attempt) checkNodes(ctx context.Context) error {
 	intent, err := a.dir.Intent().Read()
 	if err != nil {
 		return err
@@ -118,15 +112,15 @@ func (a *attempt) checkNodes(ctx context.Context, plan *terraform.Plan) error {
 	if err != nil {
 		return err
 	}
-	return review.CheckNodes(ctx, a.run, st, intent, plan, a.creation.removesNodes)
+	return review.CheckNodes(ctx, a.run, st, intent, a.plan, a.creation.removesNodes)
 }
 
 // confirmLosses asks before a plan replaces or destroys anything. It does not ask about the rest of an
 // interrupted run: partly created objects, and replacements that were confirmed before.
-func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error {
+func (a *attempt) confirmLosses(ctx context.Context) error {
 	c := a.creation
 	if a.approved != nil {
-		return c.saved.check(ctx, a, plan, c.confirm == nil)
+		return c.saved.check(ctx, a, c.confirm == nil)
 	}
 	if c.confirm == nil {
 		return nil
@@ -140,12 +134,12 @@ func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error
 		return err
 	}
 	loss := review.Loss{Stage: a.stage.Name, Layer: a.stage.Layer}
-	if lost := review.Losses(plan.Changes, st, intent); len(lost) > 0 {
-		if loss.Changes, _, err = review.Summarize(ctx, plan, lost, nil); err != nil {
+	if lost := review.Losses(a.plan.Changes, st, intent); len(lost) > 0 {
+		if loss.Changes, _, err = review.Summarize(ctx, a.plan, lost, nil); err != nil {
 			return err
 		}
 	}
-	emptied, err := a.emptied(ctx, plan)
+	emptied, err := a.emptied(ctx)
 	if loss.Changes = append(loss.Changes, emptied...); err != nil || len(loss.Changes) == 0 {
 		return err
 	}
@@ -163,9 +157,9 @@ func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error
 	return &review.UnagreedError{Loss: loss}
 }
 
-// emptied returns the changes of a plan that make an empty disk in the place of one that was detached before.
-func (a *attempt) emptied(ctx context.Context, plan *terraform.Plan) ([]review.Change, error) {
-	updates := slices.DeleteFunc(slices.Clone(plan.Changes), func(c terraform.Change) bool {
+// emptied returns the planned changes that make an empty disk in the place of one that was detached before.
+func (a *attempt) emptied(ctx context.Context) ([]review.Change, error) {
+	updates := slices.DeleteFunc(slices.Clone(a.plan.Changes), func(c terraform.Change) bool {
 		return c.Action != "update" || !recovery.IsMachine(c.Type)
 	})
 	if len(updates) == 0 {
@@ -179,28 +173,26 @@ func (a *attempt) emptied(ctx context.Context, plan *terraform.Plan) ([]review.C
 	if err != nil || len(detached) == 0 {
 		return nil, err
 	}
-	all, _, err := review.Summarize(ctx, plan, updates, nil)
+	all, _, err := review.Summarize(ctx, a.plan, updates, nil)
 	review.MarkLost(all, detached)
 	return slices.DeleteFunc(all, func(c review.Change) bool { return len(c.Lost) == 0 }), err
 }
 
-// intended lists the objects that a plan creates or changes, for the intent. An existing object belongs to
+// intended lists the objects that the plan creates or changes, for the intent. An existing object belongs to
 // somebody else, so castle looks each up first. The other changes cannot outlive the state, but a kill may
 // leave them unfinished in it.
-func (a *attempt) intended(ctx context.Context, plan *terraform.Plan, objects []terraform.Object,
-) []state.Intended {
-	var all []state.Intended
-	for _, o := range objects {
+func (a *attempt) intended(ctx context.Context) (all []state.Intended) {
+	for _, o := range a.objects {
 		c := state.Intended{Address: o.Address, Type: o.Type, Action: o.Action, ID: o.ID}
 		if o.ID != "" && o.Action != "update" && !recovery.IsMachine(o.Type) {
 			c.Before = a.existedBefore(ctx, o)
 		}
 		all = append(all, c)
 	}
-	if plan == nil { // it is planned when it is applied
+	if a.plan == nil { // it is planned when it is applied
 		return all
 	}
-	for _, c := range plan.Changes {
+	for _, c := range a.plan.Changes {
 		isListed := func(i state.Intended) bool { return i.Address == c.Address }
 		if slices.Contains([]string{"create", "replace", "delete"}, c.Action) &&
 			!slices.ContainsFunc(all, isListed) {
@@ -249,58 +241,4 @@ func (a *attempt) lookup() recovery.Lookup {
 	return recovery.Lookup{
 		Cluster: a.run.Outputs.Target(), InCluster: a.stage.InCluster, Datacenter: datacenter,
 	}
-}
-
-// A killed Helm leaves its release pending, and every later Helm refuses to touch a pending release. Removing
-// the pending revision is safe here:
-//
-//   - No Helm of castle works on it: this run holds the cluster's lock and has ended the survivors of the
-//     last run. A revision that changes during the plan belongs to a running Helm, and castle keeps it.
-//   - It is this stage's own: its plan writes a release of this name and namespace. castle keeps all others:
-//     Flux may be installing them.
-//   - Nothing is lost: the objects carry Helm's annotations with the release's name, so the next install
-//     adopts them. After an upgrade the previous revision is left.
-
-const helmProvider = "registry.terraform.io/hashicorp/helm"
-
-// pendingReleases lists the cluster's pending Helm releases for a stage that uses Helm. If the API does not
-// answer, the stage goes on: Helm then reports the releases that it refuses.
-func (a *attempt) pendingReleases(ctx context.Context) []kube.PendingRelease {
-	if !slices.Contains(a.stage.InCluster, helmProvider) {
-		return nil
-	}
-	pending, err := kube.PendingReleases(ctx, a.run.Outputs.Target())
-	if err != nil && ctx.Err() == nil {
-		a.run.Notice(fmt.Sprintf("%s: cannot look for unfinished releases: %v", a.stage.Name, err))
-	}
-	return pending
-}
-
-func isRelease(p kube.PendingRelease, typ, id string) bool {
-	return typ == "helm_release" && id == p.Namespace+"/"+p.Name
-}
-
-// removePending removes the pending releases among the objects that the plan writes, and reports whether
-// there were any.
-func (a *attempt) removePending(ctx context.Context, objects []terraform.Object) (freed bool, err error) {
-	verbs := map[string]string{
-		"pending-install": "installed", "pending-upgrade": "upgraded", "pending-rollback": "rolled back",
-	}
-	for _, p := range a.pending {
-		planned := func(o terraform.Object) bool { return isRelease(p, o.Type, o.ID) }
-		if !slices.ContainsFunc(objects, planned) {
-			continue
-		}
-		removed, err := kube.RemovePendingRelease(ctx, a.run.Outputs.Target(), p)
-		if err != nil {
-			return freed, fmt.Errorf("release %s/%s: remove its unfinished revision: %w",
-				p.Namespace, p.Name, err)
-		}
-		if removed {
-			freed = true
-			a.run.Notice(fmt.Sprintf("release %s/%s was being %s by a run that was killed; "+
-				"its unfinished revision is removed", p.Namespace, p.Name, verbs[p.Status]))
-		}
-	}
-	return freed, nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// guardOf returns the guard of the machines that a plan creates or deletes.
-func guardOf(a *attempt, objects []terraform.Object) (*waiting.Guard, error) {
+// guard returns the guard of the machines that the plan creates or deletes.
+func (a *attempt) guard() (*waiting.Guard, error) {
 	g := &waiting.Guard{}
 	for _, p := range a.stage.Preflights {
 		bound, err := waiting.BindPreflight(a.run, a.stage, p)
@@ -25,7 +25,7 @@ func guardOf(a *attempt, objects []terraform.Object) (*waiting.Guard, error) {
 			g.Preflights = append(g.Preflights, bound)
 		}
 	}
-	for _, o := range objects {
+	for _, o := range a.objects {
 		if id, created := plannedID(o); created {
 			g.Creates = append(g.Creates, gate.Known{Address: o.Address, Type: o.Type, MachineID: id})
 		}
@@ -71,7 +71,7 @@ func plannedID(o terraform.Object) (id gate.MachineID, created bool) {
 
 // noteMachineIDs records the identities of the machines in the stage's state, where none was recorded before
 // they existed.
-func noteMachineIDs(ctx context.Context, a *attempt) error {
+func (a *attempt) noteMachineIDs(ctx context.Context) error {
 	var ids []gate.MachineID
 	for _, p := range a.stage.Preflights {
 		if !p.Type.HasMachineIDs {

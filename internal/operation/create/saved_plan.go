@@ -288,13 +288,13 @@ func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
 
 // check refuses a plan that was made in this run and does more than was reviewed. With yes, a stage that
 // could not be planned may do anything.
-func (p *savedPlan) check(ctx context.Context, try *attempt, plan *terraform.Plan, yes bool) error {
-	a := try.approved
+func (p *savedPlan) check(ctx context.Context, try *attempt, yes bool) error {
+	a, plan := try.approved, try.plan
 	unplanned := !review.IsPlanned(a.stage.State)
 	if unplanned && yes {
 		return nil
 	}
-	unseen, err := try.emptied(ctx, plan)
+	unseen, err := try.emptied(ctx)
 	unseen = slices.DeleteFunc(unseen, func(now review.Change) bool {
 		return slices.ContainsFunc(a.stage.Changes, func(was review.Change) bool {
 			return was.Address == now.Address && slices.Equal(was.Lost, now.Lost)
