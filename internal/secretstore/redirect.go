@@ -27,13 +27,8 @@ type provider struct {
 func providers() []provider {
 	return []provider{
 		{"registry.terraform.io/infisical/infisical", "host", "INFISICAL_HOST", infisical.Cloud,
-			func(ctx context.Context, _ []string, address, _ string) []gate.Foreign {
-				return infisical.Redirects(ctx, address)
-			}},
-		{"registry.terraform.io/hashicorp/vault", "address", "VAULT_ADDR", "",
-			func(ctx context.Context, environ []string, address, authority string) []gate.Foreign {
-				return vault.Server{Address: address, CAFile: authority}.Redirects(ctx, environ)
-			}},
+			infisical.Redirects},
+		{"registry.terraform.io/hashicorp/vault", "address", "VAULT_ADDR", "", vault.Redirects},
 	}
 }
 

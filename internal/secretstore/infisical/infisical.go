@@ -163,7 +163,7 @@ const Cloud = "https://app.infisical.com"
 // value in the body of a write. After a 307 or 308 it repeats the body at the new address, and the header at
 // another port or subdomain. castle sends the same requests without credentials: servers redirect by method
 // and path, and a login may lead elsewhere although a read does not.
-func Redirects(ctx context.Context, host string) []gate.Foreign {
+func Redirects(ctx context.Context, _ []string, host, _ string) []gate.Foreign {
 	ctx, stop := context.WithTimeout(ctx, attempt)
 	defer stop()
 	request, to := newClient(host, nil).api.Redirected(ctx,

@@ -69,7 +69,8 @@ func (s Server) failed(reason string, err error, fixes ...string) *Problem {
 }
 
 // Redirects reports a Vault that redirects the Terraform provider, which would follow with its token.
-func (s Server) Redirects(ctx context.Context, environ []string) []gate.Foreign {
+func Redirects(ctx context.Context, environ []string, address, authority string) []gate.Foreign {
+	s := Server{Address: address, CAFile: authority}
 	c, err := newClient(s, environ)
 	if err != nil {
 		return nil // Terraform reports it
