@@ -27,10 +27,8 @@ type Outputs struct {
 
 // NewOutputs returns an empty set of outputs that adds sensitive values to masker.
 func NewOutputs(masker *secret.Masker) *Outputs {
-	return &Outputs{
-		masker: masker, stages: map[*config.Stage]map[string]cty.Value{},
-		layers: map[string]map[string]cty.Value{},
-	}
+	return &Outputs{masker: masker, stages: map[*config.Stage]map[string]cty.Value{},
+		layers: map[string]map[string]cty.Value{}}
 }
 
 // Set replaces a stage's outputs. It masks sensitive values from now on.
@@ -72,9 +70,8 @@ func (o *Outputs) Target() gate.Target {
 		}
 		return []byte(v.AsString())
 	}
-	return gate.Target{
-		Kubeconfig: text(cluster.KubeconfigOutput), Talosconfig: text(cluster.TalosconfigOutput),
-	}
+	return gate.Target{Kubeconfig: text(cluster.KubeconfigOutput),
+		Talosconfig: text(cluster.TalosconfigOutput)}
 }
 
 // RecordedOutputs returns the outputs in a stage's state. It adds null outputs only if the last apply

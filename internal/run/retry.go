@@ -42,9 +42,8 @@ func (r retry) String() string {
 // is false for the first attempt.
 func (r *Run) Retry(ctx context.Context, stage, layer string, try func(again bool) error) error {
 	return retrying(ctx, try, func(next retry) {
-		e := event.Event{
-			Kind: event.Retry, Layer: layer, Stage: stage, Text: next.String(), Seconds: next.pause.Seconds(),
-		}
+		e := event.Event{Kind: event.Retry, Layer: layer, Stage: stage, Text: next.String(),
+			Seconds: next.pause.Seconds()}
 		if step := (*StepError)(nil); errors.As(next.why, &step) {
 			e.Step = step.Step
 		}

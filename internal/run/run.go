@@ -68,10 +68,8 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string, cleanUp func(*R
 		return ctx, nil, context.Cause(ctx)
 	}
 	files := c.Dir.NewRun(kind)
-	r := &Run{
-		Cluster: c, ID: files.ID, Files: files, Outputs: NewOutputs(c.Masker),
-		slots: make(chan struct{}, cmp.Or(c.Options.Parallelism, defaultParallelism)), Began: time.Now(),
-	}
+	r := &Run{Cluster: c, ID: files.ID, Files: files, Outputs: NewOutputs(c.Masker),
+		slots: make(chan struct{}, cmp.Or(c.Options.Parallelism, defaultParallelism)), Began: time.Now()}
 	r.running, r.Providers = r.workspaces.running, r.providers()
 	interruptible := ctx
 	r.cause = func() error { return context.Cause(interruptible) }
@@ -93,10 +91,8 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string, cleanUp func(*R
 		r.deactivate()
 		return ctx, nil, errors.Join(err, r.release())
 	}
-	r.Emit(event.Event{
-		Kind: event.RunStarted, Text: kind + " " + c.Name(), By: cluster.Self(),
-		Command: c.Options.CommandLine,
-	})
+	r.Emit(event.Event{Kind: event.RunStarted, Text: kind + " " + c.Name(), By: cluster.Self(),
+		Command: c.Options.CommandLine})
 	if err := cleanUp(r); err != nil {
 		return ctx, nil, r.End(err)
 	}

@@ -56,13 +56,10 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	w.file.open = func() (io.WriteCloser, error) { return r.Files.Log(stage) }
 	log := r.Cluster.Masker.Writer(&w.file)
 	w.log = log
-	w.Root = &terraform.Root{
-		Binary: binary, Dir: w.Dir.Work(), StatePath: w.Dir.StatePath(),
+	w.Root = &terraform.Root{Binary: binary, Dir: w.Dir.Work(), StatePath: w.Dir.StatePath(),
 		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
-		OnWrite: w.beginChange,
-		OnError: w.noteUnsure, OnResource: w.onResource, OnConnect: w.refuseRedirects,
-		Hide: r.Cluster.Masker.Hide,
-	}
+		OnWrite: w.beginChange, OnError: w.noteUnsure, OnResource: w.onResource,
+		OnConnect: w.refuseRedirects, Hide: r.Cluster.Masker.Hide}
 	if begin := r.Cluster.Options.OnCommand; begin != nil {
 		w.Root.OnCommand = func(command string) (map[string]string, func(error)) {
 			environ, end := begin(layer, stage, command)
@@ -201,9 +198,8 @@ type Guard interface {
 
 // Apply applies a plan, or without one the configuration. It writes an intent to disk first, and clears
 // it only when the apply succeeded and the new state has a snapshot.
-func (w *Workspace) Apply(
-	ctx context.Context, plan *terraform.Plan, changes []state.Intended, guard Guard,
-) error {
+func (w *Workspace) Apply(ctx context.Context, plan *terraform.Plan, changes []state.Intended,
+	guard Guard) error {
 	provisioned, err := tfeval.Provisioned(w.Root.Dir)
 	err = errors.Join(err, w.Dir.Snapshot()) // an import may have changed the state
 	var intent *state.IntentLog
@@ -350,9 +346,8 @@ func (w *Workspace) Import(ctx context.Context, one gate.Import) error {
 
 // ReportImport reports that an object was imported; text describes it.
 func (w *Workspace) ReportImport(address, text string) {
-	w.Run.Emit(event.Event{
-		Kind: event.Resource, Layer: w.Layer, Stage: w.Stage, Address: address, Action: "import", Text: text,
-	})
+	w.Run.Emit(event.Event{Kind: event.Resource, Layer: w.Layer, Stage: w.Stage, Address: address,
+		Action: "import", Text: text})
 }
 
 // ProvidersFile returns the path of a cluster's lock file; "" if castle does not know the repository.
@@ -416,10 +411,8 @@ func (r *workspaces) running() []event.Operation {
 	all := []event.Operation{}
 	for _, w := range r.all {
 		for _, o := range w.Root.Operations() {
-			all = append(all, event.Operation{
-				Layer: w.Layer, Stage: w.Stage,
-				Command: o.Command, Address: o.Address, Action: o.Action, Since: o.Since,
-			})
+			all = append(all, event.Operation{Layer: w.Layer, Stage: w.Stage, Command: o.Command,
+				Address: o.Address, Action: o.Action, Since: o.Since})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b event.Operation) int { return a.Since.Compare(b.Since) })

@@ -238,7 +238,6 @@ func (a *attempt) lookup() recovery.Lookup {
 		}
 		return nil, recovery.ErrNoLookup
 	}
-	return recovery.Lookup{
-		Cluster: a.run.Outputs.Target(), InCluster: a.stage.InCluster, Datacenter: datacenter,
-	}
+	return recovery.Lookup{Cluster: a.run.Outputs.Target(), InCluster: a.stage.InCluster,
+		Datacenter: datacenter}
 }

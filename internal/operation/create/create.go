@@ -130,10 +130,8 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 		st := s.Node.stage
 		if p := c.progress[st]; !p.skipped && s.Cause.stage != st {
 			p.skipped = true
-			c.run.Emit(event.Event{
-				Kind: event.StageSkipped, Layer: st.Layer, Stage: st.Name,
-				Text: fmt.Sprintf("dependency %s failed", s.Cause.name),
-			})
+			c.run.Emit(event.Event{Kind: event.StageSkipped, Layer: st.Layer, Stage: st.Name,
+				Text: fmt.Sprintf("dependency %s failed", s.Cause.name)})
 		}
 	})
 	if err != nil || len(chosen) < len(stages) {

@@ -61,9 +61,8 @@ func (a *attempt) removePending(ctx context.Context) error {
 // free removes the pending releases among the objects that the plan writes, and reports whether there were
 // any.
 func (a *attempt) free(ctx context.Context) (freed bool, err error) {
-	verbs := map[string]string{
-		"pending-install": "installed", "pending-upgrade": "upgraded", "pending-rollback": "rolled back",
-	}
+	verbs := map[string]string{"pending-install": "installed", "pending-upgrade": "upgraded",
+		"pending-rollback": "rolled back"}
 	for _, p := range a.pending {
 		planned := func(o terraform.Object) bool { return isRelease(p, o.Type, o.ID) }
 		if !slices.ContainsFunc(a.objects, planned) {
@@ -117,10 +116,8 @@ func (a *attempt) restore(ctx context.Context, r state.Resource) error {
 	}
 	restored, err := release.Restore(ctx, a.run.Outputs.Target(), namespace, name)
 	for _, d := range restored {
-		a.run.Emit(event.Event{
-			Kind: event.Resource, Layer: a.stage.Layer, Stage: a.stage.Name,
-			Address: r.Address, Action: "restore", Text: d.Object.String(),
-		})
+		a.run.Emit(event.Event{Kind: event.Resource, Layer: a.stage.Layer, Stage: a.stage.Name,
+			Address: r.Address, Action: "restore", Text: d.Object.String()})
 	}
 	if err != nil && !gate.IsPermanent(err) {
 		err = &unrestoredError{err}

@@ -72,9 +72,8 @@ func (p *savedPlan) follow(ctx context.Context, chosen []*config.Stage) error {
 		Kind: event.Reviewed,
 		Text: fmt.Sprintf("as planned %s in %s (sha256 %s)", p.plan.Made.Local().Format(time.DateTime),
 			p.plan.Path, p.plan.Digest),
-		Reviewed: &event.ReviewedPlan{
-			File: p.plan.Path, SHA256: p.plan.Digest, Run: p.plan.Run, Made: p.plan.Made,
-		},
+		Reviewed: &event.ReviewedPlan{File: p.plan.Path, SHA256: p.plan.Digest, Run: p.plan.Run,
+			Made: p.plan.Made},
 	})
 	return nil
 }
@@ -348,9 +347,8 @@ func (p *savedPlan) checkRestore(a *approval, differing []release.Difference, ye
 }
 
 func (p *savedPlan) unreviewed(changes []review.Change, unplanned bool) error {
-	e := &review.UnreviewedError{
-		File: p.plan.Path, Changes: changes, Fix: "plan again and have that reviewed: " + p.planAgain(),
-	}
+	e := &review.UnreviewedError{File: p.plan.Path, Changes: changes,
+		Fix: "plan again and have that reviewed: " + p.planAgain()}
 	if unplanned {
 		e.Fix += "; or do it all the same: --yes"
 	}

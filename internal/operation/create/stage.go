@@ -143,9 +143,8 @@ func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) 
 		return false, err
 	}
 	if !drift.None() {
-		c.run.Emit(event.Event{
-			Kind: event.StageDrifted, Layer: s.Layer, Stage: s.Name, Text: drift.String(),
-		})
+		c.run.Emit(event.Event{Kind: event.StageDrifted, Layer: s.Layer, Stage: s.Name,
+			Text: drift.String()})
 	}
 	c.reportClosed(s, closed)
 	return drift.None() && closed == nil, nil
@@ -154,9 +153,8 @@ func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) 
 // reportClosed reports a gate that is closed; nil is none.
 func (c *creation) reportClosed(s *config.Stage, closed *waiting.GateError) {
 	if closed != nil {
-		c.run.Emit(event.Event{
-			Kind: event.GateClosed, Layer: s.Layer, Stage: s.Name, Gate: closed.Gate, Text: closed.Error(),
-		})
+		c.run.Emit(event.Event{Kind: event.GateClosed, Layer: s.Layer, Stage: s.Name, Gate: closed.Gate,
+			Text: closed.Error()})
 	}
 }
 

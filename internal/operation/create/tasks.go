@@ -90,19 +90,16 @@ func (b *taskBuilder) addStage(s *config.Stage) {
 	apply.do = func(ctx context.Context) error { return b.creation.stage(ctx, s, len(late) > 0) }
 	b.ready[s] = apply
 	if len(late) > 0 {
-		b.ready[s] = b.add(&task{
-			name: s.Name + " gates", stage: s, needs: []*task{apply},
-			do: func(ctx context.Context) error { return b.creation.waitDeferredGates(ctx, s, late) },
-		})
+		b.ready[s] = b.add(&task{name: s.Name + " gates", stage: s, needs: []*task{apply},
+			do: func(ctx context.Context) error { return b.creation.waitDeferredGates(ctx, s, late) }})
 	}
 }
 
 func (b *taskBuilder) addPreflights(s *config.Stage) {
 	for _, p := range s.Preflights {
-		b.preflights = append(b.preflights, b.add(&task{
-			name: "preflight " + p.Name(), stage: s, needs: b.after(p.Needs),
-			do: func(ctx context.Context) error { return b.creation.earlyPreflight(ctx, s, p) },
-		}))
+		b.preflights = append(b.preflights, b.add(&task{name: "preflight " + p.Name(), stage: s,
+			needs: b.after(p.Needs),
+			do:    func(ctx context.Context) error { return b.creation.earlyPreflight(ctx, s, p) }}))
 	}
 }
 

@@ -256,27 +256,25 @@ func waited(g *config.Gate, closed *GateError) event.Diagnosis {
 
 // listener turns the progress of a wait into events of a run; of names the stage and gate.
 func listener(r *run.Run, of event.Event, timeout time.Duration) gate.Listener {
-	say := func(kind event.Kind, text string) {
+	emit := func(kind event.Kind, text string, within time.Duration) {
 		e := of
-		e.Kind, e.Text = kind, text
+		e.Kind, e.Text, e.TimeoutSeconds = kind, text, within.Seconds()
 		r.Emit(e)
 	}
 	return gate.Listener{
 		Answer: func(closed error) {
 			if closed == nil {
-				say(event.GateOpen, "")
-				return
+				emit(event.GateOpen, "", 0)
+			} else {
+				emit(event.GateClosed, closed.Error(), timeout)
 			}
-			e := of
-			e.Kind, e.Text, e.TimeoutSeconds = event.GateClosed, closed.Error(), timeout.Seconds()
-			r.Emit(e)
 		},
 		Reconcile: func(did string, err error) {
 			if did != "" {
-				say(event.ReconcileTriggered, did)
+				emit(event.ReconcileTriggered, did, 0)
 			}
 			if err != nil {
-				say(event.ReconcileTriggered, "cannot trigger a reconcile: "+err.Error())
+				emit(event.ReconcileTriggered, "cannot trigger a reconcile: "+err.Error(), 0)
 			}
 		},
 	}

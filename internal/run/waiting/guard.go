@@ -177,10 +177,8 @@ func (g *Guard) meet(e encounter) {
 
 // refuse untracks the foreign objects and returns the error that describes them.
 func (g *Guard) refuse(ctx context.Context) error {
-	refusal := &run.PreflightError{
-		TerraformCommand: g.work.Run.Cluster.TerraformCommand(g.work.Stage),
-		UntrackCommand:   g.work.Run.Cluster.UntrackCommand(g.work.Stage),
-	}
+	refusal := &run.PreflightError{TerraformCommand: g.work.Run.Cluster.TerraformCommand(g.work.Stage),
+		UntrackCommand: g.work.Run.Cluster.UntrackCommand(g.work.Stage)}
 	var created []string
 	for _, e := range g.met {
 		refusal.Preflight = e.preflight.Name

@@ -87,11 +87,9 @@ func Refuse(r *run.Run, s *config.Stage, p *config.Preflight, findings gate.Insp
 	if len(inTheWay) == 0 {
 		return nil
 	}
-	e := &run.PreflightError{
-		Preflight: p.Name(), Foreign: inTheWay,
+	e := &run.PreflightError{Preflight: p.Name(), Foreign: inTheWay,
 		TerraformCommand: r.Cluster.TerraformCommand(s.Name),
-		UntrackCommand:   r.Cluster.UntrackCommand(s.Name),
-	}
+		UntrackCommand:   r.Cluster.UntrackCommand(s.Name)}
 	var missing []string
 	for _, need := range s.Needs {
 		st, err := r.ReadState(r.Cluster.Dir.Stage(need.Name))

@@ -34,9 +34,7 @@ func modulePath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "modu
 // Keep copies the module, its inputs and its lock file beside the state before the apply. A destroy
 // must use the module that created the resources; later commands replace the work directory's content. The
 // record gets the digests of the files. It is written while both copies are there, and describes one of them.
-func Keep(
-	in *state.Dir, dir *state.Stage, rec state.Record, module fs.FS, inputs, lock []byte,
-) error {
+func Keep(in *state.Dir, dir *state.Stage, rec state.Record, module fs.FS, inputs, lock []byte) error {
 	next := modulePath(dir) + nextSuffix
 	if err := errors.Join(settle(in, dir), in.Remove(next)); err != nil {
 		return err
