@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -88,14 +89,9 @@ func matters(s *config.Stage, name string) bool {
 	if personal.MatchString(name) {
 		return false
 	}
-	for prefix, provider := range map[string]string{
-		"INFISICAL_": "infisical", "VAULT_": "vault", "PROXMOX_VE_": "proxmox"} {
-		if strings.HasPrefix(name, prefix) {
-			return slices.ContainsFunc(slices.Collect(maps.Values(s.Providers)),
-				func(source string) bool { return path.Base(source) == provider })
-		}
-	}
-	return false
+	reader := providers.ReaderOf(name)
+	return reader != "" && slices.ContainsFunc(slices.Collect(maps.Values(s.Providers)),
+		func(source string) bool { return path.Base(source) == reader })
 }
 
 // addInput adds a value and the content of the files that it names: a CA file may change under the same

@@ -15,6 +15,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
@@ -51,7 +52,7 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	w.Root = &terraform.Root{
 		Binary: binary, Dir: w.Dir.Work(), StatePath: w.Dir.StatePath(),
 		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
-		OnWrite: w.beginChange,
+		Identities: cluster.Identities(), OnWrite: w.beginChange,
 		OnError: w.noteUnsure, OnResource: w.onResource, OnConnect: w.refuseRedirects,
 		Hide: r.Cluster.Masker.Hide,
 	}
