@@ -19,6 +19,7 @@
 package proxmox
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -94,33 +95,36 @@ func hostOf(address string) (string, error) {
 	return u.Host, nil
 }
 
-// outcome is the result of a request. It travels in the request's context.
-type outcome struct {
-	data any // where the data is decoded to; nil if nobody needs it
-	date string
-	err  error
+// exchange is what the library does not return of a request: it travels in the request's context.
+type exchange struct {
+	date   string
+	task   json.RawMessage // the data of a change: the library drops it
+	failed chan error      // gets the reason if there is no good answer
 }
 
-type outcomeKey struct{}
+type exchangeKey struct{}
 
-// transport sends the library's requests once, and keeps their outcomes.
+// transport sends the library's requests once. It gives the library a good answer as it is, and an error for
+// any other: the library tells those apart by their status alone.
 type transport struct{ base http.RoundTripper }
 
-// RoundTrip answers the library with an empty object, whatever the outcome is: after most failures it would
-// sleep or repeat the request.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	kept := request.Context().Value(outcomeKey{}).(*outcome)
+	x := request.Context().Value(exchangeKey{}).(*exchange)
 	response, err := t.base.RoundTrip(request)
 	if err == nil {
-		err = kept.read(request.Method, response)
+		err = x.read(request.Method, response)
 	}
-	kept.err = err
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+	if err != nil {
+		x.failed <- err
+		return nil, err
+	}
+	return response, nil
 }
 
-func (o *outcome) read(method string, response *http.Response) error {
+// read checks an answer and leaves its body to be read again.
+func (x *exchange) read(method string, response *http.Response) error {
 	defer response.Body.Close() //nolint:errcheck // it is only read
-	o.date = response.Header.Get("Date")
+	x.date = response.Header.Get("Date")
 	body, err := io.ReadAll(io.LimitReader(response.Body, 32<<20))
 	if err != nil {
 		return err
@@ -135,19 +139,12 @@ func (o *outcome) read(method string, response *http.Response) error {
 		return newError(response, body)
 	case noJSON != nil:
 		return &foreignAnswer{what: fmt.Sprintf("%d bytes that are not its JSON (%s)", len(body), kind)}
-	case o.data == nil:
-		return nil
 	}
-	if method == http.MethodGet && (envelope.Data == nil || string(envelope.Data) == "null") {
-		return &foreignAnswer{what: "no data"}
+	if method != http.MethodGet {
+		x.task = envelope.Data
 	}
-	if envelope.Data != nil {
-		err = json.Unmarshal(envelope.Data, o.data)
-	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return &foreignAnswer{what: fmt.Sprintf("a %s where %s belongs", wrong.Value, wrong.Type)}
-	}
-	return err
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
 }
 
 // foreignAnswer is an answer that Proxmox does not send: it proves nothing.
@@ -213,26 +210,62 @@ func pathOf(path string, args ...any) string {
 // call makes one request through the library and never repeats it: only the caller knows the meaning of a
 // lost answer. It decodes the data into out, unless that is nil, and returns the Date header.
 func (c *Client) call(ctx context.Context, method, path string, out any) (date string, err error) {
-	kept := &outcome{data: out}
-	limited, stop := context.WithTimeout(context.WithValue(ctx, outcomeKey{}, kept), requestTimeout)
+	x := &exchange{failed: make(chan error, 1)}
+	limited, stop := context.WithTimeout(context.WithValue(ctx, exchangeKey{}, x), requestTimeout)
 	defer stop()
-	switch method {
-	case http.MethodPost:
-		err = c.api.Post(limited, nil, "/"+path)
-	case http.MethodDelete:
-		err = c.api.Delete(limited, "/"+path)
-	default:
-		err = c.api.GetJsonRetryable(limited, "/"+path, new(map[string]any), 1)
+	answer, done := map[string]any{}, make(chan error, 1)
+	go func() { done <- c.request(limited, method, "/"+path, &answer) }()
+	select {
+	case err = <-x.failed: // the library sleeps for a second before it returns it
+	case err = <-done:
+		select {
+		case err = <-x.failed:
+		default:
+		}
 	}
-	switch err = cmp.Or(kept.err, err); {
+	switch {
 	case err == nil:
-		return kept.date, nil
+		err = decode(method, answer["data"], x.task, out)
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case limited.Err() != nil:
 		err = fmt.Errorf("no answer within %s: %w", requestTimeout, os.ErrDeadlineExceeded)
 	}
-	return kept.date, c.failed(method, path, err)
+	if err != nil {
+		err = c.failed(method, path, err)
+	}
+	return x.date, err
+}
+
+func (c *Client) request(ctx context.Context, method, path string, answer *map[string]any) error {
+	switch method {
+	case http.MethodPost:
+		return c.api.Post(ctx, nil, path)
+	case http.MethodDelete:
+		return c.api.Delete(ctx, path)
+	}
+	return c.api.GetJsonRetryable(ctx, path, answer, 1)
+}
+
+// decode puts the data of an answer into out.
+func decode(method string, data any, task json.RawMessage, out any) (err error) {
+	switch {
+	case out == nil:
+		return nil
+	case method == http.MethodGet && data == nil:
+		return &foreignAnswer{what: "no data"}
+	case method == http.MethodGet:
+		if task, err = json.Marshal(data); err != nil {
+			return err
+		}
+	case task == nil:
+		return nil
+	}
+	err = json.Unmarshal(task, out)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return &foreignAnswer{what: fmt.Sprintf("a %s where %s belongs", wrong.Value, wrong.Type)}
+	}
+	return err
 }
 
 // failed adds the request to its error.

@@ -1,7 +1,6 @@
 package proxmox
 
 import (
-	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -184,10 +183,14 @@ func (d datacenter) order(t *testing.T, id int, name, tags string, pool ...strin
 	if len(pool) > 0 {
 		params["pool"] = pool[0]
 	}
-	kept := &outcome{}
-	ctx := context.WithValue(t.Context(), outcomeKey{}, kept)
+	x := &exchange{failed: make(chan error, 1)}
+	ctx := context.WithValue(t.Context(), exchangeKey{}, x)
 	err := d.client(t).api.Post(ctx, params, "/nodes/proxmox/qemu")
-	return cmp.Or(kept.err, err)
+	select {
+	case err = <-x.failed:
+	default:
+	}
+	return err
 }
 
 // image is the disk image that build imports.

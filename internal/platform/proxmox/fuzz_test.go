@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/platform"
 )
@@ -51,6 +52,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, code uint16, body []byte) {
 		answer := oneAnswer{200 + int(code)%400, body}
 		synctest.Test(t, func(t *testing.T) {
+			defer time.Sleep(2 * time.Second) // the library sleeps after a failed read
 			c, err := newClient("castle@pve!castle=secret", "https://proxmox.example:8006", answer)
 			if err != nil {
 				t.Fatal(err)

@@ -97,6 +97,7 @@ func TestALyingNetworkProvesNothing(t *testing.T) {
 	failed, lies := 0, 0
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
+			defer time.Sleep(2 * time.Second) // the library sleeps after a failed read
 			server := bubble(t)
 			defer server.Close()
 			l := &liar{RoundTripper: direct{server.Handler()}, random: rand.New(rand.NewPCG(seed, 12))}
@@ -238,6 +239,7 @@ func TestNonsenseIsCalledThat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				defer time.Sleep(2 * time.Second) // the library sleeps after a failed read
 				server := bubble(t)
 				defer server.Close()
 				o := told{direct{server.Handler()}, map[string]string{test.path: test.answer},
@@ -282,6 +284,7 @@ func TestAKnownMachineIsAskedForOnItsNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				defer time.Sleep(2 * time.Second) // the library sleeps after a failed read
 				server := bubble(t)
 				defer server.Close()
 				c := clientOf(t, told{direct{server.Handler()}, test.answers, map[string]int{}})
@@ -301,6 +304,7 @@ func TestAKnownMachineIsAskedForOnItsNode(t *testing.T) {
 
 func TestAMachineThatMovesIsNotMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(2 * time.Second) // the library sleeps after a failed read
 		server := bubble(t)
 		defer server.Close()
 		moved := map[string]string{"nodes/proxmox/qemu/421/config": `500 {"data":null,"message":` +

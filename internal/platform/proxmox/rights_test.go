@@ -27,11 +27,10 @@ func (d datacenter) life(t *testing.T) error {
 			_, err := c.call(t.Context(), method, path, nil)
 			return err
 		}
-		kept := &outcome{}
-		ctx := context.WithValue(t.Context(), outcomeKey{}, kept)
+		ctx := context.WithValue(t.Context(), exchangeKey{}, &exchange{failed: make(chan error, 1)})
 		do := map[string]func(context.Context, map[string]any, string) error{
 			http.MethodPost: c.api.Post, http.MethodPut: c.api.Put}[method]
-		return errors.Join(do(ctx, params, "/"+path), kept.err)
+		return do(ctx, params, "/"+path)
 	}
 	const node, vm = "nodes/proxmox/", "nodes/proxmox/qemu/421"
 	for _, step := range []func() error{

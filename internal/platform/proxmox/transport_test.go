@@ -94,6 +94,7 @@ func TestEachFailureIsPrintedAfterOneRequest(t *testing.T) {
 
 func TestARequestEndsWithItsContextOrItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(2 * time.Second) // the library sleeps after a failed read
 		c, err := newClient(token, "https://proxmox.example:8006", hanging{})
 		if err != nil {
 			t.Fatal(err)
