@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox"
 )
 
 var pveum = regexp.MustCompile(`(?m)^    (pveum .*)$`)

@@ -70,8 +70,8 @@ func TestFilesOfTheStateDirectoryAreOpenedByOwnfile(t *testing.T) {
 	}
 	known := maps.Clone(unused)
 	for _, s := range parsed(t) {
-		if s.test || !slices.ContainsFunc(
-			[]string{"state", "run", "terraform", "cluster", "operation", "providers"}, func(name string) bool {
+		if s.test || !slices.ContainsFunc(strings.Fields("state run terraform cluster operation providers"),
+			func(name string) bool {
 				dir := "internal/" + name
 				return s.dir == dir || strings.HasPrefix(s.dir, dir+"/")
 			}) ||

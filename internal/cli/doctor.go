@@ -9,6 +9,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/doctor"
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 )
@@ -59,8 +60,8 @@ read (castle check lists its problems).`,
 
 // printReport writes a line for each finding, its text made visible, and its fix below it.
 func printReport(w io.Writer, r *doctor.Report, inColour bool) {
-	codes := map[doctor.Colour]string{doctor.Green: "32", doctor.Yellow: "33", doctor.Red: "31",
-		doctor.Grey: "2"}
+	codes := map[finding.Colour]string{finding.Green: "32", finding.Yellow: "33", finding.Red: "31",
+		finding.Grey: "2"}
 	width := 0
 	for _, f := range r.Findings {
 		width = max(width, len(f.Name))

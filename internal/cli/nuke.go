@@ -14,11 +14,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/operation/nuke"
+	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 func newNuke(a *app) *cobra.Command {
-	o := nuke.Options{}
+	o := nuke.Options{Platform: proxmox.Platform{}}
 	var ids string
 	var foreign []string
 	var dry bool
@@ -97,7 +99,7 @@ func completeNuke(a *app, o *nuke.Options, ids string, foreign []string) error {
 		return errors.New("requires --vmid-range, such as --vmid-range 421-432")
 	}
 	var err error
-	if o.Range, err = nuke.ParseRange(ids); err != nil {
+	if o.Range, err = platform.ParseRange(ids); err != nil {
 		return fmt.Errorf("--vmid-range: %w", err)
 	}
 	for _, text := range foreign {
@@ -179,7 +181,7 @@ func printNuke(w io.Writer, n *nuke.Nuke) {
 		why := cmp.Or(strings.Join(g.Refused, ", "),
 			textIf(g.Foreign, "foreign; deleted because of --foreign"))
 		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", verdict(g.Goes()), g.ID, cmp.Or(g.Name, "-"),
-			cmp.Or(g.Node, "-"), cmp.Or(textIf(g.Status != "", g.State()), "-"),
+			cmp.Or(g.Node, "-"), cmp.Or(textIf(g.Status != "", g.State), "-"),
 			cmp.Or(strings.Join(g.Tags, ","), "no tags"),
 			cmp.Or(textIf(g.UUID != "", "uuid "+g.UUID), "no uuid known"), why)
 	}

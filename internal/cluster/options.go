@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,8 +14,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/all"
 	"github.com/ephemeral-castle/castle/internal/probe"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/secretstore/infisical"
@@ -82,9 +84,34 @@ func GateTypes() []gate.Type {
 	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes())
 }
 
+// Platforms returns every platform that machines may stand on.
+func Platforms() platform.Set { return all.Platforms() }
+
+// Identities tell how a plan identifies the objects of platforms and secret stores, by type.
+func Identities() map[string]terraform.Identity {
+	all := map[string]terraform.Identity{
+		"infisical_secret":                         {ID: "{workspace_id}:{env_slug}:{folder_path}:{name}"},
+		"vault_mount":                              {ID: "{path}"},
+		"vault_jwt_auth_backend":                   {ID: "{path}"},
+		"vault_policy":                             {ID: "{name}"},
+		"vault_jwt_auth_backend_role":              {ID: "auth/{backend}/role/{role_name}"},
+		"vault_kv_secret_v2":                       {ID: "{mount}/data/{name}"},
+		"vault_database_secret_backend_connection": {ID: "{backend}/config/{name}"},
+		"vault_database_secret_backend_role":       {ID: "{backend}/roles/{name}"},
+	}
+	for _, p := range Platforms() {
+		maps.Copy(all, p.Identities())
+	}
+	return all
+}
+
 // PreflightTypes returns every type of preflight that a stage may use.
 func PreflightTypes() []gate.PreflightType {
-	return slices.Concat(proxmox.PreflightTypes(), talos.PreflightTypes(), vault.PreflightTypes())
+	types := slices.Concat(talos.PreflightTypes(), vault.PreflightTypes())
+	for _, p := range Platforms() {
+		types = append(types, p.Preflights()...)
+	}
+	return types
 }
 
 // PreflightMaintenance is the preflight of platforms on machines that exist already.
@@ -97,7 +124,11 @@ func ExistsTypes() []gate.ExistsType {
 
 // RevisionSystems returns every system that reads revisions of a stage's objects.
 func RevisionSystems() []revision.System {
-	return []revision.System{kube.Revisions(), proxmox.Revisions(), infisical.Revisions(), vault.Revisions()}
+	systems := []revision.System{kube.Revisions(), infisical.Revisions(), vault.Revisions()}
+	for _, p := range Platforms() {
+		systems = append(systems, p.Revisions())
+	}
+	return systems
 }
 
 // The layers that exist before the cluster, and the platform's outputs that give access to it.

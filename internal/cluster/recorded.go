@@ -10,7 +10,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -150,7 +150,7 @@ func Borrowed(dir *state.Stage) state.Document[[]string] {
 func BorrowedFiles(dir *state.Stage, st *state.State) (addresses []string, err error) {
 	ids, err := Borrowed(dir).Value()
 	for _, k := range Known(st) {
-		if slices.Contains(ids, proxmox.FileID(k)) {
+		if slices.Contains(ids, Platforms().FileID(k)) {
 			addresses = append(addresses, k.Address)
 		}
 	}
@@ -199,17 +199,17 @@ func UntrackHeld(dir *state.Stage, addresses []string) error {
 }
 
 // Owned records the datacenter objects that a destroy of the stage has to verify.
-func Owned(dir *state.Stage) state.Document[[]proxmox.Owned] {
-	return state.StageDocument[[]proxmox.Owned](dir, "owned")
+func Owned(dir *state.Stage) state.Document[[]platform.Object] {
+	return state.StageDocument[[]platform.Object](dir, "owned")
 }
 
 // UntrackOwned removes objects from those that a later destroy verifies.
-func UntrackOwned(dir *state.Stage, objects []proxmox.Owned) error {
+func UntrackOwned(dir *state.Stage, objects []platform.Object) error {
 	owned, err := Owned(dir).Value()
 	if err != nil || len(owned) == 0 {
 		return err
 	}
-	return Owned(dir).Write(proxmox.Without(owned, objects...))
+	return Owned(dir).Write(platform.Without(owned, objects...))
 }
 
 // Known lists the managed resources of a state, with the recorded identities of their machines. A machine
@@ -237,7 +237,7 @@ func InMachines(provider string) bool { return provider == "registry.terraform.i
 func Outside(rec state.Record, st *state.State) []string {
 	var left []string
 	for _, res := range st.Managed() {
-		_, isGuest := proxmox.GuestID(res.Type, res.Attributes)
+		_, isGuest := Platforms().MachineID(res.Type, res.Attributes)
 		if !isGuest && !InMachines(res.Provider) && !slices.Contains(rec.InCluster, res.Provider) {
 			left = append(left, res.Address)
 		}
@@ -250,26 +250,28 @@ const ManagedMode = "managed"
 
 // Datacenter is one that a stage's recorded preflight read, and the VM ids that it checked, if any.
 type Datacenter struct {
-	Options proxmox.Options
-	Ids     []int
+	Platform platform.Platform
+	Account  platform.Account
+	Ids      []int
 }
 
 // Datacenters returns the datacenters of a recorded stage's machines and files.
 func Datacenters(rec state.Record) ([]Datacenter, error) {
 	var all []Datacenter
 	for _, check := range rec.Preflights {
-		if !proxmox.IsPreflight(check.Type) {
+		p := Platforms().Of(check.Type)
+		if p == nil {
 			continue
 		}
 		values, err := check.Decode()
 		if err != nil {
 			return nil, err
 		}
-		options, ids, err := proxmox.Recorded(gate.Values(values))
+		account, ids, err := p.Account(gate.Values(values))
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Datacenter{options, ids})
+		all = append(all, Datacenter{p, account, ids})
 	}
 	return all, nil
 }

@@ -5,14 +5,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
-	castle "github.com/ephemeral-castle/castle/internal/proxmox"
+	castle "github.com/ephemeral-castle/castle/internal/platform/proxmox"
 )
 
 func TestHealthyClusterIsGreen(t *testing.T) {
 	report := newWorld(t, proxmox.Config{}).look(t)
 	for _, f := range report.Findings {
-		if f.Colour != Green {
+		if f.Colour != finding.Green {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -27,60 +28,62 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 		config    proxmox.Config
 		breaks    func(*testing.T, *world)
 		name      string
-		colour    Colour
+		colour    finding.Colour
 		text, fix string
 	}{
 		"a secret is missing": {
 			breaks: func(_ *testing.T, w *world) { w.vault.Remove(w.folder, "GITHUB_TOKEN") },
-			name:   "infisical", colour: Red, text: "lacks, or has empty: GITHUB_TOKEN.", fix: "in Infisical",
+			name:   "infisical", colour: finding.Red, text: "lacks, or has empty: GITHUB_TOKEN.",
+			fix: "in Infisical",
 		},
 		"a secret is empty": {
 			breaks: func(_ *testing.T, w *world) { w.vault.SetSecret(w.folder, "ESO_CLIENT_ID", "") },
-			name:   "infisical", colour: Red, text: "lacks, or has empty: ESO_CLIENT_ID.",
+			name:   "infisical", colour: finding.Red, text: "lacks, or has empty: ESO_CLIENT_ID.",
 			fix: "in Infisical",
 		},
 		"the folder is another one": {
 			breaks: func(_ *testing.T, w *world) { w.vars["infisical_environment"] = "dev" },
-			name:   "infisical", colour: Red, text: "environment dev", fix: "correct the name",
+			name:   "infisical", colour: finding.Red, text: "environment dev", fix: "correct the name",
 		},
 		"the identity is refused": {
 			breaks: func(_ *testing.T, w *world) { w.environ[1] += "!" },
-			name:   "infisical", colour: Red, text: "Invalid credentials", fix: "EU and US clouds",
+			name:   "infisical", colour: finding.Red, text: "Invalid credentials", fix: "EU and US clouds",
 		},
 		"there is no identity": {
 			breaks: func(_ *testing.T, w *world) { w.environ = w.environ[2:] },
-			name:   "infisical", colour: Red, text: "not both set", fix: "machine identity",
+			name:   "infisical", colour: finding.Red, text: "not both set", fix: "machine identity",
 		},
 		"without the token Proxmox is not checked": {
 			breaks: func(_ *testing.T, w *world) { w.environ = w.environ[2:] },
-			name:   "proxmox", colour: Grey, text: "not checked: the API token is not known: " +
+			name:   "proxmox", colour: finding.Grey, text: "not checked: the API token is not known: " +
 				"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID",
 		},
 		"the token is refused": {
 			breaks: func(_ *testing.T, w *world) { w.hypervisor.SetToken(tokenID + "=another") },
-			name:   "proxmox.api", colour: Red, text: "refuses the API token", fix: "API Tokens",
+			name:   "proxmox.api", colour: finding.Red, text: "refuses the API token", fix: "API Tokens",
 		},
 		"Proxmox does not answer": {
 			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_endpoint"] = "https://127.0.0.1:1" },
-			name:   "proxmox.api", colour: Red, text: "connection refused", fix: "proxmox_endpoint",
+			name:   "proxmox.api", colour: finding.Red, text: "connection refused", fix: "proxmox_endpoint",
 		},
 		"the certificate is not trusted": {
 			breaks: func(t *testing.T, w *world) {
 				w.vars["proxmox_endpoint"] = distrusted(t,
 					w.hypervisor.Handler())
 			},
-			name: "proxmox.api", colour: Red, text: "its certificate is not trusted", fix: "SSL_CERT_FILE",
+			name: "proxmox.api", colour: finding.Red, text: "its certificate is not trusted",
+			fix: "SSL_CERT_FILE",
 		},
 		"any certificate is accepted": {
 			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_insecure"] = "true" },
-			name:   "proxmox.api", colour: Yellow, text: "accepts any certificate",
+			name:   "proxmox.api", colour: finding.Yellow, text: "accepts any certificate",
 			fix: "proxmox_ca_file",
 		},
 		"a right is missing": {
 			breaks: func(t *testing.T, w *world) {
 				w.limit(t, "pveum role modify CastleMachines --privs Pool.Audit,VM.Allocate")
 			},
-			name: "proxmox.rights", colour: Red, text: "lacks VM.Config.CPU, VM.Config.Cloudinit",
+			name: "proxmox.rights", colour: finding.Red, text: "lacks VM.Config.CPU, VM.Config.Cloudinit",
 			fix: "privilege separation",
 		},
 		"the token may change every machine": {
@@ -88,7 +91,8 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 				w.limit(t, "pveum role add All --privs VM.Allocate,VM.PowerMgmt,VM.Config.CPU",
 					"pveum acl modify /vms --users castle@pve --roles All")
 			},
-			name: "proxmox.rights", colour: Red, text: "the API token may change or delete machines " +
+			name: "proxmox.rights", colour: finding.Red,
+			text: "the API token may change or delete machines " +
 				"outside of the cluster's pool: VM.Allocate, VM.Config.*, VM.PowerMgmt on /vms",
 			fix: "pveum acl modify /pool/mini --users castle@pve --tokens 'castle@pve!mini' " +
 				"--roles CastleMachines",
@@ -98,84 +102,90 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 				w.hypervisor.AddVM(proxmox.VM{ID: 100, Pool: "prod"})
 				w.limit(t, "pveum acl modify /pool/prod --users castle@pve --roles CastleMachines")
 			},
-			name: "proxmox.rights", colour: Red,
+			name: "proxmox.rights", colour: finding.Red,
 			text: "VM.PowerMgmt on /pool/prod; VM.Allocate, VM.Config.*, VM.PowerMgmt on /vms/100",
 		},
 		"the token may delete all disks": {
 			breaks: func(t *testing.T, w *world) {
 				w.limit(t, "pveum acl modify /storage/local-lvm --users castle@pve --roles CastleImages")
 			},
-			name: "proxmox.rights", colour: Red, text: "pool: Datastore.Allocate on /storage/local-lvm",
+			name: "proxmox.rights", colour: finding.Red,
+			text: "pool: Datastore.Allocate on /storage/local-lvm",
 		},
 		"the cluster has no pool": {
 			breaks: func(t *testing.T, w *world) { w.vars["proxmox_pool"] = "" },
-			name:   "proxmox.rights", colour: Red, text: "VM.PowerMgmt on /pool/mini",
+			name:   "proxmox.rights", colour: finding.Red, text: "VM.PowerMgmt on /pool/mini",
 			fix: `set proxmox_pool = "mini", use a token`,
 		},
 		"the pool does not exist": {
 			breaks: func(t *testing.T, w *world) { w.vars["proxmox_pool"] = "minni" },
-			name:   "proxmox.pool", colour: Red, text: "pool minni, where the machines belong, does not",
-			fix: "pveum pool add minni --comment castle",
+			name:   "proxmox.pool", colour: finding.Red,
+			text: "pool minni, where the machines belong, does not",
+			fix:  "pveum pool add minni --comment castle",
 		},
 		"the token has other power": {
 			breaks: func(t *testing.T, w *world) {
 				w.limit(t, "pveum role add Power --privs Sys.PowerMgmt",
 					"pveum acl modify / --users castle@pve --roles Power")
 			},
-			name: "proxmox.rights", colour: Yellow, text: "on / Sys.PowerMgmt", fix: "create a user",
+			name: "proxmox.rights", colour: finding.Yellow, text: "on / Sys.PowerMgmt", fix: "create a user",
 		},
 		"the rights cannot be read": {
 			breaks: func(_ *testing.T, w *world) {
 				w.hypervisor.Fail(proxmox.Fault{Path: "access/permissions", Code: 500, Text: "no quorum"})
 			},
-			name: "proxmox.rights", colour: Grey, text: "not checked: ",
+			name: "proxmox.rights", colour: finding.Grey, text: "not checked: ",
 		},
 		"the token is root's": {
 			breaks: func(_ *testing.T, w *world) {
 				w.vault.SetSecret(w.folder, "PROXMOX_TOKEN_ID", "root@pam!castle")
 				w.hypervisor.SetToken("root@pam!castle=" + tokenSecret)
 			},
-			name: "proxmox.rights", colour: Red, text: "VM.Config.*, VM.PowerMgmt on /",
+			name: "proxmox.rights", colour: finding.Red, text: "VM.Config.*, VM.PowerMgmt on /",
 			fix: "pveum user add",
 		},
 		"the node is another one": {
 			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_node_name"] = "pve" },
-			name:   "proxmox.nodes", colour: Red, text: "no node pve, only proxmox", fix: "proxmox_node_name",
+			name:   "proxmox.nodes", colour: finding.Red, text: "no node pve, only proxmox",
+			fix: "proxmox_node_name",
 		},
 		"the node is off": {
 			breaks: func(_ *testing.T, w *world) { w.hypervisor.SetOffline("proxmox", true) },
-			name:   "proxmox.nodes", colour: Red, text: "node proxmox is offline", fix: "start it",
+			name:   "proxmox.nodes", colour: finding.Red, text: "node proxmox is offline", fix: "start it",
 		},
 		"a storage is missing": {
 			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_disk_datastore"] = "ceph" },
-			name:   "proxmox.storages", colour: Red, text: "storage ceph on node proxmox does not exist",
-			fix: "choose another",
+			name:   "proxmox.storages", colour: finding.Red,
+			text: "storage ceph on node proxmox does not exist",
+			fix:  "choose another",
 		},
 		"a storage may not hold images": {
 			config: proxmox.Config{Storages: storages("iso", "images")},
-			name:   "proxmox.storages", colour: Red, text: "does not allow the content import, only iso",
-			fix: "pvesm set local --content iso,import",
+			name:   "proxmox.storages", colour: finding.Red,
+			text: "does not allow the content import, only iso",
+			fix:  "pvesm set local --content iso,import",
 		},
 		"the image cannot be fetched": {
 			breaks: func(_ *testing.T, w *world) {
 				w.hypervisor.Fail(proxmox.Fault{Path: "nodes/*/query-url-metadata", Code: 500,
 					Text: "invalid server response: '404 Not Found'"})
 			},
-			name: "proxmox.image", colour: Red, text: "404 Not Found", fix: "version and schematic",
+			name: "proxmox.image", colour: finding.Red, text: "404 Not Found", fix: "version and schematic",
 		},
 		"an id is taken": {
 			breaks: func(_ *testing.T, w *world) {
 				w.hypervisor.AddVM(proxmox.VM{ID: 441,
 					Name: "prod-database"})
 			},
-			name: "proxmox.vm-ids", colour: Red, text: `VM 441 "prod-database"`, fix: "remove it",
+			name: "proxmox.vm-ids", colour: finding.Red, text: `VM 441 "prod-database"`, fix: "remove it",
 		},
 		"a VM that may be the cluster's own is not in the state": {
 			breaks: func(_ *testing.T, w *world) {
 				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "mini-cp-01", Tags: []string{"castle", "mini"}})
 			},
-			name: "proxmox.vm-ids", colour: Red, text: "no uuid is known here that proves it castle's own",
-			fix: "the uuid derives from them",
+			name: "proxmox.vm-ids", colour: finding.Red,
+			text: "no uuid is known here that proves it castle's own",
+			fix:  "the uuid derives from them",
 		},
 		"an own VM is not in the state": {
 			breaks: func(_ *testing.T, w *world) {
@@ -183,39 +193,40 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "renamed", Config: map[string]string{
 					"smbios1": "uuid=" + castle.UUIDOf("our key", "mini-cp-01")}})
 			},
-			name: "proxmox.vm-ids", colour: Red, text: "is the cluster's own, but no state here has it",
-			fix: "castle create mini/proxmox --adopt",
+			name: "proxmox.vm-ids", colour: finding.Red,
+			text: "is the cluster's own, but no state here has it",
+			fix:  "castle create mini/proxmox --adopt",
 		},
 		"a clock is off": {
 			breaks: func(_ *testing.T, w *world) { w.skew = 90 * time.Second },
-			name:   "proxmox.clock", colour: Yellow, text: "behind Proxmox", fix: "NTP",
+			name:   "proxmox.clock", colour: finding.Yellow, text: "behind Proxmox", fix: "NTP",
 		},
 		"a clock is wrong": {
 			breaks: func(_ *testing.T, w *world) { w.skew = -time.Hour },
-			name:   "infisical.clock", colour: Red, text: "ahead of Infisical", fix: "NTP",
+			name:   "infisical.clock", colour: finding.Red, text: "ahead of Infisical", fix: "NTP",
 		},
 		"the repository refuses the token": {
 			breaks: func(_ *testing.T, w *world) {
 				w.vault.SetSecret(w.folder, "GITHUB_TOKEN",
 					"expired-token")
 			},
-			name: "git", colour: Red, text: "401 Unauthorized", fix: "is valid",
+			name: "git", colour: finding.Red, text: "401 Unauthorized", fix: "is valid",
 		},
 		"the repository is another one": {
 			breaks: func(_ *testing.T, w *world) { w.vars["git_url"] += "-two" },
-			name:   "git", colour: Red, text: "404 Not Found", fix: "git_url",
+			name:   "git", colour: finding.Red, text: "404 Not Found", fix: "git_url",
 		},
 		"the repository has no such branch": {
 			breaks: func(_ *testing.T, w *world) { w.refs = "refs/heads/master-2" },
-			name:   "git", colour: Red, text: "has no branch master", fix: "git_branch",
+			name:   "git", colour: finding.Red, text: "has no branch master", fix: "git_branch",
 		},
 		"the address is not a repository": {
 			breaks: func(_ *testing.T, w *world) { w.vars["git_url"] = w.vars["infisical_host"] + "/me" },
-			name:   "git", colour: Red, text: "404 Not Found", fix: "git_url",
+			name:   "git", colour: finding.Red, text: "404 Not Found", fix: "git_url",
 		},
 		"without Infisical there is no token for Git": {
 			breaks: func(_ *testing.T, w *world) { w.environ = w.environ[2:] },
-			name:   "git", colour: Grey, text: "not checked: the token for https://127.0.0.1",
+			name:   "git", colour: finding.Grey, text: "not checked: the token for https://127.0.0.1",
 		},
 		"another host uses an address": {
 			breaks: func(t *testing.T, _ *world) {
@@ -225,29 +236,31 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 				}
 				t.Cleanup(func() { l.Close() })
 			},
-			name: "addresses", colour: Red, text: "a host answers at 127.13.0.11 (node cp-01) on 6443",
-			fix: "another address",
+			name: "addresses", colour: finding.Red,
+			text: "a host answers at 127.13.0.11 (node cp-01) on 6443",
+			fix:  "another address",
 		},
 		"this cluster uses the address": {
 			breaks: func(_ *testing.T, w *world) { w.target.Exists = true },
-			name:   "addresses", colour: Green, text: "used by this cluster, which exists",
+			name:   "addresses", colour: finding.Green, text: "used by this cluster, which exists",
 		},
 		"a name does not resolve": {
 			breaks: func(_ *testing.T, w *world) {
 				w.vars["metallb_chart_repository"] = "https://charts.invalid/x"
 			},
-			name: "names", colour: Red, text: "charts.invalid does not resolve", fix: "DNS",
+			name: "names", colour: finding.Red, text: "charts.invalid does not resolve", fix: "DNS",
 		},
 		"a name for the machines does not resolve": {
 			breaks: func(_ *testing.T, w *world) {
 				w.vars["serviceaccount_issuer"] = "https://issuer.invalid"
 			},
-			name: "names", colour: Yellow, text: "issuer.invalid does not resolve here",
+			name: "names", colour: finding.Yellow, text: "issuer.invalid does not resolve here",
 			fix: "machines use it",
 		},
 		"no mirror has a provider": {
 			breaks: func(_ *testing.T, w *world) { w.lacks = "bpg/proxmox" },
-			name:   "providers", colour: Red, text: "bpg/proxmox: no mirror", fix: "add it to the mirror",
+			name:   "providers", colour: finding.Red, text: "bpg/proxmox: no mirror",
+			fix: "add it to the mirror",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +269,7 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 				c.breaks(t, w)
 			}
 			report := w.look(t)
-			if report.Healthy && c.colour == Red {
+			if report.Healthy && c.colour == finding.Red {
 				t.Error("nothing is red")
 			}
 			expect(t, report.Findings, c.name, c.colour, c.text, c.fix)

@@ -28,8 +28,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/platform/all"
+	realproxmox "github.com/ephemeral-castle/castle/internal/platform/proxmox"
 	"github.com/ephemeral-castle/castle/internal/probe"
-	realproxmox "github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	realvault "github.com/ephemeral-castle/castle/internal/secretstore/infisical"
 	"github.com/ephemeral-castle/castle/internal/talos"
@@ -171,9 +172,10 @@ func newWorld(t *testing.T, c proxmox.Config) *world {
 		w.vars[chart+"_chart_repository"] = "https://localhost/charts"
 	}
 	w.target = Target{
-		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
-		Started: func(*config.Stage) bool { return false },
-		Plugins: t.TempDir(),
+		Platforms: all.Platforms(),
+		Known:     func(*config.Stage) ([]gate.Known, error) { return nil, nil },
+		Started:   func(*config.Stage) bool { return false },
+		Plugins:   t.TempDir(),
 	}
 	return w
 }

@@ -9,31 +9,33 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-func (m Machine) checks() []check {
-	all := []check{{"terraform", m.terraform}, {"state", m.state}}
+func (m Machine) checks() []finding.Check {
+	all := []finding.Check{{Name: "terraform", Run: m.terraform}, {Name: "state", Run: m.state}}
 	if m.Store != nil {
-		all = append(all, check{"store", m.Store.check})
+		all = append(all, finding.Check{Name: "store", Run: m.Store.check})
 	}
 	return all
 }
 
 // terraform finds the Terraform that a run would use. It downloads none.
-func (m Machine) terraform(ctx context.Context) []Finding {
+func (m Machine) terraform(ctx context.Context) []finding.Finding {
 	found, err := m.Terraform(ctx)
 	switch {
 	case err != nil:
-		return red("", "%v", reason(ctx, err))
+		return finding.Obstacle("", "%v", finding.Reason(ctx, err))
 	case found.Path == "":
 		missing := fmt.Sprintf("no Terraform %s or newer on PATH", found.Oldest)
-		return yellow(fmt.Sprintf("install Terraform %s or newer; otherwise the first run downloads %s from "+
-			"releases.hashicorp.com", found.Oldest, found.Pinned),
+		return finding.Warning(fmt.Sprintf(
+			"install Terraform %s or newer; otherwise the first run downloads %s from "+
+				"releases.hashicorp.com", found.Oldest, found.Pinned),
 			"%s", strings.Join(append([]string{missing}, found.Refused...), "; "))
 	}
-	return green("%s, %s", found.Version, found.Path)
+	return finding.Good("%s, %s", found.Version, found.Path)
 }
 
 // With less than minimumFree, a write may fail during a run; with less than lowFree, it may fail soon.
@@ -44,44 +46,46 @@ const (
 )
 
 // state checks the directory that holds every secret and every state.
-func (m Machine) state(context.Context) []Finding {
+func (m Machine) state(context.Context) []finding.Finding {
 	disk, err := state.CheckDisk(m.StateRoot)
 	if err != nil {
-		return red("make it readable, or choose another directory with --state-dir", "%v", err)
+		return finding.Obstacle("make it readable, or choose another directory with --state-dir", "%v", err)
 	}
-	var found []Finding
+	var found []finding.Finding
 	for _, open := range disk.Exposed {
-		found = append(found, red("chmod 700 "+open.Path,
+		found = append(found, finding.Obstacle("chmod 700 "+open.Path,
 			"%s has mode %04o and must be 0700: it holds every secret of a cluster", open.Path, open.Mode)...)
 	}
 	const room = "free disk space, or choose another directory with --state-dir"
 	free := fmt.Sprintf("%.1f GB free", float64(disk.Free)/1e9)
 	switch {
 	case !disk.Writable:
-		found = append(found, red("make "+disk.Nearest+" writable, or choose another directory with "+
-			"--state-dir", "%s is not writable", disk.Nearest)...)
+		found = append(found, finding.Obstacle(
+			"make "+disk.Nearest+" writable, or choose another directory with "+
+				"--state-dir", "%s is not writable", disk.Nearest)...)
 	case disk.Free < minimumFree:
-		found = append(found, red(room, "%s: only %s", m.StateRoot, free)...)
+		found = append(found, finding.Obstacle(room, "%s: only %s", m.StateRoot, free)...)
 	case disk.Free < lowFree:
-		found = append(found, yellow(room, "%s: only %s", m.StateRoot, free)...)
+		found = append(found, finding.Warning(room, "%s: only %s", m.StateRoot, free)...)
 	}
 	if disk.Nearest != m.StateRoot {
-		return orGreen(found, "%s, not created yet, %s", m.StateRoot, free)
+		return finding.OrGood(found, "%s, not created yet, %s", m.StateRoot, free)
 	}
-	return orGreen(found, "%s, private to its owner, %s", m.StateRoot, free)
+	return finding.OrGood(found, "%s, private to its owner, %s", m.StateRoot, free)
 }
 
-func (m Machine) lab(context.Context) []Finding {
+func (m Machine) lab(context.Context) []finding.Finding {
 	if m.Lab == "" {
-		return yellow("run `make build` in a clone of castle, which builds castle-lab beside it into bin/",
+		return finding.Warning(
+			"run `make build` in a clone of castle, which builds castle-lab beside it into bin/",
 			"not beside castle and not on PATH: castle rehearse is not available")
 	}
-	return green("%s", m.Lab)
+	return finding.Good("%s", m.Lab)
 }
 
 // providers checks the sources of the stages' providers. It asks a registry only for
 // its service discovery document.
-func (r *checkRun) providers(ctx context.Context) []Finding {
+func (r *checkRun) providers(ctx context.Context) []finding.Finding {
 	sources := map[string]bool{}
 	for _, s := range r.target.Stages {
 		for _, source := range s.Providers {
@@ -92,13 +96,13 @@ func (r *checkRun) providers(ctx context.Context) []Finding {
 	}
 	origins, err := terraform.ReadOrigins(r.machine.Environ)
 	if err != nil {
-		return grey(fmt.Errorf("cannot read Terraform's CLI configuration: %w", err))
+		return finding.Unchecked(fmt.Errorf("cannot read Terraform's CLI configuration: %w", err))
 	}
 	const fix = "check the network and its proxy (HTTPS_PROXY), or configure a mirror in " +
 		"provider_installation of TF_CLI_CONFIG_FILE"
 	asked := map[string]error{} // by address
 	var mirrored, reachable []string
-	var found []Finding
+	var found []finding.Finding
 	for _, source := range slices.Sorted(maps.Keys(sources)) {
 		at := origins.Of(source)
 		if _, done := asked[at.URL]; at.URL != "" && !done {
@@ -110,16 +114,17 @@ func (r *checkRun) providers(ctx context.Context) []Finding {
 		case at.Local != "":
 			mirrored = append(mirrored, short)
 		case at.URL == "":
-			found = append(found, red("add it to the mirror, or allow `direct` in provider_installation",
+			found = append(found, finding.Obstacle(
+				"add it to the mirror, or allow `direct` in provider_installation",
 				"%s: no mirror of Terraform's CLI configuration has it for %s_%s, and no other source is "+
 					"allowed", short, runtime.GOOS, runtime.GOARCH)...)
 		case err == nil:
 			reachable = append(reachable, short)
 		case terraform.Holds(r.target.Plugins, source):
-			found = append(found, yellow("nothing for stages that are initialized; for others: "+fix,
+			found = append(found, finding.Warning("nothing for stages that are initialized; for others: "+fix,
 				"%s is in castle's cache, but %s does not answer: %v", short, at.URL, err)...)
 		default:
-			found = append(found, red(fix, "%s: %s does not answer: %v", short, at.URL, err)...)
+			found = append(found, finding.Obstacle(fix, "%s: %s does not answer: %v", short, at.URL, err)...)
 		}
 	}
 	var good []string
@@ -130,5 +135,5 @@ func (r *checkRun) providers(ctx context.Context) []Finding {
 		answering := strings.Join(slices.Sorted(maps.Keys(asked)), " and ")
 		good = append(good, fmt.Sprintf("%s answers, for %s", answering, strings.Join(reachable, ", ")))
 	}
-	return orGreen(found, "%s", cmp.Or(strings.Join(good, "; "), "the stages require none"))
+	return finding.OrGood(found, "%s", cmp.Or(strings.Join(good, "; "), "the stages require none"))
 }

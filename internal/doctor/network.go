@@ -17,6 +17,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -35,14 +36,14 @@ func get(ctx context.Context, address string, prepare func(*http.Request)) (http
 	prepare(request)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, "", reason(ctx, err)
+		return nil, "", finding.Reason(ctx, err)
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was only read
 	body, err := io.ReadAll(io.LimitReader(answer.Body, 32<<20))
 	if err == nil && answer.StatusCode >= http.StatusBadRequest {
 		err = httpError(answer.Status)
 	}
-	return answer.Header, string(body), reason(ctx, err)
+	return answer.Header, string(body), finding.Reason(ctx, err)
 }
 
 func unchanged(*http.Request) {}
@@ -57,64 +58,29 @@ func dateOf(ctx context.Context, address string) (time.Time, error) {
 	return at, nil
 }
 
-// Certificates of Talos and Kubernetes are valid from their creation on, and tokens for
-// minutes, so clocks must not differ much.
-const (
-	skewWarning = 30 * time.Second
-	skewError   = 5 * time.Minute
-)
-
-// clock compares this machine's clock with another one, which is precise to a second.
-func clock(name, whose string, read func(context.Context) (time.Time, error)) check {
-	return check{name, func(ctx context.Context) []Finding {
-		before := time.Now()
-		theirs, err := read(ctx)
-		after := time.Now()
-		switch {
-		case err != nil:
-			return grey(fmt.Errorf("%s: %w", whose, reason(ctx, err)))
-		case theirs.IsZero():
-			return grey(whose + " sends no Date header")
-		}
-		// The other clock was read at some moment between before and after.
-		skew := max(before.Add(-time.Second).Sub(theirs), theirs.Sub(after), 0).Round(time.Second)
-		direction := "ahead of"
-		if theirs.After(after) {
-			direction = "behind"
-		}
-		const fix = "set both clocks by NTP: timedatectl, chronyc tracking"
-		switch {
-		case skew > skewError:
-			return red(fix, "this machine is %s %s %s: certificates and tokens would not be valid", skew,
-				direction, whose)
-		case skew > skewWarning:
-			return yellow(fix, "this machine is %s %s %s", skew, direction, whose)
-		}
-		return green("equal to %s", whose)
-	}}
-}
-
 // repository checks that the Git repository can be read as Flux will read it, and has
 // the branch. The token goes into a header.
-func (r *checkRun) repository(ctx context.Context, address string) []Finding {
+func (r *checkRun) repository(ctx context.Context, address string) []finding.Finding {
 	token := r.text("git_token")
 	if token == "" && r.secrets.unread != "" {
-		return grey(fmt.Sprintf("the token for %s is not known: %s", address, r.secrets.unread))
+		return finding.Unchecked(fmt.Sprintf("the token for %s is not known: %s", address, r.secrets.unread))
 	}
 	refs, err := references(ctx, address, r.text("git_username"), token)
 	switch {
 	case errors.As(err, new(httpError)):
-		return red("check git_url, and that the token (GITHUB_TOKEN) is valid and may read this repository",
+		return finding.Obstacle(
+			"check git_url, and that the token (GITHUB_TOKEN) is valid and may read this repository",
 			"%s: %v", address, err)
 	case err != nil:
-		return red("check git_url and the network", "%s: %v", address, err)
+		return finding.Obstacle("check git_url and the network", "%s: %v", address, err)
 	}
 	branch := r.text("git_branch")
 	if branch != "" && !strings.Contains(refs, " refs/heads/"+branch+"\n") {
-		return red("correct git_branch, or push the branch", "%s is readable and has no branch %s", address,
+		return finding.Obstacle("correct git_branch, or push the branch",
+			"%s is readable and has no branch %s", address,
 			branch)
 	}
-	return green("%s is readable, and has the branch %s", address, branch)
+	return finding.Good("%s is readable, and has the branch %s", address, branch)
 }
 
 // references asks a Git server for its branches: https://git-scm.com/docs/http-protocol.
@@ -151,13 +117,13 @@ func dial(ctx context.Context, host, port string) error {
 
 // addresses checks that no other host uses an address of the cluster. One that answers on a port of the APIs
 // of Talos or Kubernetes is another cluster.
-func (r *checkRun) addresses(ctx context.Context) []Finding {
+func (r *checkRun) addresses(ctx context.Context) []finding.Finding {
 	wanted := r.wantedAddresses()
 	if len(wanted) == 0 {
-		return grey("no stage has addresses for the cluster")
+		return finding.Unchecked("no stage has addresses for the cluster")
 	}
 	if r.target.Exists {
-		return green("used by this cluster, which exists; castle status checks it")
+		return finding.Good("used by this cluster, which exists; castle status checks it")
 	}
 	sorted, ports := slices.Sorted(maps.Keys(wanted)), []string{"50000", "6443"}
 	taken := make([][]string, len(sorted))
@@ -170,15 +136,17 @@ func (r *checkRun) addresses(ctx context.Context) []Finding {
 			}
 		}
 	})
-	var found []Finding
+	var found []finding.Finding
 	for i, address := range sorted {
 		if len(taken[i]) > 0 {
-			found = append(found, red("choose another address, or shut the host down; if it is this "+
-				"cluster, its state is elsewhere (--state-dir)", "a host answers at %s (%s) on %s", address,
+			found = append(found, finding.Obstacle(
+				"choose another address, or shut the host down; if it is this "+
+					"cluster, its state is elsewhere (--state-dir)", "a host answers at %s (%s) on %s",
+				address,
 				wanted[address], strings.Join(taken[i], " and "))...)
 		}
 	}
-	return orGreen(found, "no host answers at %s on %s", strings.Join(sorted, ", "),
+	return finding.OrGood(found, "no host answers at %s on %s", strings.Join(sorted, ", "),
 		strings.Join(ports, " or "))
 }
 
@@ -197,7 +165,7 @@ func (r *checkRun) wantedAddresses() map[string]string {
 	}
 	for _, p := range r.preflights(talos.PreflightMaintenance) {
 		endpoints := map[string]string{}
-		_ = p.values.Decode("endpoints", &endpoints) // the configuration's validation reports an error
+		_ = p.Values.Decode("endpoints", &endpoints) // the configuration's validation reports an error
 		for _, endpoint := range endpoints {
 			if a, err := netip.ParseAddr(endpoint); err == nil {
 				delete(wanted, a.String())
@@ -209,7 +177,7 @@ func (r *checkRun) wantedAddresses() map[string]string {
 
 // names resolves the host names in the configuration. A name inside a larger value may be
 // for other machines than this one.
-func (r *checkRun) names(ctx context.Context) []Finding {
+func (r *checkRun) names(ctx context.Context) []finding.Finding {
 	hosts := map[string]bool{} // whether this machine needs it
 	add := func(host string, needed bool) {
 		if _, err := netip.ParseAddr(host); err != nil && host != "" {
@@ -229,20 +197,21 @@ func (r *checkRun) names(ctx context.Context) []Finding {
 	sorted := slices.Sorted(maps.Keys(hosts))
 	failed := make([]error, len(sorted))
 	each(sorted, func(i int, host string) { _, failed[i] = r.machine.Resolve(ctx, host) })
-	var found []Finding
+	var found []finding.Finding
 	for i, host := range sorted {
 		switch {
 		case failed[i] == nil:
 		case hosts[host]:
-			found = append(found, red("check the name and this machine's DNS (/etc/resolv.conf, a VPN)",
-				"%s does not resolve: %v", host, reason(ctx, failed[i]))...)
+			found = append(found, finding.Obstacle(
+				"check the name and this machine's DNS (/etc/resolv.conf, a VPN)",
+				"%s does not resolve: %v", host, finding.Reason(ctx, failed[i]))...)
 		default:
 			found = append(found,
-				yellow("check the name; if only the cluster's machines use it, they must resolve it",
-					"%s does not resolve here: %v", host, reason(ctx, failed[i]))...)
+				finding.Warning("check the name; if only the cluster's machines use it, they must resolve it",
+					"%s does not resolve here: %v", host, finding.Reason(ctx, failed[i]))...)
 		}
 	}
-	return orGreen(found, "%s", cmp.Or(strings.Join(sorted, ", "), "the configuration has none"))
+	return finding.OrGood(found, "%s", cmp.Or(strings.Join(sorted, ", "), "the configuration has none"))
 }
 
 // hostOf returns the host name of a URL; empty for a name that only the cluster resolves.

@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/secretstore/infisical"
 	"github.com/ephemeral-castle/castle/internal/secretstore/vault"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
@@ -22,7 +23,7 @@ const secretsLayer = "secrets"
 
 // secrets is the result of reading the secret store.
 type secrets struct {
-	findings []Finding
+	findings []finding.Finding
 	store    string   // infisical or vault: the name of the findings
 	hosts    []string // of Infisical
 	unread   string   // why not all outputs of the layer are known; empty if they are
@@ -83,7 +84,7 @@ func (s *secrets) add(other secrets) {
 }
 
 // failed notes why the outputs of the layer are not known.
-func (s *secrets) failed(unread string, found []Finding) {
+func (s *secrets) failed(unread string, found []finding.Finding) {
 	s.unread, s.findings = cmp.Or(s.unread, unread), append(s.findings, found...)
 }
 
@@ -103,17 +104,17 @@ func (r *checkRun) readInfisical(ctx context.Context, s *config.Stage, module *t
 			Environment: source.Text("env_slug"), Path: source.Text("folder_path")}
 		if !infisical.Identified(r.machine.Environ) {
 			r.secrets.failed(identity+" are not set, and the secrets have not been read",
-				red("set them to those of the machine identity that Terraform uses",
+				finding.Obstacle("set them to those of the machine identity that Terraform uses",
 					"%s: %s are not both set", s.Name, identity))
 			continue
 		}
 		values, err := f.Read(ctx, r.machine.Environ)
 		if err != nil {
-			what, fix := reason(ctx, err).Error(), "check infisical_host and the network"
+			what, fix := finding.Reason(ctx, err).Error(), "check infisical_host and the network"
 			if e := (*infisical.Error)(nil); errors.As(err, &e) && e.Fix != "" {
 				what, fix = fmt.Sprintf("%s: %v", e.Object, e.Err), e.Fix
 			}
-			r.secrets.failed("Infisical's secrets could not be read", red(fix, "%s", what))
+			r.secrets.failed("Infisical's secrets could not be read", finding.Obstacle(fix, "%s", what))
 			continue
 		}
 		entries := map[string]cty.Value{}
@@ -139,7 +140,7 @@ func (r *checkRun) readVault(ctx context.Context, s *config.Stage, module *tfeva
 	r.secrets.store = "vault"
 	values, diags := s.Preflights[i].Values(s, config.Scope{Outputs: r.target.Outputs})
 	if diags.HasErrors() {
-		r.secrets.failed("the address of its Vault is not known", red("", "%v", diags))
+		r.secrets.failed("the address of its Vault is not known", finding.Obstacle("", "%v", diags))
 		return
 	}
 	place := vault.PlaceOf(values)
@@ -168,12 +169,13 @@ func (r *checkRun) readVault(ctx context.Context, s *config.Stage, module *tfeva
 func (r *checkRun) complete(module *tfeval.Module, source tfeval.Block, self cty.Value,
 	values map[string]string, stage, where, fix string) {
 	r.target.Masker.Add(slices.Collect(maps.Values(values))...)
-	var found []Finding
+	var found []finding.Finding
 	for _, why := range module.FailedPostconditions(source, self) {
-		found = append(found, red(fix, "%s", why)...)
+		found = append(found, finding.Obstacle(fix, "%s", why)...)
 	}
 	r.secrets.findings = append(r.secrets.findings,
-		orGreen(found, "%s: %d secrets; those that %s requires exist and are not empty", where, len(values),
+		finding.OrGood(found, "%s: %d secrets; those that %s requires exist and are not empty", where,
+			len(values),
 			stage)...)
 }
 

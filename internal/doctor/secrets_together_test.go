@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 )
 
@@ -35,8 +36,11 @@ func TestStagesOfSecretsAreReadSideBySide(t *testing.T) {
 	w.load(t)
 	i := slices.IndexFunc(w.target.Stages, func(s *config.Stage) bool { return s.Layer == secretsLayer })
 	w.target.Stages = slices.Insert(w.target.Stages, i, w.target.Stages[i])
-	found := slices.DeleteFunc(w.ask(t).Findings, func(f Finding) bool { return f.Name != "infisical" })
-	if len(found) != 2 || found[0].Colour != Green || found[1].Colour != Green {
+	found := slices.DeleteFunc(w.ask(t).Findings, func(
+		f finding.Finding) bool {
+		return f.Name != "infisical"
+	})
+	if len(found) != 2 || found[0].Colour != finding.Green || found[1].Colour != finding.Green {
 		t.Errorf("%+v", found)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
 	"github.com/ephemeral-castle/castle/internal/store"
 )
@@ -19,29 +20,30 @@ type Store struct {
 }
 
 // check creates, reads, lists and deletes an object, as a run does.
-func (s *Store) check(ctx context.Context) []Finding {
+func (s *Store) check(ctx context.Context) []finding.Finding {
 	if s.Store == nil {
-		return red("", "%v", s.Err)
+		return finding.Obstacle("", "%v", s.Err)
 	}
 	url := s.Store.URL()
 	if err := s.probe(ctx); err != nil {
-		return red(s.Fix(err), "%v", reason(ctx, err))
+		return finding.Obstacle(s.Fix(err), "%v", finding.Reason(ctx, err))
 	}
 	if s.Err != nil {
-		return red(s.Fix(s.Err), "%v", s.Err)
+		return finding.Obstacle(s.Fix(s.Err), "%v", s.Err)
 	}
 	const works = "%s: castle can read, create, list and delete there; "
 	n := len(s.Encryption.Recipients)
 	if n == 0 {
-		return yellow("add encryption { recipients = [\"age1…\"] } to the block state of castle.hcl",
+		return finding.Warning("add encryption { recipients = [\"age1…\"] } to the block state of castle.hcl",
 			works+"the states, which hold secrets, are not encrypted", url)
 	}
 	recipients := "1 recipient"
 	if n > 1 {
 		recipients = fmt.Sprintf("%d recipients", n)
 	}
-	return green(works+"the states are encrypted for %s, and the identity of this environment decrypts and "+
-		"signs them", url, recipients)
+	return finding.Good(
+		works+"the states are encrypted for %s, and the identity of this environment decrypts and "+
+			"signs them", url, recipients)
 }
 
 // probe uses a log of its own, whose objects belong to no cluster.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/emulator/vault"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/secret"
@@ -122,7 +123,7 @@ func TestHealthyClusterWithVaultIsGreen(t *testing.T) {
 	for _, f := range report.Findings {
 		if strings.HasPrefix(f.Name, "vault") {
 			asked[f.Name]++
-			if f.Colour != Green {
+			if f.Colour != finding.Green {
 				t.Errorf("%+v", f)
 			}
 		}
@@ -149,109 +150,110 @@ func TestBrokenVaultIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks    func(*testing.T, *vaultWorld)
 		name      string
-		colour    Colour
+		colour    finding.Colour
 		text, fix string
 	}{
 		"sealed": {func(_ *testing.T, w *vaultWorld) { w.server.Set(vault.State{Sealed: true}) },
-			"vault.api", Red, "it is sealed", "vault operator unseal"},
+			"vault.api", finding.Red, "it is sealed", "vault operator unseal"},
 		"sealed, and the token": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Set(vault.State{Sealed: true})
 		},
-			"vault.token", Grey, "the Vault is not available", ""},
+			"vault.token", finding.Grey, "the Vault is not available", ""},
 		"sealed, and the secrets": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Set(vault.State{Sealed: true})
 		},
-			"vault", Grey, "the Vault is not available", ""},
+			"vault", finding.Grey, "the Vault is not available", ""},
 		"sealed, and the mounts": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Set(vault.State{Sealed: true})
 		},
-			"vault.mounts", Grey, "the Vault is not available", ""},
+			"vault.mounts", finding.Grey, "the Vault is not available", ""},
 		"uninitialised": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Set(vault.State{Uninitialised: true})
-		}, "vault.api", Red,
+		}, "vault.api", finding.Red,
 			"it is not initialised", "vault operator init"},
 		"a standby that forwards": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Set(vault.State{Standby: true})
 		},
-			"vault.api", Yellow, "is a standby", "load balancer"},
+			"vault.api", finding.Yellow, "is a standby", "load balancer"},
 		"a standby that sends away": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Set(vault.State{Standby: true, Active: "https://localhost:1"})
 		},
-			"vault.token", Red, "a standby and redirects to https://localhost:1", "load balancer"},
+			"vault.token", finding.Red, "a standby and redirects to https://localhost:1", "load balancer"},
 		"nobody answers": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.world.vars["vault_address"] = "https://127.0.0.1:1"
-		}, "vault.api", Red,
+		}, "vault.api", finding.Red,
 			"connection refused", "vault_address"},
 		"the certificate is nobody's": {
 			func(t *testing.T, w *vaultWorld) { w.world.vars["vault_address"] = distrusted(t, w.server) },
-			"vault.api", Red, "no trusted authority has signed", "vault_ca_cert_file",
+			"vault.api", finding.Red, "no trusted authority has signed", "vault_ca_cert_file",
 		},
 		"no Vault": {func(t *testing.T,
 			w *vaultWorld) {
 			w.world.vars["vault_address"] = secure(t, http.NotFoundHandler())
-		}, "vault.api", Red,
+		}, "vault.api", finding.Red,
 			"this is not a Vault", "vault_address"},
 		"there is no token": {func(_ *testing.T, w *vaultWorld) { w.world.environ = w.world.environ[1:] },
-			"vault.token", Red, "VAULT_TOKEN is not set", "castle's policy"},
+			"vault.token", finding.Red, "VAULT_TOKEN is not set", "castle's policy"},
 		"the token has expired": {func(_ *testing.T, w *vaultWorld) { w.server.Revoke(vaultToken) },
 			"vault.token",
-			Red, "it has expired or was revoked", "make a new one"},
+			finding.Red, "it has expired or was revoked", "make a new one"},
 		"the token is root's": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Token(vaultToken, vault.Token{Policies: []string{"root"}})
 		}, "vault.token",
-			Red, "the token is root's", "make such a token"},
+			finding.Red, "the token is root's", "make such a token"},
 		"the token ends soon": {func(_ *testing.T, w *vaultWorld) {
 			w.server.Token(vaultToken, vault.Token{Policies: []string{"castle"}, TTL: 10 * time.Minute})
-		}, "vault.token", Yellow, "expires in 10m0s", "vault token renew"},
+		}, "vault.token", finding.Yellow, "expires in 10m0s", "vault token renew"},
 		"the token never ends": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Token(vaultToken, vault.Token{Policies: []string{"castle"}})
 		}, "vault.token",
-			Yellow, "never expires", "-period"},
+			finding.Yellow, "never expires", "-period"},
 		"the token has no policy": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Token(vaultToken, vault.Token{TTL: 24 * time.Hour})
-		}, "vault", Red,
+		}, "vault", finding.Red,
 			"no policy for anything below it", "castle's policy"},
 		"the token may not mount": {func(t *testing.T, w *vaultWorld) { w.readOnly(t) }, "vault.mounts",
-			Red, "may not create, update, delete, sudo sys/auth/jwt-blue", "docs/vault.md"},
+			finding.Red, "may not create, update, delete, sudo sys/auth/jwt-blue", "docs/vault.md"},
 		"the engine is of version 1": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Mount("secret", vault.Mount{Type: "kv"})
-		}, "vault", Red, "of version 1",
+		}, "vault", finding.Red, "of version 1",
 			"enable-versioning"},
 		"nothing was written": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.SetSecret("secret", "ephemeral-castle/blue/lab", nil)
-		}, "vault", Red,
+		}, "vault", finding.Red,
 			"there is nothing at ephemeral-castle/blue/lab", "castle secrets seed"},
 		"a secret is empty": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.fill(map[string]string{"GITHUB_TOKEN": ""})
-		}, "vault", Red,
+		}, "vault", finding.Red,
 			"lacks, or has empty: GITHUB_TOKEN.", "castle secrets seed blue/lab"},
 		"the mount is somebody's": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Mount("auth/jwt-blue", vault.Mount{Type: "jwt"})
-		}, "vault.mounts", Red,
+		}, "vault.mounts", finding.Red,
 			"auth method jwt-blue in the Vault", "another path: vault_jwt_path"},
 		"a clock is off": {func(_ *testing.T,
 			w *vaultWorld) {
 			w.server.Set(vault.State{Behind: 90 * time.Second})
-		}, "vault.clock", Yellow,
+		}, "vault.clock", finding.Yellow,
 			"ahead of Vault", "NTP"},
-		"there is no database yet": {func(*testing.T, *vaultWorld) {}, "vault.database", Grey,
+		"there is no database yet": {func(*testing.T, *vaultWorld) {}, "vault.database", finding.Grey,
 			"created with the cluster", ""},
 		"the database does not answer": {
-			func(_ *testing.T, w *vaultWorld) { w.world.target.Exists = true }, "vault.database", Yellow,
+			func(_ *testing.T, w *vaultWorld) { w.world.target.Exists = true }, "vault.database",
+			finding.Yellow,
 			"the database at 127.13.0.20:5432 does not answer", "PostgreSQL and its Service",
 		},
 	} {
@@ -260,7 +262,7 @@ func TestBrokenVaultIsReported(t *testing.T) {
 			w := newVaultWorld(t)
 			c.breaks(t, w)
 			report := w.examine(t)
-			if report.Healthy && c.colour == Red {
+			if report.Healthy && c.colour == finding.Red {
 				t.Error("nothing is red")
 			}
 			expect(t, report.Findings, c.name, c.colour, c.text, c.fix)

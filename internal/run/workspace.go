@@ -58,8 +58,8 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	w.log = log
 	w.Root = &terraform.Root{Binary: binary, Dir: w.Dir.Work(), StatePath: w.Dir.StatePath(),
 		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
-		OnWrite: w.beginChange, OnError: w.noteUnsure, OnResource: w.onResource,
-		OnConnect: w.refuseRedirects, Hide: r.Cluster.Masker.Hide}
+		Identities: cluster.Identities(), OnWrite: w.beginChange, OnError: w.noteUnsure,
+		OnResource: w.onResource, OnConnect: w.refuseRedirects, Hide: r.Cluster.Masker.Hide}
 	if begin := r.Cluster.Options.OnCommand; begin != nil {
 		w.Root.OnCommand = func(command string) (map[string]string, func(error)) {
 			environ, end := begin(layer, stage, command)

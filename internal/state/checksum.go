@@ -21,7 +21,7 @@ var documents = map[string]string{
 	"record.json": "a destroy works from it, and castle rebuilds it from a valid configuration that lists " +
 		"the stage: put that back, or restore the file from a backup",
 	"machines.json": provesGone, "held.json": provesGone, "owned.json": provesGone,
-	"borrowed.json": "a destroy leaves the files in Proxmox that it lists: restore it from a backup, or " +
+	"borrowed.json": "a destroy leaves the files that it lists: restore it from a backup, or " +
 		"delete it and its copy, and the destroy deletes them",
 	"fingerprint.json": dispensable, "seen.json": dispensable, "reviewed.json": dispensable,
 	"revisions.json": dispensable, "recreate.json": dispensable, "proved.json": dispensable,
@@ -29,7 +29,7 @@ var documents = map[string]string{
 
 const (
 	provesGone = "a destroy knows by it what has to be gone: restore it from a backup, or delete it and " +
-		"its copy and look in Proxmox for VMs and disks of the stage yourself"
+		"its copy and look in the datacenter for machines and disks of the stage yourself"
 	dispensable = "castle can go on without it: delete it and its copy"
 )
 

@@ -60,7 +60,7 @@ var causes = []cause{
 
 // transientCauses explain a transient failure that lasted through all tries.
 var transientCauses = map[Failure]string{
-	Locked: "Proxmox is still busy with another task of this VM or its storage; " +
+	Locked: "another task of this VM or its storage is still running; " +
 		"run the same command again when that has ended",
 	Throttled: "the service limits the rate of requests; run the same command again later",
 	Overloaded: "the service is down or overloaded, or its proxy does not reach it; " +

@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ephemeral-castle/castle/internal/providers"
 )
 
 // Exec runs any Terraform command in the work directory and returns Terraform's exit code. The environment
@@ -81,18 +83,15 @@ func reclaim(tty int) error {
 	return unix.IoctlSetPointerInt(tty, unix.TIOCSPGRP, unix.Getpgrp())
 }
 
-// allowed reports whether Terraform and its providers get a variable of the caller's environment. KUBE* is
-// not among them: a stray KUBE_HOST overrides the config_path of the providers that castle configures. Nor
-// are TF_CLI_ARGS* and TF_VAR_*, which castle has resolved already.
-func allowed(name string) bool {
-	return terraformVariables.MatchString(name) || providerVariables.MatchString(name)
+// isProviders reports whether a provider reads a variable.
+func isProviders(name string) bool {
+	return connection.MatchString(name) || providers.ReaderOf(name) != ""
 }
 
 var (
 	terraformVariables = regexp.MustCompile(`^(PATH|HOME|TMPDIR|TF_CLI_CONFIG_FILE)$`)
-	// They change where a provider connects, through which proxy or as which user.
-	providerVariables = regexp.MustCompile(
-		`^(SSL_CERT_(FILE|DIR)|(?i:(HTTP|HTTPS|NO|ALL)_PROXY)|(INFISICAL|VAULT|PROXMOX_VE)_.*)$`)
+	// connection are the variables that change how every provider connects.
+	connection = regexp.MustCompile(`^(SSL_CERT_(FILE|DIR)|(?i:(HTTP|HTTPS|NO|ALL)_PROXY))$`)
 )
 
 // ProviderEnv returns the sorted entries of environ that providers read. They belong
@@ -101,7 +100,7 @@ func ProviderEnv(environ []string) []string {
 	var seen []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if providerVariables.MatchString(name) {
+		if isProviders(name) {
 			seen = append(seen, entry)
 		}
 	}
@@ -117,12 +116,14 @@ func (r *Root) environment() map[string]string {
 	return env
 }
 
-// filter keeps the allowed variables and adds CHECKPOINT_DISABLE.
+// filter keeps the variables that Terraform and its providers get, and adds CHECKPOINT_DISABLE. KUBE* is not
+// among them: a stray KUBE_HOST overrides the config_path of the providers that castle configures. Nor are
+// TF_CLI_ARGS* and TF_VAR_*, which castle has resolved already.
 func filter(environ []string) map[string]string {
 	env := map[string]string{"CHECKPOINT_DISABLE": "1"}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if allowed(name) {
+		if terraformVariables.MatchString(name) || isProviders(name) {
 			env[name] = value
 		}
 	}

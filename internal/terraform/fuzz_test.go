@@ -65,7 +65,7 @@ func FuzzPlan(f *testing.F) {
 		if shown.UnmarshalJSON(text) != nil {
 			t.Skip("terraform-json refuses it")
 		}
-		for _, o := range objectsOf(shown) {
+		for _, o := range (&Root{}).objectsOf(shown) {
 			if !slices.ContainsFunc(shown.ResourceChanges, func(c *tfjson.ResourceChange) bool {
 				return c != nil && c.Address == o.Address && c.Type == o.Type
 			}) {

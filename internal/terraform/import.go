@@ -78,30 +78,24 @@ func (r *Root) each(ctx context.Context, command string, addresses []string,
 	return nil
 }
 
-// importIDs are the ids by which `terraform import` takes an object, by its type.
-var importIDs = map[string]string{
-	"proxmox_virtual_environment_vm":            "{node_name}/{vm_id}",
-	"proxmox_virtual_environment_download_file": "{node_name}/{datastore_id}:{content_type}/{file_name}",
-	"proxmox_download_file":                     "{node_name}/{datastore_id}:{content_type}/{file_name}",
-	"infisical_secret":                          "{workspace_id}:{env_slug}:{folder_path}:{name}",
-	"helm_release":                              "{namespace}/{name}",
-	"vault_mount":                               "{path}",
-	"vault_jwt_auth_backend":                    "{path}",
-	"vault_policy":                              "{name}",
-	"vault_jwt_auth_backend_role":               "auth/{backend}/role/{role_name}",
-	"vault_kv_secret_v2":                        "{mount}/data/{name}",
-	"vault_database_secret_backend_connection":  "{backend}/config/{name}",
-	"vault_database_secret_backend_role":        "{backend}/roles/{name}",
+// Identity tells how a plan identifies an object of a type, by templates whose {names} are its attributes.
+type Identity struct {
+	ID   string // by which `terraform import` takes it: {namespace}/{name}
+	UUID string // of a machine: {smbios.uuid} is an attribute of its only block smbios
 }
 
-var attribute = regexp.MustCompile(`\{\w+\}`)
+var attribute = regexp.MustCompile(`\{[\w.]+\}`)
 
-// importID returns an object's id. It is empty if the values lack it, if castle does not know the type, or
-// if the object exists only in the state. unknown marks values that are known only after apply.
-func importID(typ string, values, unknown any) string {
-	id, known := importIDs[typ], true
+// identity returns an object's id and uuid, each empty if the values lack it, or if castle does not know the
+// type. unknown marks values that are known only after apply.
+func (r *Root) identity(typ string, values, unknown any) (id, uuid string) {
+	templates := r.Identities[typ]
 	from, _ := values.(map[string]any)
-	if strings.HasPrefix(typ, "kubernetes_") {
+	id = templates.ID
+	switch {
+	case typ == "helm_release":
+		id = "{namespace}/{name}"
+	case strings.HasPrefix(typ, "kubernetes_"):
 		// The provider gives each namespaced kind an argument for its namespace.
 		id, from = "{name}", blockOf(values, "metadata")
 		_, namespaced := from["namespace"]
@@ -109,8 +103,18 @@ func importID(typ string, values, unknown any) string {
 			id = "{namespace}/{name}"
 		}
 	}
-	id = attribute.ReplaceAllStringFunc(id, func(name string) string {
-		switch value := from[strings.Trim(name, "{}")].(type) {
+	return fill(id, from), strings.ToLower(fill(templates.UUID, from))
+}
+
+// fill puts attributes into a template; empty if one is not known.
+func fill(template string, from map[string]any) string {
+	known := true
+	text := attribute.ReplaceAllStringFunc(template, func(name string) string {
+		name, in := strings.Trim(name, "{}"), from
+		if block, of, nested := strings.Cut(name, "."); nested {
+			name, in = of, blockOf(from, block)
+		}
+		switch value := in[name].(type) {
 		case string:
 			known = known && value != ""
 			return value
@@ -125,13 +129,7 @@ func importID(typ string, values, unknown any) string {
 	if !known {
 		return ""
 	}
-	return id
-}
-
-// machineUUID returns the uuid in the block smbios of a Proxmox machine, or "".
-func machineUUID(values any) string {
-	smbios, _ := blockOf(values, "smbios")["uuid"].(string)
-	return strings.ToLower(smbios)
+	return text
 }
 
 // blockOf returns the values of a block that may be there once.

@@ -116,7 +116,7 @@ type Object struct {
 // Objects returns the objects that p would create or change. It keeps names only.
 func (p *Plan) Objects(ctx context.Context) (objects []Object, err error) {
 	err = p.show(ctx, func(shown *tfjson.Plan) error {
-		objects = objectsOf(shown)
+		objects = p.root.objectsOf(shown)
 		return nil
 	})
 	return objects, err
@@ -129,7 +129,7 @@ func managed(changes []*tfjson.ResourceChange) []*tfjson.ResourceChange {
 	})
 }
 
-func objectsOf(shown *tfjson.Plan) (objects []Object) {
+func (r *Root) objectsOf(shown *tfjson.Plan) (objects []Object) {
 	for _, c := range managed(shown.ResourceChanges) {
 		action := ""
 		switch actions := c.Change.Actions; {
@@ -143,9 +143,8 @@ func objectsOf(shown *tfjson.Plan) (objects []Object) {
 			continue
 		}
 		o := Object{Address: c.Address, Type: c.Type, Action: action}
-		o.ID = importID(c.Type, c.Change.After, c.Change.AfterUnknown)
-		o.WasID = importID(c.Type, c.Change.Before, nil)
-		o.UUID = machineUUID(c.Change.After)
+		o.ID, o.UUID = r.identity(c.Type, c.Change.After, c.Change.AfterUnknown)
+		o.WasID, _ = r.identity(c.Type, c.Change.Before, nil)
 		objects = append(objects, o)
 	}
 	return objects

@@ -42,6 +42,8 @@ type Root struct {
 	Run         string       // the run's id: CASTLE_RUN of every child
 	Providers   ProviderLock // shared with other roots; nil: init chooses providers for this root alone
 	Log         io.Writer    // gets Terraform's whole output as text; the caller masks it
+	// Identities are those of objects, by type; Helm's and Kubernetes' are known.
+	Identities map[string]Identity
 	// OnWrite is called before a command that may write the state; an error stops the command.
 	OnWrite    func(context.Context) error
 	OnResource func(Change)     // called for each step of a resource's change, one call at a time

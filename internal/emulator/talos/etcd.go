@@ -189,8 +189,8 @@ type heldLearner struct {
 	seen         bool    // a client has listed the members meanwhile
 }
 
-// unseen is how long a learner is held back whom no client sees. Its time counts from the first look at it: on a
-// slow machine it would otherwise be over before anybody asks.
+// unseen is how long a learner is held back whom no client sees. Its time counts from the first look at it:
+// on a slow machine it would otherwise be over before anybody asks.
 const unseen = 30 * time.Second
 
 // holdsBack reports whether HoldLastLearner delays the promotion of e.

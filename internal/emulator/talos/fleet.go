@@ -170,8 +170,9 @@ func (f *Fleet) ReleaseLearner(machine string) {
 }
 
 // HoldLastLearner keeps the etcd member of the last control plane a learner for d longer than it would be
-// one, once; d counts from the first list of the members that a client gets meanwhile. It calls begins when the member could have been promoted, and ends just before it is. The last
-// control plane is the one that completes those configured at that moment; a first member is none.
+// one, once; d counts from the first list of the members that a client gets meanwhile. It calls begins when
+// the member could have been promoted, and ends just before it is. The last control plane is the one that
+// completes those configured at that moment; a first member is none.
 func (f *Fleet) HoldLastLearner(d time.Duration, begins, ends func()) {
 	defer f.world.lock()()
 	f.etcd.lastLearner = &heldLearner{d: d, begins: begins, ends: ends}

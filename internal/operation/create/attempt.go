@@ -50,8 +50,8 @@ type step struct {
 	when func() bool // nil: always
 }
 
-// steps lists the steps of an attempt in their order. The first error ends it; finish follows what comes after
-// the plan.
+// steps lists the steps of an attempt in their order. The first error ends it. From the plan on, finish
+// follows.
 func (a *attempt) steps() []step {
 	exact := func() bool { return a.approved.isExact() }
 	imported := func() bool { return a.imported }

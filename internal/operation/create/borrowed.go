@@ -9,7 +9,6 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -36,7 +35,7 @@ func (a *attempt) borrow(own gate.Own) error {
 		if err != nil {
 			return err
 		}
-		made := func(k gate.Known) bool { return proxmox.FileID(k) == own.Import.ID }
+		made := func(k gate.Known) bool { return cluster.Platforms().FileID(k) == own.Import.ID }
 		if slices.ContainsFunc(cluster.Known(st), made) && !slices.Contains(others, own.Import.ID) {
 			return nil
 		}

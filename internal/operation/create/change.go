@@ -9,7 +9,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
@@ -160,7 +160,7 @@ func (a *attempt) confirmLosses(ctx context.Context) error {
 // emptied returns the planned changes that make an empty disk in the place of one that was detached before.
 func (a *attempt) emptied(ctx context.Context) ([]review.Change, error) {
 	updates := slices.DeleteFunc(slices.Clone(a.plan.Changes), func(c terraform.Change) bool {
-		return c.Action != "update" || !recovery.IsMachine(c.Type)
+		return c.Action != "update" || !cluster.Platforms().IsMachine(c.Type)
 	})
 	if len(updates) == 0 {
 		return nil, nil
@@ -184,7 +184,7 @@ func (a *attempt) emptied(ctx context.Context) ([]review.Change, error) {
 func (a *attempt) intended(ctx context.Context) (all []state.Intended) {
 	for _, o := range a.objects {
 		c := state.Intended{Address: o.Address, Type: o.Type, Action: o.Action, ID: o.ID}
-		if o.ID != "" && o.Action != "update" && !recovery.IsMachine(o.Type) {
+		if o.ID != "" && o.Action != "update" && !cluster.Platforms().IsMachine(o.Type) {
 			c.Before = a.existedBefore(ctx, o)
 		}
 		all = append(all, c)
@@ -225,16 +225,21 @@ func (a *attempt) existedBefore(ctx context.Context, o terraform.Object) state.B
 
 // lookup finds objects in the cluster, and in the datacenter that the stage's preflights read.
 func (a *attempt) lookup() recovery.Lookup {
-	datacenter := func() (*proxmox.Client, error) {
+	datacenter := func() (platform.Datacenter, error) {
 		for _, p := range a.stage.Preflights {
-			if !proxmox.IsPreflight(p.Type.Name) {
+			of := cluster.Platforms().Of(p.Type.Name)
+			if of == nil {
 				continue
 			}
 			values, diags := p.Values(a.stage, a.run.Outputs.Scope(a.stage))
 			if diags.HasErrors() {
 				return nil, diags
 			}
-			return proxmox.ClientOf(values)
+			account, _, err := of.Account(values)
+			if err != nil {
+				return nil, err
+			}
+			return of.Open(account)
 		}
 		return nil, recovery.ErrNoLookup
 	}

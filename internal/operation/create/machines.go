@@ -7,7 +7,6 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -65,7 +64,7 @@ func recordMachineIDs(dir *state.Stage, objects []terraform.Object) error {
 // plannedID returns the identity of a machine that a plan creates; without a uuid if the plan has none.
 func plannedID(o terraform.Object) (id gate.MachineID, created bool) {
 	_, vm, known := strings.Cut(o.ID, "/")
-	created = known && recovery.IsMachine(o.Type) && o.Action != "update"
+	created = known && cluster.Platforms().IsMachine(o.Type) && o.Action != "update"
 	return gate.MachineID{Address: o.Address, ID: vm, UUID: o.UUID}, created
 }
 

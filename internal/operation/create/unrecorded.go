@@ -10,7 +10,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
@@ -21,7 +20,7 @@ import (
 // refuses to create machines beside others of this cluster, and to take over those that nobody can reach.
 func (c *creation) checkUnrecorded(ctx context.Context, s *config.Stage, p *config.Preflight,
 	ours []gate.Own) error {
-	if p.Type.Name != proxmox.PreflightVMIDs {
+	if cluster.Platforms().OfMachines(p.Type.Name) == nil {
 		return nil
 	}
 	if c.adopts {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +23,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
-	"github.com/ephemeral-castle/castle/internal/process"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
@@ -211,25 +211,27 @@ func (d *destruction) archiveDeferred() error {
 
 // datacenter makes a client of the datacenter of a stage's objects. It comes from the stage's own preflight,
 // else from another stage's, else from the environment of the Terraform provider.
-func (d *destruction) datacenter(s *Stage) (*proxmox.Client, error) {
+func (d *destruction) datacenter(s *Stage) (platform.Datacenter, error) {
 	for _, one := range append([]*Stage{s}, d.all...) {
 		recorded, err := cluster.Datacenters(one.Record)
 		if err != nil {
 			return nil, err
 		}
 		if len(recorded) > 0 {
-			return proxmox.NewClient(recorded[0].Options)
+			return recorded[0].Platform.Open(recorded[0].Account)
 		}
 	}
-	getenv := func(name string) string { return process.Getenv(d.run.Cluster.Options.Environ, name) }
-	o := proxmox.Options{Endpoint: getenv("PROXMOX_VE_ENDPOINT"), Token: getenv("PROXMOX_VE_API_TOKEN")}
-	if o.Endpoint == "" || o.Token == "" {
-		return nil, errors.New("no preflight was recorded that says how to reach Proxmox; " +
-			"set PROXMOX_VE_ENDPOINT and PROXMOX_VE_API_TOKEN")
+	var set []string
+	for _, p := range cluster.Platforms() {
+		a := p.Environment(d.run.Cluster.Options.Environ)
+		if a.Endpoint != "" && a.Token != "" {
+			return p.Open(a)
+		}
+		endpoint, token := p.Variables()
+		set = append(set, endpoint+" and "+token)
 	}
-	insecure := getenv("PROXMOX_VE_INSECURE")
-	o.Insecure = insecure == "1" || insecure == "true"
-	return proxmox.NewClient(o)
+	return nil, errors.New("no preflight was recorded that says how to reach the datacenter; set " +
+		strings.Join(set, ", or "))
 }
 
 // reachable waits until the cluster answers. The helm provider treats a cluster that

@@ -14,7 +14,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/process"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -101,7 +100,8 @@ func (r *receipt) noteUnverified(s *Stage, addresses []string, asked map[string]
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, res := range s.state.Resources {
-		if slices.Contains(addresses, res.Address) && !asked[res.Address] && !proxmox.Owns(res.Type) &&
+		if slices.Contains(addresses, res.Address) && !asked[res.Address] &&
+			cluster.Platforms().Owner(res.Type) == nil &&
 			!recovery.InStateOnly(res.Provider) && !cluster.InMachines(res.Provider) {
 			r.rec.Unverified = append(r.rec.Unverified, s.Record.Name+": "+res.Address)
 			r.unsaved.Unverified = append(r.unsaved.Unverified, s.Record.Name+": "+res.Address)

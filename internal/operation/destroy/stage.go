@@ -10,7 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
@@ -157,7 +157,7 @@ func (d *stageDestruction) importInterrupted(ctx context.Context, work *run.Work
 	}
 	o := recovery.Lookup{
 		Cluster: target, InCluster: providers,
-		Datacenter: func() (*proxmox.Client, error) { return d.whole.datacenter(d.stage) },
+		Datacenter: func() (platform.Datacenter, error) { return d.whole.datacenter(d.stage) },
 	}
 	if err := recovery.Import(ctx, work, lost, o); err != nil {
 		return err

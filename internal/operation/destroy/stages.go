@@ -27,7 +27,7 @@ type Stage struct {
 	state    *state.State
 	inFlight []state.Intended // what an interrupted run was making
 	ended    bool             // the cluster ends with this destroy
-	denied   error            // Proxmox accepts no known token
+	denied   error            // the datacenter accepts no known token
 }
 
 // Select returns the stages that a destroy with these options destroys, by layer and inside a layer by name.

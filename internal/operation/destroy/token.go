@@ -14,8 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/process"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
@@ -23,8 +22,8 @@ import (
 )
 
 // tokens replaces a recorded API token that somebody has rotated since. castle tries the recorded one before
-// it destroys anything. If Proxmox refuses it, the first known token that Proxmox accepts replaces it in all
-// records.
+// it destroys anything. If the datacenter refuses it, the first known token that it accepts replaces it in
+// all records.
 type tokens struct {
 	run         *run.Run
 	all, stages []*Stage // that are recorded, and to destroy
@@ -39,7 +38,7 @@ func (t *tokens) check(ctx context.Context) error {
 			return err
 		}
 		for _, recorded := range datacenters {
-			if err := t.checkToken(ctx, s, recorded.Options); err != nil {
+			if err := t.checkToken(ctx, s, recorded); err != nil {
 				return err
 			}
 		}
@@ -47,97 +46,83 @@ func (t *tokens) check(ctx context.Context) error {
 	return nil
 }
 
-func (t *tokens) checkToken(ctx context.Context, s *Stage, recorded proxmox.Options) error {
-	refusal := tokenAccepted(ctx, recorded)
-	if proxmox.KindOf(refusal) != proxmox.Unauthorized {
-		return nil
-	}
-	token, from, tried := t.otherToken(ctx, s, recorded)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if token == "" {
-		s.denied = fmt.Errorf("%w: the API token that was recorded is no longer valid, and nothing was "+
-			"destroyed\n  %s\n    - set PROXMOX_VE_API_TOKEN to the one that is valid now, "+
-			"user@realm!name=secret, and run the same command again", refusal, strings.Join(tried, "\n  "))
-		return nil
-	}
-	t.run.Cluster.Masker.Add(token)
-	t.run.Notice(fmt.Sprintf("stage %s: Proxmox refuses the API token that was recorded; taking %s instead",
-		s.Record.Name, from))
-	return t.replaceToken(recorded.Token, token)
-}
-
-// tokenAccepted returns nil if Proxmox accepts the token.
-func tokenAccepted(ctx context.Context, o proxmox.Options) error {
-	client, err := proxmox.NewClient(o)
-	if err != nil {
+func (t *tokens) checkToken(ctx context.Context, s *Stage, recorded cluster.Datacenter) error {
+	var refusal error
+	accept := func(ctx context.Context, a platform.Account) error {
+		datacenter, err := recorded.Platform.Open(a)
+		if err == nil {
+			err = datacenter.Admitted(ctx)
+		}
+		if a.Token == recorded.Account.Token {
+			refusal = err
+		}
 		return err
 	}
-	return client.Admitted(ctx)
+	accepted, from, tried, err := platform.Accepted(ctx, recorded.Platform, recorded.Account.Endpoint,
+		t.sources(s, recorded), accept)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case accepted.Token == recorded.Account.Token || from != "" && err != nil:
+		return nil // Terraform reports any other failure
+	case from == "":
+		_, variable := recorded.Platform.Variables()
+		s.denied = fmt.Errorf("%w: the API token that was recorded is no longer valid, and nothing was "+
+			"destroyed\n  %s\n    - set %s to the one that is valid now, and run the same command again",
+			refusal,
+			strings.Join(tried[1:], "\n  "), variable)
+		return nil
+	}
+	t.run.Cluster.Masker.Add(accepted.Token)
+	t.run.Notice(fmt.Sprintf("stage %s: %s refuses the API token that was recorded; taking %s instead",
+		s.Record.Name, recorded.Platform.Name(), from))
+	return t.replaceToken(recorded.Account.Token, accepted.Token)
 }
 
-// otherToken looks for a token that the recorded datacenter accepts: from the current configuration, from
-// the environment, and from the volatile stages, which it reads again. It shows the token to no other
-// datacenter. If it finds none, tried explains why each failed.
-func (t *tokens) otherToken(
-	ctx context.Context, s *Stage, recorded proxmox.Options,
-) (token, from string, tried []string) {
-	try := func(from, token, endpoint string) bool {
-		o := recorded
-		o.Token = token
-		switch {
-		case token == "":
-			tried = append(tried, from+" is not known")
-		case token == recorded.Token:
-			tried = append(tried, from+" is the same one")
-		case endpoint != "" && !proxmox.SameEndpoint(endpoint, o.Endpoint):
-			tried = append(tried, fmt.Sprintf("%s is for %s, not for %s", from, endpoint, o.Endpoint))
-		default:
-			err := tokenAccepted(ctx, o)
-			if err == nil {
-				return true
-			}
-			tried = append(tried, fmt.Sprintf("%s: %v", from, err))
-		}
-		return false
+// sources are the recorded token, then those of the current configuration, the environment and the volatile
+// stages, which it reads again.
+func (t *tokens) sources(s *Stage, recorded cluster.Datacenter) []platform.Source {
+	with := func(a platform.Account) platform.Account {
+		all := recorded.Account
+		all.Endpoint, all.Token = a.Endpoint, a.Token
+		return all
 	}
-	const configured, environment = "the configuration's", "PROXMOX_VE_API_TOKEN"
-	token, endpoint := t.configuredToken(s)
-	if try(configured, token, endpoint) {
-		return token, configured, nil
-	}
-	environ := t.run.Cluster.Options.Environ
-	token = process.Getenv(environ, environment)
-	if try(environment, token, process.Getenv(environ, "PROXMOX_VE_ENDPOINT")) {
-		return token, environment, nil
+	_, variable := recorded.Platform.Variables()
+	sources := []platform.Source{
+		{Name: "the record", Account: func(context.Context) (platform.Account, error) {
+			return recorded.Account, nil
+		}},
+		{Name: "the configuration's", Account: func(context.Context) (platform.Account, error) {
+			return with(t.configured(s)), nil
+		}},
+		{Name: variable, Account: func(context.Context) (platform.Account, error) {
+			return with(recorded.Platform.Environment(t.run.Cluster.Options.Environ)), nil
+		}},
 	}
 	for _, v := range t.all {
 		if !v.Record.Volatile || len(v.Resources) > 0 {
 			continue
 		}
-		from := "what " + v.Record.Layer + "/" + v.Record.Name + " has now"
-		token, err := t.reread(ctx, v, recorded.Token)
-		if err != nil {
-			tried = append(tried, fmt.Sprintf("%s: %v", from, err))
-			continue
-		}
-		if token == "" { // it had learned of the new one before
-			token, _ = t.configuredToken(s)
-		}
-		if try(from, token, "") {
-			return token, from, nil
-		}
+		sources = append(sources, platform.Source{
+			Name: "what " + v.Record.Layer + "/" + v.Record.Name + " has now",
+			Account: func(ctx context.Context) (platform.Account, error) {
+				token, err := t.reread(ctx, v, recorded.Account.Token)
+				if token == "" { // it had learned of the new one before
+					token = t.configured(s).Token
+				}
+				return with(platform.Account{Token: token}), err
+			},
+		})
 	}
-	return "", "", tried
+	return sources
 }
 
-// configuredToken returns the token, and its endpoint, that the current configuration has for this stage, as
-// far as it can be evaluated.
-func (t *tokens) configuredToken(of *Stage) (token, endpoint string) {
+// configured returns the account that the current configuration has for this stage, as far as it can be
+// evaluated.
+func (t *tokens) configured(of *Stage) (none platform.Account) {
 	c := t.run.Cluster
 	if c.InvalidConfig != nil {
-		return "", ""
+		return none
 	}
 	for _, s := range c.Config.Stages {
 		if st, err := c.Dir.Stage(s.Name).LastKnown(); err == nil {
@@ -146,19 +131,20 @@ func (t *tokens) configuredToken(of *Stage) (token, endpoint string) {
 	}
 	i := slices.IndexFunc(c.Config.Stages, func(s *config.Stage) bool { return s.Name == of.Record.Name })
 	if i < 0 {
-		return "", ""
+		return none
 	}
 	found := c.Config.Stages[i]
 	for _, p := range found.Preflights {
 		values, diags := p.Values(found, t.run.Outputs.Scope(found))
-		if !proxmox.IsPreflight(p.Type.Name) || diags.HasErrors() {
+		asked := cluster.Platforms().Of(p.Type.Name)
+		if asked == nil || diags.HasErrors() {
 			continue
 		}
-		if o, _, err := proxmox.Recorded(values); err == nil {
-			return o.Token, o.Endpoint
+		if a, _, err := asked.Account(values); err == nil {
+			return a
 		}
 	}
-	return "", ""
+	return none
 }
 
 // reread applies a stage that only reads as it was recorded, and returns the new value of the output that
@@ -198,7 +184,7 @@ func (t *tokens) replaceToken(old, token string) error {
 			if err != nil {
 				return err
 			}
-			if !proxmox.IsPreflight(check.Type) || tfeval.Text(values["api_token"]) != old {
+			if cluster.Platforms().Of(check.Type) == nil || tfeval.Text(values["api_token"]) != old {
 				continue
 			}
 			values["api_token"] = cty.StringVal(token)

@@ -9,23 +9,23 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// checkBlocked refuses to destroy a stage if Proxmox would keep one of its machines: a half destroyed
-// cluster is useless. If Proxmox does not answer, Terraform goes on.
+// checkBlocked refuses to destroy a stage if the datacenter would keep one of its machines: a half destroyed
+// cluster is useless. If it does not answer, Terraform goes on.
 func (d *stageDestruction) checkBlocked(ctx context.Context) error {
-	owned := proxmox.OwnedBy(cluster.Known(d.stage.state))
+	owned := cluster.Platforms().ObjectsOf(cluster.Known(d.stage.state))
 	if len(owned) == 0 {
 		return nil
 	}
-	client, err := d.whole.datacenter(d.stage)
+	datacenter, err := d.whole.datacenter(d.stage)
 	if err != nil {
 		return nil
 	}
-	objects, err := proxmox.Search{Client: client}.Blocked(ctx, owned)
+	objects, err := datacenter.Blocked(ctx, owned)
 	if err != nil || len(objects) == 0 {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (d *stageDestruction) checkBlocked(ctx context.Context) error {
 	if d.attempted {
 		begun = "not gone on with"
 	}
-	return errors.New(begun + ", as Proxmox would not delete:" + run.ListObjects(objects))
+	return errors.New(begun + ", as " + datacenter.Name() + " would not delete:" + run.ListObjects(objects))
 }
 
 // partialFailure looks up the remaining machines, disks and files of the stage after a destroy has failed
@@ -43,18 +43,18 @@ func (d *stageDestruction) partialFailure(ctx context.Context, err error) error 
 	if ctx.Err() != nil || unread != nil || len(owned) == 0 {
 		return err
 	}
-	client, unreached := d.whole.datacenter(d.stage)
+	datacenter, unreached := d.whole.datacenter(d.stage)
 	if unreached != nil {
 		return err
 	}
-	objects := proxmox.Search{Client: client}.Now(ctx, owned)
+	objects := datacenter.Now(ctx, owned)
 	if d.whole.receipt.note(d.stage.Record.Name, objects) == nil { // all gone; it failed at something else
 		return err
 	}
-	blocked, blockErr := proxmox.Search{Client: client}.Blocked(ctx, owned)
+	blocked, blockErr := datacenter.Blocked(ctx, owned)
 	var machines []event.OwnedObject
 	for _, machine := range objects {
-		if machine.Kind != proxmox.Machine {
+		if machine.Kind != platform.Machine {
 			continue
 		}
 		// A machine that nothing blocks needs no fix: the same command destroys it.
@@ -68,13 +68,13 @@ func (d *stageDestruction) partialFailure(ctx context.Context, err error) error 
 }
 
 // owned returns the stage's objects in the datacenter, recorded or in its state.
-func (s *Stage) owned() ([]proxmox.Owned, error) {
+func (s *Stage) owned() ([]platform.Object, error) {
 	recorded, err := cluster.Owned(s.dir).Value()
 	if err != nil {
 		return nil, err
 	}
 	ids, err := cluster.MachineIDs(s.dir).Value()
-	return proxmox.Merge(recorded, proxmox.OwnedBy(cluster.Known(s.state, ids...))...), err
+	return platform.Merge(recorded, cluster.Platforms().ObjectsOf(cluster.Known(s.state, ids...))...), err
 }
 
 // keepFiles untracks the files that must not be deleted: those that this state directory has not made, and
@@ -85,12 +85,12 @@ func (d *stageDestruction) keepFiles(ctx context.Context, work *run.Workspace) e
 		return err
 	}
 	var addresses []string
-	var kept []proxmox.Owned
+	var kept []platform.Object
 	for _, k := range cluster.Known(d.stage.state) {
-		if proxmox.FileID(k) == "" {
+		if cluster.Platforms().FileID(k) == "" {
 			continue
 		}
-		file, why := proxmox.OwnedBy([]gate.Known{k})[0], "this state has not made it"
+		file, why := cluster.Platforms().ObjectsOf([]gate.Known{k})[0], "this state has not made it"
 		if !slices.Contains(borrowed, k.Address) {
 			user, err := d.userOf(ctx, file)
 			if err != nil {
@@ -103,7 +103,7 @@ func (d *stageDestruction) keepFiles(ctx context.Context, work *run.Workspace) e
 		}
 		addresses, kept = append(addresses, k.Address), append(kept, file)
 		d.run.Notice(fmt.Sprintf("%s %s stays: %s; if nobody needs it, %s", file.Kind, file.Volume, why,
-			file.Remedy()))
+			cluster.Platforms().Owner(k.Type).Remedy(file)))
 	}
 	if len(addresses) == 0 {
 		return nil
@@ -117,8 +117,8 @@ func (d *stageDestruction) keepFiles(ctx context.Context, work *run.Workspace) e
 }
 
 // userOf returns a guest that may use a file and that no stage of this state has made.
-func (d *stageDestruction) userOf(ctx context.Context, file proxmox.Owned) (string, error) {
-	var own []proxmox.Owned
+func (d *stageDestruction) userOf(ctx context.Context, file platform.Object) (string, error) {
+	var own []platform.Object
 	for _, s := range append(slices.Clone(d.whole.all), d.stage) {
 		machines, err := s.owned()
 		if err != nil {
@@ -126,11 +126,11 @@ func (d *stageDestruction) userOf(ctx context.Context, file proxmox.Owned) (stri
 		}
 		own = append(own, machines...)
 	}
-	client, err := d.whole.datacenter(d.stage)
+	datacenter, err := d.whole.datacenter(d.stage)
 	if err != nil {
 		return "", err
 	}
-	return client.FileUser(ctx, d.run.Cluster.Config.Name, file.Volume, own)
+	return datacenter.FileUser(ctx, d.run.Cluster.Config.Name, file.Volume, own)
 }
 
 // saveOwned records the stage's objects in the datacenter before castle destroys them: the state loses them,
@@ -140,8 +140,8 @@ func (d *stageDestruction) saveOwned(ctx context.Context) error {
 	if err != nil || len(owned) == 0 {
 		return err
 	}
-	if client, err := d.whole.datacenter(d.stage); err == nil {
-		owned = proxmox.Search{Client: client}.Complete(ctx, owned)
+	if datacenter, err := d.whole.datacenter(d.stage); err == nil {
+		owned = datacenter.Complete(ctx, owned)
 	}
 	return cluster.Owned(d.stage.dir).Write(owned)
 }
@@ -237,7 +237,7 @@ func (d *stageDestruction) verify(ctx context.Context) error {
 		return err
 	}
 	err = d.inspectRecorded(ctx, func(_ string, f gate.Inspection) {
-		remains := func(o event.OwnedObject) bool { return o.Kind == proxmox.Machine && !o.Gone }
+		remains := func(o event.OwnedObject) bool { return o.Kind == platform.Machine && !o.Gone }
 		if slices.ContainsFunc(objects, remains) {
 			return // it says the same
 		}
@@ -246,7 +246,7 @@ func (d *stageDestruction) verify(ctx context.Context) error {
 		}
 		for _, id := range f.Present {
 			objects = append(objects, event.OwnedObject{
-				Kind: "machine", ID: id, Reason: "still there", Fix: "remove it in Proxmox",
+				Kind: "machine", ID: id, Reason: "still there", Fix: "remove it by hand",
 			})
 		}
 	})
@@ -273,15 +273,15 @@ func (d *stageDestruction) verifyOwned(ctx context.Context) (objects []event.Own
 	if err != nil || len(owned) == 0 {
 		return nil, err
 	}
-	client, err := d.whole.datacenter(d.stage)
+	datacenter, err := d.whole.datacenter(d.stage)
 	if err != nil {
 		return []event.OwnedObject{{
 			Kind: "stage", ID: d.stage.Record.Name,
-			Reason: "what it had in Proxmox is not proved gone: " + err.Error(),
+			Reason: "what it had in the datacenter is not proved gone: " + err.Error(),
 		}}, nil
 	}
 	err = d.run.Step(d.stage.Record.Name, d.stage.Record.Layer, "proof", func() error {
-		objects, err = proxmox.Search{Client: client}.Gone(ctx, owned, d.run.Notice)
+		objects, err = datacenter.Gone(ctx, owned, d.run.Notice)
 		return err
 	})
 	return objects, err

@@ -15,7 +15,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
@@ -27,11 +27,12 @@ type recordedCluster struct {
 	name       string // blue/proxmox
 	dir        *state.Dir
 	working    *workingcopy.Copy // nil without a store
-	datacenter proxmox.Options
+	platform   platform.Platform // that is cleared
+	datacenter platform.Account
 	endpoints  []string
 	ids        []int
-	machinesOf map[int]proxmox.Owned // their recorded identities, by id
-	unclear    string                // why ids may not be all of them
+	machinesOf map[int]platform.Object // their recorded identities, by id
+	unclear    string                  // why ids may not be all of them
 	stages     []*recordedStage
 }
 
@@ -69,10 +70,10 @@ func (n *Nuke) recordedClusters(ctx context.Context) ([]*recordedCluster, error)
 	}
 	var all []*recordedCluster
 	for _, name := range names {
-		cluster, platform, _ := strings.Cut(name, "/")
-		c := &recordedCluster{name: name, machinesOf: map[int]proxmox.Owned{}}
+		cluster, kind, _ := strings.Cut(name, "/")
+		c := &recordedCluster{name: name, platform: n.options.Platform, machinesOf: map[int]platform.Object{}}
 		var elsewhere error
-		c.dir, c.working, _, err = n.store.OpenDir(ctx, n.root, cluster, platform)
+		c.dir, c.working, _, err = n.store.OpenDir(ctx, n.root, cluster, kind)
 		if errors.As(err, new(*workingcopy.OtherError)) { // what it records may exist all the same
 			elsewhere, err = err, nil
 		}
@@ -92,7 +93,7 @@ func (n *Nuke) recordedClusters(ctx context.Context) ([]*recordedCluster, error)
 
 // elsewhere returns a recorded endpoint of the cluster's machines that is not this one, or "".
 func (c *recordedCluster) elsewhere(endpoint string) string {
-	i := slices.IndexFunc(c.endpoints, func(e string) bool { return !proxmox.SameEndpoint(e, endpoint) })
+	i := slices.IndexFunc(c.endpoints, func(e string) bool { return !c.platform.SameEndpoint(e, endpoint) })
 	if i < 0 {
 		return ""
 	}
@@ -137,12 +138,12 @@ func (c *recordedCluster) machines(d *recordedStage) error {
 	}
 	for _, one := range asked {
 		d.owner = d.owner || len(one.Ids) > 0
-		c.datacenter = one.Options
-		c.endpoints = append(c.endpoints, one.Options.Endpoint)
+		c.datacenter = one.Account
+		c.endpoints = append(c.endpoints, one.Account.Endpoint)
 		c.ids = append(c.ids, one.Ids...)
 	}
 	for _, res := range d.state.Managed() {
-		id, isGuest := proxmox.GuestID(res.Type, res.Attributes)
+		id, isGuest := cluster.Platforms().MachineID(res.Type, res.Attributes)
 		switch {
 		case isGuest && id == 0:
 			return fmt.Errorf("the id of %s is not known", res.Address)
@@ -162,11 +163,11 @@ func (c *recordedCluster) readMachines(d *recordedStage) error {
 	}
 	for _, m := range ids { // also machines that the state has lost
 		if id, err := strconv.Atoi(m.ID); err == nil {
-			c.machinesOf[id] = proxmox.Owned{Kind: proxmox.Machine, VM: id, UUID: m.UUID, Was: m.Replaces}
+			c.machinesOf[id] = platform.Object{Kind: platform.Machine, VM: id, UUID: m.UUID, Was: m.Replaces}
 		}
 	}
-	for _, t := range proxmox.OwnedBy(cluster.Known(d.state, ids...)) {
-		if t.Kind == proxmox.Machine {
+	for _, t := range cluster.Platforms().ObjectsOf(cluster.Known(d.state, ids...)) {
+		if t.Kind == platform.Machine {
 			c.machinesOf[t.VM] = t
 		}
 	}

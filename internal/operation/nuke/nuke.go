@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/store"
@@ -25,14 +25,15 @@ type Options struct {
 	// Repository is where exported kubeconfigs are removed, and where castle.hcl names the store of the
 	// states; empty: nowhere.
 	Repository string
-	Range      proxmox.Range
+	Range      platform.Range
+	Platform   platform.Platform // whose machines
 	// Cluster limits the nuke to one cluster's machines, and completes
 	// Datacenter from its record: "blue" or "blue/proxmox".
 	Cluster string
 	Foreign []int // ids to delete though nothing marks them as castle's
 	// Unreferenced also deletes disks that carry an id of the range and that no guest uses.
 	Unreferenced bool
-	Datacenter   proxmox.Options
+	Datacenter   platform.Account
 	// DefaultEndpoint applies if neither Datacenter nor Cluster names one: a named
 	// cluster has priority over the shell's environment.
 	DefaultEndpoint string
@@ -40,46 +41,20 @@ type Options struct {
 
 // Nuke lists the objects that castle would delete in a range of ids, found without any state.
 type Nuke struct {
-	Range     string   `json:"range"`
-	Endpoint  string   `json:"endpoint"`
-	Disks     []Disk   `json:"disks"` // that no guest uses
-	Guests    []Guest  `json:"guests"`
-	States    []State  `json:"states"`
-	Journal   string   `json:"journal,omitempty"`
-	Remarks   []string `json:"remarks,omitempty"` // further notes for the user
-	options   Options  // completed
-	root      string   // of all state directories
-	store     *cluster.StateStore
-	client    *proxmox.Client
-	ownership proxmox.Ownership
+	Range    string            `json:"range"`
+	Endpoint string            `json:"endpoint"`
+	Disks    []platform.Orphan `json:"disks"` // that no guest uses
+	Guests   []platform.Guest  `json:"guests"`
+	States   []State           `json:"states"`
+	Journal  string            `json:"journal,omitempty"`
+	Remarks  []string          `json:"remarks,omitempty"` // further notes for the user
+	options  Options           // completed
+	root     string            // of all state directories
+	store    *cluster.StateStore
+	client   platform.Nuke
+	signs    platform.Signs
+	note     func(line any, text string) error // while it runs
 }
-
-// Guest is one guest in the range.
-type Guest struct {
-	ID      int      `json:"vmid"`
-	Name    string   `json:"name"`
-	Kind    string   `json:"kind"`
-	Node    string   `json:"node"`
-	Status  string   `json:"status"`
-	UUID    string   `json:"uuid"`
-	Uptime  float64  `json:"uptime"` // in seconds
-	Tags    []string `json:"tags"`
-	Pool    string   `json:"pool,omitempty"`
-	Foreign bool     `json:"foreign"`           // deleted only because its id was named
-	Refused []string `json:"refused,omitempty"` // why castle does not delete it; deleted if empty
-	Deleted bool     `json:"deleted"`
-
-	subject proxmox.Guest
-}
-
-// Goes reports whether the guest may be deleted.
-func (g Guest) Goes() bool { return len(g.Refused) == 0 }
-
-// State tells whether the guest runs, and for how long.
-func (g Guest) State() string { return g.subject.State() }
-
-// Disk is a disk that carries an id of the range and that no guest uses.
-type Disk = proxmox.Orphan
 
 // Survey reads every guest in the range and the clusters whose machines have ids there. It changes nothing.
 func Survey(ctx context.Context, o Options) (*Nuke, error) {
@@ -87,7 +62,8 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Nuke{Range: o.Range.String(), Guests: []Guest{}, Disks: []Disk{}, options: o, root: root}
+	n := &Nuke{Range: o.Range.String(), Guests: []platform.Guest{}, Disks: []platform.Orphan{}, options: o,
+		root: root}
 	n.store, err = cluster.OpenStore(ctx, cluster.Options{
 		Repository: o.Repository, Environ: o.Environ, Version: o.Version,
 	})
@@ -102,37 +78,31 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.ownership = proxmox.Ownership{Range: o.Range, Foreign: o.Foreign, Keys: map[string]string{}}
+	n.signs = platform.Signs{Range: o.Range, Foreign: o.Foreign, Keys: map[string]string{}}
 	if o.Cluster != "" {
 		if err := n.choose(recorded); err != nil {
 			return nil, err
 		}
 	}
-	if err := n.connect(); err != nil {
+	if err := n.address(); err != nil {
 		return nil, err
 	}
 	for _, c := range recorded {
 		if name, _, _ := strings.Cut(c.name, "/"); c.elsewhere(n.Endpoint) == "" && c.dir != nil {
-			n.ownership.Keys[name] = cmp.Or(cluster.MachineKey(c.dir), n.ownership.Keys[name])
+			n.signs.Keys[name] = cmp.Or(cluster.MachineKey(c.dir), n.signs.Keys[name])
 		}
 		if len(c.endpoints) == 0 || c.elsewhere(n.Endpoint) != "" {
 			continue
 		}
 		for _, machine := range c.machinesOf {
-			n.ownership.Known = append(n.ownership.Known, proxmox.Known{Cluster: c.name, Machine: machine})
+			n.signs.Known = append(n.signs.Known, platform.Recorded{Cluster: c.name, Machine: machine})
 		}
 	}
-	subjects, err := n.client.Survey(ctx, o.Range, n.ownership.Known)
-	if err != nil {
-		return nil, n.noAnswer(err)
+	if err := n.connect(); err != nil {
+		return nil, err
 	}
-	owned := n.ownership
-	owned.Foreign = nil
-	for _, s := range subjects {
-		g := Guest{ID: s.ID, Name: s.Name, Kind: s.Kind, Node: s.Node, Status: s.Status, Tags: s.Tags(),
-			UUID: s.UUID(), Uptime: s.Uptime, Pool: s.Pool, Refused: n.ownership.Refusals(s), subject: s}
-		g.Foreign = g.Goes() && len(owned.Refusals(s)) > 0
-		n.Guests = append(n.Guests, g)
+	if n.Guests, err = n.client.Survey(ctx); err != nil {
+		return nil, n.noAnswer(err)
 	}
 	n.States = n.affectedStates(recorded)
 	return n, n.findDisks(ctx)
@@ -156,10 +126,10 @@ func (n *Nuke) choose(recorded []*recordedCluster) error {
 	case len(found) != 1:
 		return usageError("--cluster %s: there are %s", n.options.Cluster, strings.Join(names, ", "))
 	}
-	n.ownership.Cluster, _, _ = strings.Cut(n.options.Cluster, "/")
+	n.signs.Cluster, _, _ = strings.Cut(n.options.Cluster, "/")
 	have, given := found[0].datacenter, &n.options.Datacenter
 	given.Endpoint = cmp.Or(given.Endpoint, have.Endpoint)
-	if !proxmox.SameEndpoint(given.Endpoint, have.Endpoint) {
+	if !n.options.Platform.SameEndpoint(given.Endpoint, have.Endpoint) {
 		return nil // never send a recorded token to another endpoint
 	}
 	given.Token = cmp.Or(given.Token, have.Token)
@@ -173,33 +143,39 @@ func usageError(format string, args ...any) error {
 	return &cluster.UsageError{Message: fmt.Sprintf(format, args...)}
 }
 
-func (n *Nuke) connect() (err error) {
-	d := n.options.Datacenter
+// address completes the endpoint.
+func (n *Nuke) address() error {
+	d := &n.options.Datacenter
 	d.Endpoint = cmp.Or(d.Endpoint, n.options.DefaultEndpoint)
+	endpoint, token := n.options.Platform.Variables()
 	switch {
 	case d.Endpoint == "":
-		return usageError("no endpoint: say where Proxmox is with --endpoint or PROXMOX_VE_ENDPOINT, " +
-			"or --cluster of one that was recorded")
+		return usageError("no endpoint: say where %s is with --endpoint or %s, or --cluster of one that was "+
+			"recorded", n.options.Platform.Name(), endpoint)
 	case d.Token == "":
-		return usageError("no API token: set PROXMOX_VE_API_TOKEN (a flag would show it to others), " +
-			"or name a --cluster that was recorded")
-	}
-	if err = proxmox.CheckToken(d.Token); err == nil {
-		n.client, err = proxmox.NewClient(d)
-	}
-	if err != nil {
-		return &cluster.UsageError{Message: err.Error()}
+		return usageError(
+			"no API token: set %s (a flag would show it to others), or name a --cluster that was "+
+				"recorded", token)
 	}
 	n.Endpoint = d.Endpoint
 	return nil
 }
 
-// ParseRange reads a range of ids: "421-432", or "421" for one.
-func ParseRange(text string) (proxmox.Range, error) { return proxmox.ParseRange(text) }
+// connect makes the client, with all signs.
+func (n *Nuke) connect() (err error) {
+	if err = n.options.Platform.CheckToken(n.options.Datacenter.Token); err == nil {
+		n.client, err = n.options.Platform.Nuke(n.options.Datacenter, n.signs,
+			func(line any, text string) error { return n.note(line, text) })
+	}
+	if err != nil {
+		return &cluster.UsageError{Message: err.Error()}
+	}
+	return nil
+}
 
 // guest returns the guest with an id; nil if there is none.
-func (n *Nuke) guest(id int) *Guest {
-	i := slices.IndexFunc(n.Guests, func(g Guest) bool { return g.ID == id })
+func (n *Nuke) guest(id int) *platform.Guest {
+	i := slices.IndexFunc(n.Guests, func(g platform.Guest) bool { return g.ID == id })
 	if i < 0 {
 		return nil
 	}
@@ -209,7 +185,7 @@ func (n *Nuke) guest(id int) *Guest {
 // findDisks finds disks that no guest uses. A storage that it could not read is a remark: castle never
 // reports a disk there as gone.
 func (n *Nuke) findDisks(ctx context.Context) error {
-	orphans, unseen, err := n.client.Orphans(ctx, n.options.Range, func(id int) string {
+	orphans, unseen, err := n.client.Disks(ctx, func(id int) string {
 		if g := n.guest(id); g != nil && !g.Goes() {
 			return fmt.Sprintf("guest %d stays", id)
 		}
@@ -225,7 +201,7 @@ func (n *Nuke) findDisks(ctx context.Context) error {
 	}
 	n.Remarks = append(n.Remarks, unseen...)
 	for _, o := range orphans {
-		if g := n.guest(o.ID); g != nil && (g.subject.Hidden || g.subject.Unreadable != "") {
+		if g := n.guest(o.ID); g != nil && g.Unread {
 			continue // that guest's disks are unknown
 		}
 		o.Chosen = n.options.Unreferenced
@@ -234,27 +210,22 @@ func (n *Nuke) findDisks(ctx context.Context) error {
 	return nil
 }
 
-// noAnswer adds a fix to an error of Proxmox.
+// noAnswer adds a fix to an error of the datacenter.
 func (n *Nuke) noAnswer(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	fix := ""
-	switch proxmox.KindOf(err) {
-	case proxmox.Other:
-		fix = fmt.Sprintf("; is %s the right endpoint (--endpoint, PROXMOX_VE_ENDPOINT), can it be reached "+
-			"from here, and is its certificate known (--ca-file)?", n.Endpoint)
-	case proxmox.Unauthorized:
-		fix = fmt.Sprintf("; %s does not know the API token: set another in PROXMOX_VE_API_TOKEN", n.Endpoint)
-	case proxmox.Forbidden:
-		fix = "; the API token lacks a privilege: give it one, or set another in PROXMOX_VE_API_TOKEN"
+	fix := n.client.Advice(err)
+	if fix != "" {
+		fix = "; " + fix
 	}
 	return fmt.Errorf("%w\n  nothing was deleted%s", err, fix)
 }
 
 // NothingToDo reports whether Run would change nothing.
 func (n *Nuke) NothingToDo() bool {
-	return !slices.ContainsFunc(n.Guests, Guest.Goes) && !slices.ContainsFunc(n.Disks, Disk.Goes) &&
+	return !slices.ContainsFunc(n.Guests, platform.Guest.Goes) && !slices.ContainsFunc(n.Disks,
+		platform.Orphan.Goes) &&
 		!slices.ContainsFunc(n.States, func(s State) bool { return s.Stays == "" })
 }
 
@@ -277,18 +248,6 @@ func (n *Nuke) Left() error {
 	return &run.LeftoverError{Left: left, After: "nuke"}
 }
 
-// String describes the guest and why it stays.
-func (g Guest) String() string {
-	text := fmt.Sprintf("VM %d", g.ID)
-	if g.Name != "" {
-		text += fmt.Sprintf(" %q", g.Name)
-	}
-	if len(g.Refused) > 0 {
-		text += " (" + strings.Join(g.Refused, ", ") + ")"
-	}
-	return text
-}
-
 // Run deletes the guests and disks, and then archives the states whose machines are all verified as gone.
 // It stops at the first difference from Survey and archives nothing then. It reports each step.
 func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
@@ -302,13 +261,13 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 	}
 	n.Journal = journal.Path
 	defer func() { err = errors.Join(err, journal.Close()) }()
-	err = n.delete(ctx, &proxmox.Removal{Client: n.client, Ownership: n.ownership,
-		Note: func(s proxmox.Step) error {
-			if text := s.String(); text != "" {
-				report(text)
-			}
-			return journal.Append(s)
-		}})
+	n.note = func(line any, text string) error {
+		if text != "" {
+			report(text)
+		}
+		return journal.Append(line)
+	}
+	err = n.delete(ctx)
 	var taken map[int]bool
 	if err == nil {
 		taken, err = n.verify(ctx)
@@ -323,7 +282,7 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 }
 
 // delete deletes the guests, then the disks.
-func (n *Nuke) delete(ctx context.Context, removal *proxmox.Removal) error {
+func (n *Nuke) delete(ctx context.Context) error {
 	for i := range n.Guests {
 		g := &n.Guests[i]
 		if !g.Goes() {
@@ -332,10 +291,10 @@ func (n *Nuke) delete(ctx context.Context, removal *proxmox.Removal) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		remains, err := removal.Remove(ctx, g.subject)
+		remains, err := n.client.Remove(ctx, g.ID)
 		g.Deleted = remains.Gone
 		for _, volume := range remains.Unreferenced {
-			if !slices.ContainsFunc(n.Disks, func(d Disk) bool { return d.Volume == volume }) {
+			if !slices.ContainsFunc(n.Disks, func(d platform.Orphan) bool { return d.Volume == volume }) {
 				n.Remarks = append(n.Remarks, fmt.Sprintf(
 					"%s carries VM %d's id, but its configuration did not name it; it is left", volume, g.ID))
 			}
@@ -352,7 +311,7 @@ func (n *Nuke) delete(ctx context.Context, removal *proxmox.Removal) error {
 		if !d.Goes() {
 			continue
 		}
-		if err := removal.Free(ctx, *d); err != nil {
+		if err := n.client.Free(ctx, *d); err != nil {
 			return err
 		}
 		d.Deleted = true
@@ -363,24 +322,14 @@ func (n *Nuke) delete(ctx context.Context, removal *proxmox.Removal) error {
 // verify reads for every id in the range whether a guest has it. A guest that appeared meanwhile counts
 // as refused.
 func (n *Nuke) verify(ctx context.Context) (map[int]bool, error) {
-	var ids []int
-	homes := map[int]string{}
-	for id := n.options.Range.From; id <= n.options.Range.To; id++ {
-		ids = append(ids, id)
-		if g := n.guest(id); g != nil && g.Kind == "qemu" {
-			homes[id] = g.Node
-		}
-	}
-	found, err := n.client.GuestsOn(ctx, ids, homes)
+	taken, err := n.client.Taken(ctx)
 	if err != nil {
 		return nil, err
 	}
-	taken := map[int]bool{}
-	for _, id := range ids {
-		_, taken[id] = found[id]
+	for _, id := range n.options.Range.IDs() {
 		if g := n.guest(id); taken[id] && (g == nil || g.Deleted) {
 			n.Guests = append(n.Guests,
-				Guest{ID: id, Refused: []string{"appeared while others were deleted"}})
+				platform.Guest{ID: id, Refused: []string{"appeared while others were deleted"}})
 		}
 	}
 	return taken, nil

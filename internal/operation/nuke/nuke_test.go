@@ -6,7 +6,8 @@ import (
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -43,22 +44,28 @@ func TestEndedStagesAreThoseThatNeedTheMachines(t *testing.T) {
 
 func TestStateStaysUnlessAllItsMachinesAreDeleted(t *testing.T) {
 	const here = "https://proxmox.example:8006"
-	n := &Nuke{Endpoint: here, options: Options{Range: proxmox.Range{From: 421, To: 432}}, Guests: []Guest{
+	n := &Nuke{Endpoint: here, options: Options{Platform: proxmox.Platform{},
+		Range: platform.Range{From: 421, To: 432}}, Guests: []platform.Guest{
 		{ID: 421}, {ID: 422, Refused: []string{"protected"}},
 	}}
 	for name, test := range map[string]struct {
 		cluster recordedCluster
 		want    string // why it stays; archived if empty
 	}{
-		"all go or are gone": {recordedCluster{endpoints: []string{here}, ids: []int{421, 423}}, ""},
-		"one is refused": {recordedCluster{endpoints: []string{here}, ids: []int{421, 422}},
+		"all go or are gone": {recordedCluster{platform: proxmox.Platform{}, endpoints: []string{here},
+			ids: []int{421, 423}}, ""},
+		"one is refused": {recordedCluster{platform: proxmox.Platform{}, endpoints: []string{here},
+			ids: []int{421, 422}},
 			"VM 422 stays"},
-		"one is out of range": {recordedCluster{endpoints: []string{here}, ids: []int{421, 433}},
+		"one is out of range": {recordedCluster{platform: proxmox.Platform{}, endpoints: []string{here},
+			ids: []int{421, 433}},
 			"outside the range"},
-		"somewhere else": {recordedCluster{endpoints: []string{here, "https://other.example:8006"},
+		"somewhere else": {recordedCluster{platform: proxmox.Platform{}, endpoints: []string{here,
+			"https://other.example:8006"},
 			ids: []int{421}}, "are at https://other"},
 		"nobody knows where": {recordedCluster{ids: []int{421}}, "not recorded"},
-		"a state is not clear": {recordedCluster{endpoints: []string{here}, ids: []int{421},
+		"a state is not clear": {recordedCluster{platform: proxmox.Platform{}, endpoints: []string{here},
+			ids:     []int{421},
 			unclear: "state unreadable"}, "unreadable"},
 	} {
 		if got := n.stateOf(&test.cluster).Stays; (got == "") != (test.want == "") ||

@@ -14,7 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -25,10 +25,10 @@ type UntrackPlan struct {
 	Stage, Layer string
 	Resources    []string // what castle would no longer track, in words
 
-	addresses []string        // as the user gave them
-	instances []string        // that they select in the state
-	objects   []proxmox.Owned // that a destroy would look up in the datacenter
-	held      []string        // addresses that a destroy removed from the state and did not verify
+	addresses []string          // as the user gave them
+	instances []string          // that they select in the state
+	objects   []platform.Object // that a destroy would look up in the datacenter
+	held      []string          // addresses that a destroy removed from the state and did not verify
 	sum       string
 }
 
@@ -64,7 +64,7 @@ func PrepareUntrack(c *cluster.Cluster, stage string, addresses []string) (*Untr
 	}
 	f := &UntrackPlan{Stage: p.Name, Layer: p.Layer, sum: sum}
 	for _, address := range addresses {
-		if i := slices.IndexFunc(owned, func(t proxmox.Owned) bool { return t.ID() == address }); i >= 0 {
+		if i := slices.IndexFunc(owned, func(t platform.Object) bool { return t.ID() == address }); i >= 0 {
 			f.objects = append(f.objects, owned[i])
 			f.Resources = append(f.Resources,
 				fmt.Sprintf("%s %s on node %s", owned[i].Kind, address, owned[i].Node))
@@ -81,7 +81,7 @@ func PrepareUntrack(c *cluster.Cluster, stage string, addresses []string) (*Untr
 	}
 	for _, k := range cluster.Known(st) {
 		if slices.Contains(f.instances, k.Address) {
-			f.objects = append(f.objects, proxmox.OwnedBy([]gate.Known{k})...)
+			f.objects = append(f.objects, cluster.Platforms().ObjectsOf([]gate.Known{k})...)
 		}
 	}
 	return f, nil

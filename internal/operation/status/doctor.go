@@ -70,9 +70,10 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 	masker := o.NewMasker(configured)
 	p := doctor.Target{
 		Name: configured.Name, Platform: configured.Platform, Stages: configured.Stages, Masker: masker,
-		Plugins: filepath.Join(root, ".plugins"),
-		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
-		Started: func(*config.Stage) bool { return false },
+		Platforms: cluster.Platforms(),
+		Plugins:   filepath.Join(root, ".plugins"),
+		Known:     func(*config.Stage) ([]gate.Known, error) { return nil, nil },
+		Started:   func(*config.Stage) bool { return false },
 	}
 	_, err = os.Lstat(filepath.Join(root, configured.Name, configured.Platform))
 	if errors.Is(err, fs.ErrNotExist) && shared == nil {

@@ -93,9 +93,9 @@ func matters(s *config.Stage, name string) bool {
 	if personal.MatchString(name) {
 		return false
 	}
-	return slices.ContainsFunc(slices.Collect(maps.Values(s.Providers)), func(source string) bool {
-		return strings.HasPrefix(name, strings.ToUpper(path.Base(source))+"_")
-	})
+	reader := providers.ReaderOf(name)
+	return reader != "" && slices.ContainsFunc(slices.Collect(maps.Values(s.Providers)),
+		func(source string) bool { return path.Base(source) == reader })
 }
 
 // addInput adds a value and the content of the files that it names: a CA file may change under the same

@@ -11,9 +11,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -27,7 +28,10 @@ func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(intent.InFlight(st.Has),
-		func(c state.Intended) bool { return IsMachine(c.Type) || endsWithState(c.Type) }), nil
+		func(c state.Intended) bool {
+			return cluster.Platforms().IsMachine(c.Type) ||
+				endsWithState(c.Type)
+		}), nil
 }
 
 // Unfinished returns the resources whose provisioners an interrupted run may not have run to their end.
@@ -145,7 +149,7 @@ func InStateOnly(provider string) bool {
 type Lookup struct {
 	Cluster    gate.Target
 	InCluster  []string // source addresses of the providers that castle wires to it
-	Datacenter func() (*proxmox.Client, error)
+	Datacenter func() (platform.Datacenter, error)
 }
 
 // ErrNoLookup reports that castle has no way to look up an object of that type.
@@ -154,16 +158,18 @@ var ErrNoLookup = errors.New("castle has no lookup for this type")
 // Has reports whether an object exists, by the id that `terraform import` takes. It waits for one that is
 // still being created, and reports that.
 func (o Lookup) Has(ctx context.Context, typ, id string, report func(string)) (bool, error) {
+	for _, p := range cluster.Platforms() {
+		if file, isFile := p.FileOf(typ, id); isFile {
+			datacenter, err := o.Datacenter()
+			if err != nil {
+				return false, err
+			}
+			found, err := datacenter.Gone(ctx, []platform.Object{file}, report)
+			return err == nil && !found[0].Gone, err
+		}
+	}
 	first, second, both := strings.Cut(id, "/")
 	switch {
-	case typ == "proxmox_virtual_environment_download_file", typ == "proxmox_download_file":
-		client, err := o.Datacenter()
-		if err != nil {
-			return false, err
-		}
-		image := proxmox.Owned{Kind: proxmox.Image, Node: first, Volume: second}
-		found, err := proxmox.Search{Client: client}.Gone(ctx, []proxmox.Owned{image}, report)
-		return err == nil && !found[0].Gone, err
 	case !IsInCluster(typ, o.InCluster):
 		return false, ErrNoLookup
 	case typ == "helm_release":
@@ -173,9 +179,6 @@ func (o Lookup) Has(ctx context.Context, typ, id string, report func(string)) (b
 	}
 	return kube.Exists(ctx, o.Cluster, kube.KindOf(typ), first, second)
 }
-
-// IsMachine reports whether a resource type is a virtual machine.
-func IsMachine(typ string) bool { return typ == "proxmox_virtual_environment_vm" }
 
 // IsInCluster reports whether the resources of a type come from one of these providers, which castle
 // connects to the cluster.

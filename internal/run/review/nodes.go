@@ -12,7 +12,6 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/run"
-	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -241,7 +240,7 @@ func machineFates(changes []terraform.Change, before *state.State, intent *state
 		}
 		res := before.Resources[at]
 		onDestroy, _ := res.Attributes["on_destroy"].(map[string]any)
-		if recovery.IsMachine(res.Type) || onDestroy["reset"] == true {
+		if cluster.Platforms().IsMachine(res.Type) || onDestroy["reset"] == true {
 			how := map[string]string{"replace": replaced, "delete": removed}[c.Action]
 			all[name] = fate{how: how, begun: !slices.Contains(losses, c)}
 		}
@@ -252,7 +251,8 @@ func machineFates(changes []terraform.Change, before *state.State, intent *state
 			continue
 		}
 		_, destroyed := all[name]
-		if recovery.IsMachine(c.Type) || c.Type == "talos_machine_configuration_apply" && !destroyed {
+		if cluster.Platforms().IsMachine(c.Type) || c.Type == "talos_machine_configuration_apply" &&
+			!destroyed {
 			all[name] = fate{how: gone, begun: true}
 		}
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/process"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secretstore"
 )
@@ -23,41 +22,63 @@ type look struct {
 	run       *run.Run
 	stage     *config.Stage
 	preflight *config.Preflight
+	platform  platform.Platform
 	known     []gate.Known // the machines that the record has
 	found     *Found
 }
 
-// ask lists the machines with the first API token that Proxmox accepts. values are the configured ones; lacks
-// is why they are incomplete.
+// ask lists the machines with the first API token that the datacenter accepts. values are the configured
+// ones; lacks is why they are incomplete.
 func (l *look) ask(ctx context.Context, values gate.Values, lacks error) (
-	machines []proxmox.Guest, unseen []int, err error) {
+	machines []platform.Guest, unseen []int, err error) {
 	c := l.run.Cluster
-	var tried []string
-	for _, source := range []func() (gate.Values, error){
-		func() (gate.Values, error) { return values, lacks },
-		func() (gate.Values, error) { return l.environment(values) },
-		func() (gate.Values, error) { return l.stored(ctx) },
-	} {
-		values, err := source()
-		if err == nil {
-			c.Masker.Add(values.String("api_token"))
-			l.found.Endpoint = values.String("endpoint")
-			var client *proxmox.Client
-			if client, err = proxmox.ClientOf(values); err == nil {
-				machines, unseen, err = client.UnrecordedMachines(ctx, c.Config.Name, values, l.known)
-			}
-			if proxmox.KindOf(err) != proxmox.Unauthorized {
-				return machines, unseen, err
-			}
+	account := func(values gate.Values, err error) (platform.Account, error) {
+		if err != nil {
+			return platform.Account{}, err
 		}
-		tried = append(tried, err.Error())
+		l.found.Endpoint = values.String("endpoint")
+		a, _, err := l.platform.Account(values)
+		return a, err
 	}
-	return nil, nil, fmt.Errorf("no API token is known that it accepts (%s)", strings.Join(tried, "; "))
+	_, variable := l.platform.Variables()
+	sources := []platform.Source{
+		{Name: "the configuration", Account: func(context.Context) (platform.Account, error) {
+			return account(values, lacks)
+		}},
+		{Name: variable, Account: func(context.Context) (platform.Account, error) {
+			a, _, err := l.platform.Account(values)
+			if !values.Has("endpoint") {
+				err = errors.New("the address of " + l.platform.Name() + " is not known")
+			}
+			set := l.platform.Environment(c.Options.Environ)
+			a.Token = set.Token
+			if set.Endpoint != "" && !l.platform.SameEndpoint(set.Endpoint, a.Endpoint) {
+				a.Endpoint = set.Endpoint
+			}
+			return a, err
+		}},
+		{Name: "the secret store", Account: func(ctx context.Context) (platform.Account, error) {
+			return account(l.stored(ctx))
+		}},
+	}
+	_, from, tried, err := platform.Accepted(ctx, l.platform, values.String("endpoint"), sources,
+		func(ctx context.Context, a platform.Account) error {
+			c.Masker.Add(a.Token)
+			datacenter, err := l.platform.Open(a)
+			if err == nil {
+				machines, unseen, err = datacenter.Unrecorded(ctx, c.Config.Name, values, l.known)
+			}
+			return err
+		})
+	if err == nil && from == "" {
+		err = fmt.Errorf("no API token is known that it accepts (%s)", strings.Join(tried, "; "))
+	}
+	return machines, unseen, err
 }
 
 // values returns the preflight's values by the recorded outputs, and by those that the stages of the secrets
 // layer have now, with what their store holds. The error is set without an API token.
-func (l *look) values(from string, stored map[string]string) (gate.Values, error) {
+func (l *look) values(stored map[string]string) (gate.Values, error) {
 	scope := l.run.Outputs.Scope(l.stage)
 	layer := map[string]cty.Value{}
 	maps.Copy(layer, scope.Outputs[cluster.SecretsLayer])
@@ -77,27 +98,9 @@ func (l *look) values(from string, stored map[string]string) (gate.Values, error
 	}
 	values, _ := l.preflight.Values(l.stage, scope) //nolint:errcheck // what is not known is absent
 	if !values.Has("endpoint") || !values.Has("api_token") {
-		return values, errors.New(from + " has none")
+		return values, errors.New("it has none")
 	}
 	return values, nil
-}
-
-// environment returns values with the API token of the environment, unless it is for another datacenter.
-func (l *look) environment(values gate.Values) (gate.Values, error) {
-	const name = "PROXMOX_VE_API_TOKEN"
-	environ := l.run.Cluster.Options.Environ
-	token, endpoint := process.Getenv(environ, name), process.Getenv(environ, "PROXMOX_VE_ENDPOINT")
-	switch {
-	case token == "":
-		return nil, errors.New(name + " is not set")
-	case !values.Has("endpoint"):
-		return nil, errors.New("the address of Proxmox is not known")
-	case endpoint != "" && !proxmox.SameEndpoint(endpoint, values.String("endpoint")):
-		return nil, fmt.Errorf("%s is for %s, not for %s", name, endpoint, values.String("endpoint"))
-	}
-	values = maps.Clone(values)
-	values["api_token"] = cty.StringVal(token)
-	return values, proxmox.CheckToken(token)
 }
 
 // stored returns the values with what the cluster's secret store has now.
@@ -113,5 +116,9 @@ func (l *look) stored(ctx context.Context) (gate.Values, error) {
 	for _, value := range secrets {
 		l.run.Cluster.Masker.Add(value)
 	}
-	return l.values(collection.Where, secrets)
+	values, err := l.values(secrets)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", collection.Where, err)
+	}
+	return values, err
 }

@@ -3,8 +3,8 @@
 // exists.
 //
 // castle asks only where the record lacks a machine of the configuration, and asks for one list. The API
-// token is the first that Proxmox accepts: that of the configuration and the recorded outputs,
-// PROXMOX_VE_API_TOKEN, or the one in the cluster's secret store.
+// token is the first that it accepts: that of the configuration and the recorded outputs,
+// the platform's environment variable, or the one in the cluster's secret store.
 package unrecorded
 
 import (
@@ -20,7 +20,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -49,6 +48,7 @@ type Found struct {
 
 	Endpoint  string   `json:"-"` // of the datacenter; empty if the configuration names none
 	Stages    []string `json:"-"` // whose records lack machines
+	platform  string   // Proxmox
 	preflight string   // whose machines were found first: vm_ids.free
 }
 
@@ -73,7 +73,7 @@ func (f *Found) Lines() (lines []string) {
 		lines = append(lines, "unknown to this state: "+m.String())
 	}
 	if f.NotAsked != "" {
-		lines = append(lines, "machines of the cluster may exist: Proxmox was not asked: "+f.NotAsked)
+		lines = append(lines, "machines of the cluster may exist: "+f.platform+" was not asked: "+f.NotAsked)
 	}
 	for _, fix := range f.Fixes {
 		lines = append(lines, "  - "+fix)
@@ -93,21 +93,21 @@ func (f *Found) Refusal(c *cluster.Cluster, unchanged string) error {
 	return &run.PreflightError{Preflight: f.preflight, Foreign: []gate.Foreign{{What: what, Fixes: f.Fixes}}}
 }
 
-// Unproved returns a *run.LeftoverError if Proxmox was not asked.
+// Unproved returns a *run.LeftoverError if the datacenter was not asked.
 func (f *Found) Unproved(c *cluster.Cluster) error {
 	if f.NotAsked == "" {
 		return nil
 	}
 	return &run.LeftoverError{Objects: []event.OwnedObject{{
 		Kind: "machines", ID: "of " + c.Name(), Fix: strings.Join(f.Fixes, "\n    - "),
-		Reason: fmt.Sprintf("%s records none, and Proxmox was not asked: %s", c.Place(), f.NotAsked),
+		Reason: fmt.Sprintf("%s records none, and %s was not asked: %s", c.Place(), f.platform, f.NotAsked),
 	}}}
 }
 
 // Look asks the datacenters of the stages' machines for those that the record of r's cluster lacks. The
 // outputs of r are those that were recorded.
 func Look(ctx context.Context, r *run.Run, stages []*config.Stage) (*Found, error) {
-	f := &Found{Machines: []Machine{}}
+	f := &Found{Machines: []Machine{}, platform: "the platform"}
 	if r.Cluster.InvalidConfig != nil {
 		f.NotAsked = "the configuration is invalid"
 		f.Fixes = []string{"correct it: " + r.Cluster.CommandLine("check")}
@@ -117,10 +117,13 @@ func Look(ctx context.Context, r *run.Run, stages []*config.Stage) (*Found, erro
 	defer stop()
 	for _, s := range stages {
 		for _, p := range s.Preflights {
-			if p.Type.Name != proxmox.PreflightVMIDs {
+			of := cluster.Platforms().OfMachines(p.Type.Name)
+			if of == nil {
 				continue
 			}
-			if err := (&look{run: r, stage: s, preflight: p, found: f}).machines(limited); err != nil {
+			f.platform = of.Name()
+			if err := (&look{run: r, stage: s, preflight: p, platform: of,
+				found: f}).machines(limited); err != nil {
 				return nil, r.Cluster.MaskError(err)
 			}
 		}
@@ -147,16 +150,18 @@ func (l *look) machines(ctx context.Context) error {
 	//nolint:errcheck // what is not known is absent
 	values, _ := l.preflight.Values(l.stage, l.run.Outputs.Scope(l.stage))
 	l.found.Endpoint = values.String("endpoint")
-	if !proxmox.LacksMachines(values, l.known) {
+	if !l.platform.LacksMachines(values, l.known) {
 		return nil
 	}
 	l.found.Stages = append(l.found.Stages, l.stage.Name)
-	values, err = l.values("the configuration", nil)
+	values, err = l.values(nil)
 	guests, unseen, err := l.ask(ctx, values, err)
 	if err != nil {
 		l.found.NotAsked = err.Error()
-		l.found.Fixes = append(l.found.Fixes, "when Proxmox answers, run the same command again; castle "+
-			"also takes an API token from PROXMOX_VE_API_TOKEN")
+		_, variable := l.platform.Variables()
+		l.found.Fixes = append(l.found.Fixes,
+			"when "+l.platform.Name()+" answers, run the same command again; "+
+				"castle also takes an API token from "+variable)
 		return nil
 	}
 	for _, g := range guests {

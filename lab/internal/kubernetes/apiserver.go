@@ -69,8 +69,8 @@ func runAPIServer(ctx context.Context, args []string, c Config,
 	return prepared.Run(ctx)
 }
 
-// tells reports every request, and answers /version with the configured release: one server stands for each that a
-// configuration can name.
+// tells reports every request, and answers /version with the configured release: one server stands for each
+// that a configuration can name.
 func tells(c Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.Asked != nil {

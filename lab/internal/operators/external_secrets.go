@@ -28,12 +28,14 @@ type externalSecrets struct {
 
 func newExternalSecrets(w *cluster.View, routes Routes, client *http.Client) *externalSecrets {
 	const path = "/validate-external-secrets-io-v1-"
-	return &externalSecrets{w: w, http: client, mute: w.Fault("conditions-none", "/clustersecretstores"), good: map[string]bool{},
+	return &externalSecrets{w: w, http: client, mute: w.Fault("conditions-none", "/clustersecretstores"),
+		good: map[string]bool{},
 		h: &webhook{
 			w: w, routes: routes, workload: "external-secrets-webhook", port: 10250,
 			service: "external-secrets-webhook", secret: "external-secrets-webhook",
 			fill: each(validating(w, "secretstore-validate"),
-				unlessFault(w.Fault("cabundle-empty", "externalsecret-validate"), validating(w, "externalsecret-validate"))),
+				unlessFault(w.Fault("cabundle-empty", "externalsecret-validate"), validating(w,
+					"externalsecret-validate"))),
 			// It listens as soon as it has a certificate; the caBundle comes last.
 			certified: 4 * time.Second, listens: 4 * time.Second,
 			reviewers: map[string]reviewer{

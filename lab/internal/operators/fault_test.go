@@ -52,7 +52,8 @@ func TestAFaultHoldsForItsTimeAndNeverAgain(t *testing.T) {
 	}
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")
 	s.world.Faults.Times["crd-absent"] = 0 // as an operator is told that comes after it
-	if over := s.world.Fault("crd-absent", "ipaddresspools"); over.Holds() || over.Comes() || !s.world.Asked("crd-absent") {
+	if over := s.world.Fault("crd-absent", "ipaddresspools"); over.Holds() || over.Comes() ||
+		!s.world.Asked("crd-absent") {
 		t.Error("a fault that is over holds again, or is forgotten")
 	}
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")

@@ -17,7 +17,8 @@ type ask struct {
 	url string
 }
 
-// mostAsks bounds the memory: a gate asks every few seconds, and all of them together some hundred times a minute.
+// mostAsks bounds the memory: a gate asks every few seconds, and all of them together some hundred times a
+// minute.
 const mostAsks = 4096
 
 // Add records a request for a URL.

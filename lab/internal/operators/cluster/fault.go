@@ -35,9 +35,9 @@ type Fault struct {
 // unseen is how long a fault waits for castle's first request for what it delays.
 const unseen = 30 * time.Second
 
-// Fault returns a fault by its name, or nil if the rehearsal does not inject it. Its duration counts from castle's
-// first request, after it began, for a URL that contains at: on a slow machine it would otherwise be over before a
-// gate asks.
+// Fault returns a fault by its name, or nil if the rehearsal does not inject it. Its duration counts from
+// castle's first request, after it began, for a URL that contains at: on a slow machine it would otherwise
+// be over before a gate asks.
 func (w *View) Fault(name, at string) *Fault {
 	lasts := w.Faults.Times[name]
 	if lasts == 0 {

@@ -1,0 +1,187 @@
+// Package platform is what castle may ask of the platform that a cluster's machines stand on: what Terraform
+// has made there, whether that is gone, and whose it is.
+//
+// A platform is one folder below this package, a line in package all, and the stages that make its machines.
+// The rest of castle knows the interfaces here and no platform.
+package platform
+
+import (
+	"context"
+	"slices"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/revision"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// Platform is a kind of datacenter.
+type Platform interface {
+	// Name is what people call it: Proxmox.
+	Name() string
+	// Preflights are the preflights that ask it.
+	Preflights() []gate.PreflightType
+	// MachinePreflight is the name of the one that a stage which makes machines has.
+	MachinePreflight() string
+	// Revisions reads the revisions of its objects.
+	Revisions() revision.System
+
+	Resources
+	Accounts
+}
+
+// Resources reads the platform's resources in Terraform's states and plans. It makes no request.
+type Resources interface {
+	// ObjectsOf lists the objects of resources; those of other platforms have none.
+	ObjectsOf(known []gate.Known) []Object
+	// Owns reports whether resources of a type own objects.
+	Owns(typ string) bool
+	// FileID is the id by which Terraform imports the file that a resource stands for; empty for others.
+	FileID(k gate.Known) string
+	// FileOf is the file that Terraform imports by an id, for a type that castle looks up.
+	FileOf(typ, id string) (Object, bool)
+	// MachineID returns the id of the guest that a resource stands for, 0 where the state lacks it, and
+	// whether it stands for one at all.
+	MachineID(typ string, attributes map[string]any) (id int, isMachine bool)
+	// Identities tell how a plan identifies objects, by type.
+	Identities() map[string]terraform.Identity
+	// IsMachine reports whether castle's stages make their machines with resources of a type.
+	IsMachine(typ string) bool
+	// LacksMachines reports whether a machine that its machine preflight checks is none of the known
+	// resources.
+	LacksMachines(v gate.Values, known []gate.Known) bool
+	// Remedy is how an object is removed by hand.
+	Remedy(o Object) string
+}
+
+// Accounts reaches a datacenter.
+type Accounts interface {
+	// Account returns the one of a preflight's values, and the ids of the machines that it checks, if any.
+	Account(v gate.Values) (Account, []int, error)
+	// Environment is the account of the Terraform provider's environment; its fields may be empty.
+	Environment(environ []string) Account
+	// Variables are the environment variables that hold an address and a token.
+	Variables() (endpoint, token string)
+	// CheckToken checks the form of a token. The error has a correct example, and not the token.
+	CheckToken(token string) error
+	// SameEndpoint reports whether two addresses are those of the same datacenter.
+	SameEndpoint(a, b string) bool
+	// Open makes a client. It makes no request.
+	Open(a Account) (Datacenter, error)
+	// Nuke makes the client of a nuke. It makes no request. note gets every step before its request is sent:
+	// its line for the journal, and its text for the user, if it has one. If it fails, nothing more is done.
+	Nuke(a Account, m Signs, note func(line any, text string) error) (Nuke, error)
+	// Checks are doctor's checks of the datacenter of a stage's machines.
+	Checks(s Subject) []finding.Check
+}
+
+// Datacenter answers what castle asks before, between and after Terraform's own requests.
+type Datacenter interface {
+	// Name is that of its platform.
+	Name() string
+	// Admitted returns an error unless the datacenter accepts the token; see Refused.
+	Admitted(ctx context.Context) error
+	// Gone checks whether objects are gone, and each other disk of a machine among them. It waits for tasks
+	// that work on objects that exist, and reports each reason to wait once. An object that could not be
+	// checked is not gone. The error is that of a context that has ended.
+	Gone(ctx context.Context, all []Object, report func(string)) ([]event.OwnedObject, error)
+	// Now is Gone without waiting.
+	Now(ctx context.Context, all []Object) []event.OwnedObject
+	// Complete adds the objects of the machines among all that are in no state.
+	Complete(ctx context.Context, all []Object) []Object
+	// Blocked lists the machines among all that the datacenter would not delete now, with why and the remedy.
+	Blocked(ctx context.Context, all []Object) ([]event.OwnedObject, error)
+	// FileUser returns a guest that may use a file and is none of own, the machines of the state that made
+	// the file; empty if there is none that the token can see.
+	FileUser(ctx context.Context, cluster, volume string, own []Object) (string, error)
+	// Unrecorded lists the machines that a nuke would delete as this cluster's and that are none of the known
+	// resources. unseen are ids among the values' that are taken by a guest that nobody can tell the owner
+	// of.
+	Unrecorded(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
+		machines []Guest, unseen []int, err error)
+}
+
+// Subject is a stage that makes machines, as doctor checks it.
+type Subject struct {
+	Cluster  string
+	Machines Bound   // its machine preflight
+	Others   []Bound // the other preflights of the platform, of every stage
+	Unread   string  // why values of the secrets layer are not known
+	// Inspect runs a preflight once; free is the finding if nothing exists yet.
+	Inspect func(ctx context.Context, b Bound, free string) []finding.Finding
+}
+
+// Bound is a stage's preflight, with those of its values and of the stage's inputs that are known.
+type Bound struct {
+	Stage     *config.Stage
+	Preflight *config.Preflight
+	Values    gate.Values
+	Inputs    map[string]cty.Value
+}
+
+// Set are the platforms that castle knows.
+type Set []Platform
+
+// Of returns the platform that a type of preflight asks; nil if it asks none.
+func (s Set) Of(preflight string) Platform {
+	return s.find(func(p Platform) bool {
+		return slices.ContainsFunc(p.Preflights(), func(
+			t gate.PreflightType) bool {
+			return t.Name == preflight
+		})
+	})
+}
+
+// OfMachines returns the platform whose machines a type of preflight checks; nil if there is none.
+func (s Set) OfMachines(preflight string) Platform {
+	return s.find(func(p Platform) bool { return p.MachinePreflight() == preflight })
+}
+
+// Owner returns the platform in which resources of a type own objects; nil if they own none.
+func (s Set) Owner(typ string) Platform {
+	return s.find(func(p Platform) bool { return p.Owns(typ) })
+}
+
+// IsMachine reports whether resources of a type are machines.
+func (s Set) IsMachine(typ string) bool {
+	return s.find(func(p Platform) bool { return p.IsMachine(typ) }) != nil
+}
+
+func (s Set) find(fits func(Platform) bool) Platform {
+	if i := slices.IndexFunc(s, fits); i >= 0 {
+		return s[i]
+	}
+	return nil
+}
+
+// ObjectsOf lists the objects of resources of every platform.
+func (s Set) ObjectsOf(known []gate.Known) (all []Object) {
+	for _, p := range s {
+		all = append(all, p.ObjectsOf(known)...)
+	}
+	return all
+}
+
+// FileID is the id by which Terraform imports the file that a resource stands for; empty for others.
+func (s Set) FileID(k gate.Known) string {
+	for _, p := range s {
+		if id := p.FileID(k); id != "" {
+			return id
+		}
+	}
+	return ""
+}
+
+// MachineID returns the id of the guest that a resource stands for, as Resources does.
+func (s Set) MachineID(typ string, attributes map[string]any) (id int, isMachine bool) {
+	for _, p := range s {
+		if id, isMachine = p.MachineID(typ, attributes); isMachine {
+			return id, true
+		}
+	}
+	return 0, false
+}

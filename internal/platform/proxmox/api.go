@@ -1,0 +1,211 @@
+package proxmox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/httpjson"
+	"github.com/ephemeral-castle/castle/internal/platform"
+)
+
+// Admitted returns an error unless the datacenter accepts the token.
+func (c *Client) Admitted(ctx context.Context) error {
+	_, err := get(ctx, c, "version", func(v struct{ Version string }) string {
+		return textIf(v.Version == "", "no version")
+	})
+	return err
+}
+
+// textIf returns text if a condition holds, else "".
+func textIf(holds bool, text string) string {
+	if holds {
+		return text
+	}
+	return ""
+}
+
+// Clock returns the datacenter's time with a second's accuracy; zero if its answer has none.
+func (c *Client) Clock(ctx context.Context) (time.Time, error) {
+	date := ""
+	err := httpjson.Repeat(ctx, func(ctx context.Context) (err error) {
+		date, err = c.call(ctx, http.MethodGet, "version", nil)
+		return err
+	})
+	if err != nil && !errors.As(err, new(*Error)) {
+		return time.Time{}, err
+	}
+	at, _ := http.ParseTime(date) //nolint:errcheck // then it is zero
+	return at, nil
+}
+
+// Guests lists the guests that the token may see. One that is not listed may exist all the same: see Taken.
+func (c *Client) Guests(ctx context.Context) ([]Guest, error) {
+	return list[Guest](ctx, c, "cluster/resources?type=vm")
+}
+
+// Taken reports whether any guest has this id, visible to the token or not, containers included.
+func (c *Client) Taken(ctx context.Context, id int) (bool, error) {
+	_, err := get(ctx, c, fmt.Sprintf("cluster/nextid?vmid=%d", id), func(free json.Number) string {
+		return textIf(string(free) != strconv.Itoa(id), fmt.Sprintf("id %s, not %d", free, id))
+	})
+	if KindOf(err) == Taken {
+		return true, nil
+	}
+	return false, err
+}
+
+const offline = "offline"
+
+// Nodes returns the hosts' statuses (online, offline, unknown), by name; this needs no privilege.
+func (c *Client) Nodes(ctx context.Context) (map[string]string, error) {
+	rows, err := get(ctx, c, "nodes", func(rows []host) string { // one of them has answered
+		return cmp.Or(incomplete(rows), textIf(len(rows) == 0, "there is no node"))
+	})
+	all := map[string]string{}
+	for _, h := range rows {
+		all[h.Name] = h.Status
+	}
+	return all, err
+}
+
+type host struct {
+	Name   string `json:"node"`
+	Status string `json:"status"`
+}
+
+func (h host) key() string { return textIf(h.Status != "", h.Name) }
+
+// Storage is a storage as one node sees it.
+type Storage struct {
+	ID      string `json:"storage"`
+	Content string `json:"content"` // comma-separated
+	Active  int    `json:"active"`
+	Shared  int    `json:"shared"`
+}
+
+func (s Storage) key() string { return s.ID }
+
+// Holds reports whether the storage may have content of a type.
+func (s Storage) Holds(content string) bool {
+	return slices.Contains(strings.Split(s.Content, ","), content)
+}
+
+// Storages lists the enabled storages of a node that the token may see.
+func (c *Client) Storages(ctx context.Context, node string) ([]Storage, error) {
+	return list[Storage](ctx, c, pathOf("nodes/%s/storage?enabled=1", node))
+}
+
+// A storage that is not read, because of one of these, is not an error of a request.
+var (
+	errOffline  = errors.New("it is offline")
+	errInactive = errors.New("it is not active")
+)
+
+// eachDiskStorage calls read for each storage of the nodes that may hold disks; for a shared one only until
+// it succeeds. skip receives the nodes and storages that cannot be read.
+func (c *Client) eachDiskStorage(ctx context.Context, nodes map[string]string,
+	read func(node string, s Storage) error, skip func(kind, id string, err error)) {
+	done := map[string]bool{}
+	for _, node := range sortedKeys(nodes) {
+		var storages []Storage
+		err := errOffline
+		if nodes[node] != offline {
+			storages, err = c.Storages(ctx, node)
+		}
+		if err != nil {
+			skip("node", node, err)
+		}
+		for _, s := range storages {
+			if done[s.ID] || !s.Holds("images") {
+				continue
+			}
+			err := errInactive
+			if s.Active != 0 {
+				err = read(node, s)
+			}
+			if err != nil {
+				skip("storage", s.ID+" on node "+node, err)
+			}
+			done[s.ID] = s.Shared == 1 && err == nil
+		}
+	}
+}
+
+// Volumes returns the sizes of a storage's volumes of one content type, by id; those of one guest, unless
+// that is 0. Volumes that the token may not see are left out: see seesDisks.
+func (c *Client) Volumes(ctx context.Context, node, storage, content string, guest int) (map[string]int64,
+	error) {
+	query := url.Values{"content": {content}}
+	if guest != 0 {
+		query.Set("vmid", strconv.Itoa(guest))
+	}
+	rows, err := list[volumeRow](ctx, c, storagePath(node, storage)+"?"+query.Encode())
+	all := map[string]int64{}
+	for _, row := range rows {
+		all[row.ID] = int64(row.Size)
+	}
+	return all, err
+}
+
+type volumeRow struct {
+	ID   string  `json:"volid"`
+	Size float64 `json:"size"`
+}
+
+func (v volumeRow) key() string { return textIf(strings.Contains(v.ID, ":"), v.ID) }
+
+func storagePath(node, storage string) string {
+	return pathOf("nodes/%s/storage/%s/content", node, storage)
+}
+
+// Fetchable returns an error unless a node can fetch a URL; nothing is fetched.
+func (c *Client) Fetchable(ctx context.Context, node, address string) error {
+	query := url.Values{"url": {address}}
+	anything := func(map[string]any) string { return "" }
+	_, err := get(ctx, c, pathOf("nodes/%s/query-url-metadata?", node)+query.Encode(), anything)
+	return err
+}
+
+// task is a worker on a node.
+type task struct {
+	UPID   string `json:"upid"`
+	Kind   string `json:"type"`   // qmdestroy, imgdel, download
+	ID     string `json:"id"`     // the guest, the storage or the file
+	Status string `json:"status"` // how it has ended: OK, WARNINGS: 1, or an error
+}
+
+func (k task) key() string { return textIf(k.Kind != "", k.UPID) }
+
+// running lists the tasks of a node that have not ended and that the token may see; those of one guest,
+// unless that is 0.
+func (c *Client) running(ctx context.Context, node string, guest int) ([]task, error) {
+	path := pathOf("nodes/%s/tasks?source=active", node)
+	if guest != 0 {
+		path += fmt.Sprintf("&vmid=%d", guest)
+	}
+	return list[task](ctx, c, path)
+}
+
+// concerns reports whether a task may still remove, or make, an object. Deletions name only the storage, so
+// they count for objects that exist.
+func (k task) concerns(o platform.Object, exists bool) bool {
+	switch {
+	case strings.HasPrefix(k.Kind, "qm"):
+		return o.VM != 0 && k.ID == strconv.Itoa(o.VM)
+	case k.Kind == "download":
+		return o.IsFile() && k.ID == path.Base(o.Volume)
+	case k.Kind == "imgdel":
+		return exists && strings.HasSuffix("@"+k.ID, "@"+storageOf(o.Volume)) // 421@local-lvm, or local-lvm
+	}
+	return false
+}

@@ -1,0 +1,176 @@
+package proxmox
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/revision"
+)
+
+// Platform is Proxmox VE.
+type Platform struct {
+	// Doctor makes doctor's checks; package doctor below has them.
+	Doctor func(platform.Subject) []finding.Check
+}
+
+var _ platform.Platform = Platform{}
+
+// The methods of Platform answer as the interfaces of package platform say.
+
+func (Platform) Name() string                     { return "Proxmox" }
+func (Platform) Preflights() []gate.PreflightType { return PreflightTypes() }
+func (Platform) MachinePreflight() string         { return PreflightVMIDs }
+func (Platform) Revisions() revision.System       { return Revisions() }
+func (Platform) Owns(typ string) bool             { return owns(typ) }
+func (Platform) IsMachine(typ string) bool        { return typ == typeVM }
+func (Platform) Remedy(o platform.Object) string  { return remedy(o) }
+func (Platform) CheckToken(token string) error    { return CheckToken(token) }
+func (Platform) SameEndpoint(a, b string) bool    { return SameEndpoint(a, b) }
+func (Platform) FileID(k gate.Known) string       { return fileID(k) }
+
+func (p Platform) Checks(s platform.Subject) []finding.Check { return p.Doctor(s) }
+
+func (Platform) ObjectsOf(known []gate.Known) []platform.Object { return objectsOf(known) }
+
+func (Platform) MachineID(typ string, attributes map[string]any) (id int, isMachine bool) {
+	return guestID(typ, attributes)
+}
+
+func (Platform) LacksMachines(v gate.Values, known []gate.Known) bool { return lacksMachines(v, known) }
+
+func (Platform) Account(v gate.Values) (platform.Account, []int, error) { return Recorded(v) }
+
+// The variables of bpg's provider.
+const endpointVariable, tokenVariable = "PROXMOX_VE_ENDPOINT", "PROXMOX_VE_API_TOKEN"
+
+func (Platform) Variables() (endpoint, token string) { return endpointVariable, tokenVariable }
+
+func (Platform) Environment(environ []string) platform.Account {
+	insecure := process.Getenv(environ, "PROXMOX_VE_INSECURE")
+	return platform.Account{
+		Endpoint: process.Getenv(environ, endpointVariable),
+		Token:    process.Getenv(environ, tokenVariable),
+		Insecure: insecure == "1" || insecure == "true",
+	}
+}
+
+func (Platform) Open(a platform.Account) (platform.Datacenter, error) {
+	client, err := NewClient(a)
+	if err != nil {
+		return nil, err
+	}
+	return Search{Client: client}, nil
+}
+
+func (Platform) Nuke(a platform.Account, m platform.Signs, note func(line any, text string) error) (
+	platform.Nuke, error) {
+	client, err := NewClient(a)
+	if err != nil {
+		return nil, err
+	}
+	removal := &Removal{Client: client, Ownership: Ownership(m),
+		Note: func(s Step) error { return note(s, s.String()) }}
+	return &nuke{removal, map[int]Guest{}}, nil
+}
+
+// Name is Proxmox.
+func (Search) Name() string { return Platform{}.Name() }
+
+// Admitted returns an error unless the datacenter accepts the token.
+func (s Search) Admitted(ctx context.Context) error { return s.Client.Admitted(ctx) }
+
+// FileUser returns a guest that may use a file; see Client.FileUser.
+func (s Search) FileUser(ctx context.Context, cluster, volume string, own []platform.Object) (string, error) {
+	return s.Client.FileUser(ctx, cluster, volume, own)
+}
+
+// Unrecorded lists the cluster's machines that are in no state; see Client.UnrecordedMachines.
+func (s Search) Unrecorded(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
+	machines []platform.Guest, unseen []int, err error) {
+	guests, unseen, err := s.Client.UnrecordedMachines(ctx, cluster, v, known)
+	for _, g := range guests {
+		machines = append(machines, g.listed())
+	}
+	return machines, unseen, err
+}
+
+// listed is the guest as the rest of castle knows it.
+func (g Guest) listed() platform.Guest {
+	return platform.Guest{ID: g.ID, Name: g.Name, Kind: g.Kind, Node: g.Node, Status: g.Status,
+		Tags: g.Tags(),
+		UUID: g.UUID(), Uptime: g.Uptime, Pool: g.Pool, State: g.State(), Unread: g.Hidden ||
+			g.Unreadable != ""}
+}
+
+// nuke is a Removal with the guests of its last survey.
+type nuke struct {
+	removal  *Removal
+	surveyed map[int]Guest
+}
+
+func (n *nuke) Survey(ctx context.Context) (all []platform.Guest, err error) {
+	guests, err := n.removal.Client.Survey(ctx, n.removal.Ownership.Range, n.removal.Ownership.Known)
+	if err != nil {
+		return nil, err
+	}
+	unnamed := n.removal.Ownership
+	unnamed.Foreign = nil
+	for _, g := range guests {
+		n.surveyed[g.ID] = g
+		listed := g.listed()
+		listed.Refused = n.removal.Ownership.Refusals(g)
+		listed.Foreign = listed.Goes() && len(unnamed.Refusals(g)) > 0
+		all = append(all, listed)
+	}
+	return all, nil
+}
+
+func (n *nuke) Disks(ctx context.Context, stays func(int) string) ([]platform.Orphan, []string, error) {
+	return n.removal.Client.Orphans(ctx, n.removal.Ownership.Range, stays)
+}
+
+func (n *nuke) Remove(ctx context.Context, id int) (platform.Remains, error) {
+	return n.removal.Remove(ctx, n.surveyed[id])
+}
+
+func (n *nuke) Taken(ctx context.Context) (map[int]bool, error) {
+	homes := map[int]string{}
+	for id, g := range n.surveyed {
+		if g.isVM() {
+			homes[id] = g.Node
+		}
+	}
+	found, err := n.removal.Client.GuestsOn(ctx, n.removal.Ownership.Range.IDs(), homes)
+	taken := map[int]bool{}
+	for id := range maps.Keys(found) {
+		taken[id] = true
+	}
+	return taken, err
+}
+
+func (n *nuke) Free(ctx context.Context, o platform.Orphan) error { return n.removal.Free(ctx, o) }
+
+func (n *nuke) Advice(err error) string {
+	address := n.removal.Client.address
+	switch KindOf(err) {
+	case Other:
+		return fmt.Sprintf("is %s the right endpoint (--endpoint, PROXMOX_VE_ENDPOINT), can it be reached "+
+			"from here, and is its certificate known (--ca-file)?", address)
+	case Unauthorized:
+		return fmt.Sprintf("%s does not know the API token: set another in PROXMOX_VE_API_TOKEN", address)
+	case Forbidden:
+		return "the API token lacks a privilege: give it one, or set another in PROXMOX_VE_API_TOKEN"
+	}
+	return ""
+}
+
+// Is makes a refused token platform.ErrRefused.
+func (e *Error) Is(target error) bool {
+	return target == platform.ErrRefused && e.Code == http.StatusUnauthorized
+}

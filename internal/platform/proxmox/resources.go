@@ -1,0 +1,149 @@
+package proxmox
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	guid "github.com/google/uuid"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// The types of resource that own objects.
+const (
+	typeVM       = "proxmox_virtual_environment_vm"
+	typeDownload = "proxmox_virtual_environment_download_file"
+	typeFile     = "proxmox_virtual_environment_file"
+)
+
+// owns reports whether resources of a type own objects in a datacenter.
+func owns(typ string) bool { return typ == typeVM || typ == typeDownload || typ == typeFile }
+
+// attributes are those of a resource in a state that castle reads. One of another type counts as none.
+type attributes struct {
+	ID     string   `json:"id"`
+	VM     int      `json:"vm_id"`
+	Name   string   `json:"name"`
+	Node   string   `json:"node_name"`
+	MACs   []string `json:"mac_addresses"`
+	Tags   []string `json:"tags"`
+	SMBIOS []struct {
+		UUID string `json:"uuid"`
+	} `json:"smbios"`
+	Disks []struct {
+		Interface string `json:"interface"`
+		Storage   string `json:"datastore_id"`
+		Path      string `json:"path_in_datastore"`
+	} `json:"disk"`
+}
+
+func readAttributes(all map[string]any) (a attributes) {
+	text, err := json.Marshal(all)
+	if err == nil {
+		_ = json.Unmarshal(text, &a) // it decodes all that it can
+	}
+	if id, ok := all["vm_id"].(string); ok { // as another module may have it
+		a.VM, _ = strconv.Atoi(id) //nolint:errcheck // then it is 0
+	}
+	return a
+}
+
+// objectsOf lists the objects of resources. Resources of other types own no object in a datacenter.
+func objectsOf(known []gate.Known) []platform.Object {
+	kinds := map[string]string{"import": platform.Image, "iso": platform.Image,
+		"snippets": platform.Snippet} // by content type
+	var all []platform.Object
+	for _, k := range known {
+		if !owns(k.Type) {
+			continue
+		}
+		switch a := readAttributes(k.Attributes); {
+		case k.Type == typeVM && a.VM != 0:
+			all = append(all, machineOf(k))
+			for _, d := range a.Disks { // one without the id existed before the machine
+				if d.Storage != "" && strings.Contains("/"+d.Path, fmt.Sprintf("/vm-%d-", a.VM)) {
+					volume := d.Storage + ":" + d.Path
+					all = append(all, platform.Object{Kind: platform.Disk, Node: a.Node, VM: a.VM,
+						Volume: volume})
+				}
+			}
+		case k.Type != typeVM && strings.Contains(a.ID, ":"):
+			all = append(all, platform.Object{Kind: cmp.Or(kinds[contentOf(a.ID)], platform.File),
+				Node: a.Node, Volume: a.ID})
+		}
+	}
+	return all
+}
+
+// machineOf is the machine of a resource. castle's own record comes first: the provider reads the uuid in
+// its state from whatever machine has the id.
+func machineOf(k gate.Known) platform.Object {
+	a := readAttributes(k.Attributes)
+	macs := slices.DeleteFunc(a.MACs, func(mac string) bool { return mac == "" })
+	m := platform.Object{Kind: platform.Machine, Node: a.Node, VM: a.VM, Name: a.Name, MACs: macs}
+	if k.MachineID.ID == strconv.Itoa(a.VM) && k.MachineID.UUID != "" {
+		m.UUID, m.Was = k.MachineID.UUID, k.MachineID.Replaces
+	} else if len(a.SMBIOS) > 0 {
+		m.UUID = strings.ToLower(a.SMBIOS[0].UUID)
+	}
+	return m
+}
+
+// UUIDOf returns the uuid of a machine that a module derives from the cluster's key, by Terraform's uuidv5.
+func UUIDOf(key, name string) string {
+	return guid.NewSHA1(guid.NameSpaceOID, []byte(key+"/"+name)).String()
+}
+
+// contentOf is the content type that a file's volume id carries.
+func contentOf(volume string) string {
+	_, name, _ := strings.Cut(volume, ":")
+	content, _, _ := strings.Cut(name, "/")
+	return content
+}
+
+func storageOf(volume string) string {
+	storage, _, _ := strings.Cut(volume, ":")
+	return storage
+}
+
+// fileID returns the id by which Terraform imports the file that a resource stands for; empty if there is
+// none.
+func fileID(k gate.Known) string {
+	a := readAttributes(k.Attributes)
+	if !owns(k.Type) || k.Type == typeVM || !strings.Contains(a.ID, ":") {
+		return ""
+	}
+	return a.Node + "/" + a.ID
+}
+
+// guestID returns the id of the guest that a resource in a state stands for, and whether it stands for one
+// at all. A guest whose id the state lacks is 0.
+func guestID(kind string, all map[string]any) (id int, isGuest bool) {
+	if !strings.HasPrefix(kind, "proxmox_") {
+		return 0, false
+	}
+	id = readAttributes(all).VM
+	return id, id != 0 || strings.HasSuffix(kind, "_vm") || strings.HasSuffix(kind, "_container")
+}
+
+// Identities tell how a plan identifies machines and images.
+func (Platform) Identities() map[string]terraform.Identity {
+	download := terraform.Identity{ID: "{node_name}/{datastore_id}:{content_type}/{file_name}"}
+	return map[string]terraform.Identity{
+		typeVM:       {ID: "{node_name}/{vm_id}", UUID: "{smbios.uuid}"},
+		typeDownload: download, "proxmox_download_file": download,
+	}
+}
+
+// FileOf is the downloaded image that Terraform imports by an id.
+func (Platform) FileOf(typ, id string) (platform.Object, bool) {
+	node, volume, _ := strings.Cut(id, "/")
+	return platform.Object{Kind: platform.Image, Node: node, Volume: volume},
+		typ == typeDownload || typ == "proxmox_download_file"
+}

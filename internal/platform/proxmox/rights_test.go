@@ -1,0 +1,151 @@
+package proxmox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+)
+
+var blue = Footprint{
+	Pool: "blue", Machines: []int{421}, Nodes: []string{"proxmox"}, Images: []string{"local"},
+	Disks: "local-lvm", Bridge: "vmbr0",
+}
+
+// life sends what the provider sends from the image of a cluster to its deletion. It returns the first
+// refusal.
+func (d datacenter) life(t *testing.T) error {
+	t.Helper()
+	c := d.client(t)
+	send := func(method, path string, params map[string]any) error {
+		if method == http.MethodGet || method == http.MethodDelete {
+			_, err := c.call(t.Context(), method, path, nil)
+			return err
+		}
+		ctx := context.WithValue(t.Context(), exchangeKey{}, &exchange{failed: make(chan error, 1)})
+		do := map[string]func(context.Context, map[string]any, string) error{
+			http.MethodPost: c.api.Post, http.MethodPut: c.api.Put}[method]
+		return do(ctx, params, "/"+path)
+	}
+	const node, vm = "nodes/proxmox/", "nodes/proxmox/qemu/421"
+	for _, step := range []func() error{
+		func() error { return c.Fetchable(t.Context(), "proxmox", "https://factory.talos.dev/x.qcow2") },
+		func() error {
+			return send(http.MethodPost, node+"storage/local/download-url", map[string]any{
+				"content": "import", "filename": "blue-talos-v1.13.0.qcow2",
+				"url": "https://factory.talos.dev/x.qcow2"})
+		},
+		func() error { return send(http.MethodGet, node+"storage/local/content?content=import", nil) },
+		func() error { return d.order(t, 421, "blue-cp-01", "blue;castle", "blue") },
+		func() error {
+			return send(http.MethodPut, vm+"/resize", map[string]any{"disk": "scsi0", "size": "21474836480"})
+		},
+		func() error { return send(http.MethodPost, vm+"/status/start", nil) },
+		func() error { return send(http.MethodGet, vm+"/config", nil) },
+		func() error { return send(http.MethodGet, node+"storage/local-lvm/content/vm-421-disk-0", nil) },
+		func() error {
+			var pools []struct{ Poolid string }
+			if _, err := c.call(t.Context(), http.MethodGet, "pools", &pools); err != nil || len(pools) == 1 {
+				return err
+			}
+			return errors.New("the pool is not listed")
+		},
+		func() error {
+			return send(http.MethodPut, vm+"/config", map[string]any{"nameserver": "127.10.0.2"})
+		},
+		func() error { return send(http.MethodPut, vm+"/cloudinit", nil) },
+		func() error { return send(http.MethodPost, vm+"/status/stop", nil) },
+		func() error { return send(http.MethodDelete, vm, nil) },
+		func() error {
+			return send(http.MethodDelete, node+"storage/local/content/import/blue-talos-v1.13.0.qcow2", nil)
+		},
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+		d.server.Idle()
+	}
+	return nil
+}
+
+// TestEachRightOfAFootprintIsNeeded: cmd/castle shows with the real provider that they are enough.
+func TestEachRightOfAFootprintIsNeeded(t *testing.T) {
+	with := func(commands []string) error {
+		d := newDatacenter(t, emulator.Config{})
+		d.limit(t, commands...)
+		return d.life(t)
+	}
+	if err := with(blue.Commands("castle@pve!blue")); err != nil {
+		t.Fatalf("with all rights: %v", err)
+	}
+	for _, r := range blue.rights() {
+		for _, privilege := range r.all {
+			commands := blue.Commands("castle@pve!blue")
+			for i, c := range commands {
+				role, list, _ := strings.Cut(c, "--privs ")
+				if strings.Contains(role, "role add "+r.role+" ") {
+					kept := slices.DeleteFunc(strings.Split(list, ","),
+						func(p string) bool { return p == privilege })
+					commands[i] = role + "--privs " + strings.Join(append(kept, "VM.Console"), ",")
+				}
+			}
+			if err := with(commands); err == nil {
+				t.Errorf("%s on %s is not needed", privilege, r.path)
+			}
+		}
+	}
+}
+
+func TestRightsOutsideOfThePoolAreNamed(t *testing.T) {
+	on := func(path, role string) string {
+		return fmt.Sprintf("pveum acl modify %s --users castle@pve --roles %s", path, role)
+	}
+	for name, c := range map[string]struct {
+		commands []string
+		own      Footprint
+		want     string
+	}{
+		"limited":        {own: blue},
+		"without a pool": {own: Footprint{}, want: "VM.Allocate, VM.Config.*, VM.PowerMgmt on /pool/blue"},
+		"all pools": {commands: []string{on("/pool", "CastleMachines")}, own: blue,
+			want: "VM.Allocate, VM.Config.*, VM.PowerMgmt on /pool"},
+		"one machine": {commands: []string{on("/vms/900", "CastleMachines")}, own: blue,
+			want: "VM.Allocate, VM.Config.*, VM.PowerMgmt on /vms/900"},
+		"an own id": {commands: []string{on("/vms/421", "CastleMachines")}, own: blue,
+			want: "VM.Allocate, VM.Config.*, VM.PowerMgmt on /vms/421"},
+		"tags of an own id": {commands: []string{"pveum role add Tags --privs VM.Config.Options",
+			on("/vms/421", "Tags")}, own: blue},
+		"all disks": {commands: []string{on("/storage", "CastleImages")}, own: blue,
+			want: "Datastore.Allocate on /storage"},
+		"rights to give rights": {commands: []string{"pveum role add Give --privs Permissions.Modify",
+			on("/", "Give")}, own: blue, want: "Permissions.Modify on /"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatacenter(t, emulator.Config{Storages: []emulator.Storage{
+				{ID: "local", Type: "dir", Content: []string{"import"}},
+				{ID: "local-lvm", Type: "lvmthin", Content: []string{"images"}}}})
+			d.limit(t, append(blue.Commands("castle@pve!blue"), c.commands...)...)
+			d.server.AddVM(emulator.VM{ID: 422, Pool: "blue"})
+			outside, err := c.own.Outside(t.Context(), d.client(t))
+			if got := strings.Join(outside, "; "); err != nil || !strings.HasPrefix(got, c.want) ||
+				c.want == "" && got != "" {
+				t.Errorf("got %q, %v, want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestUnreadableRightsAreNotCalledLimited(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	d.server.Fail(emulator.Fault{Path: "access/permissions", Code: 403, Text: "Permission check failed"})
+	check := &vmCheck{client: d.client(t), pool: "blue"}
+	got := check.advice(t.Context())
+	if !strings.HasPrefix(got, "cannot tell whether the API token is limited") {
+		t.Errorf("advice %q", got)
+	}
+}
