@@ -84,7 +84,9 @@ func spans(ts *testscript.TestScript, neg bool, args []string) {
 	for _, s := range c.spans {
 		byID[string(s.SpanId)] = s
 	}
-	slices.SortFunc(c.spans, func(a, b *trace.Span) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.spans, func(a, b *trace.Span) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.StartTimeUnixNano, b.StartTimeUnixNano))
+	})
 	var write func(parent *trace.Span, indent string)
 	write = func(parent *trace.Span, indent string) {
 		for _, s := range c.spans {
