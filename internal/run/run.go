@@ -1,9 +1,8 @@
 // Package run is one locked run of one cluster. It holds the journal and events, the workspaces in which
 // Terraform works, and the outputs of the stages.
 //
-// A run decides nothing: the operations do. It holds the steps that all of them share, such as recording a
-// stage before a change, retries and interrupts. It never writes to a terminal: it sends masked events to
-// the Reporter and the journal.
+// A run decides nothing: the operations do. It holds the steps that all of them share, such as retries and
+// interrupts. It never writes to a terminal: it sends masked events to the Reporter and the journal.
 //
 // Observe returns a run without a lock, for commands that only read.
 package run

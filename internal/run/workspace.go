@@ -97,15 +97,9 @@ func (w *Workspace) beginChange(ctx context.Context) error {
 	return w.Run.lock.Commit(ctx, fmt.Sprintf("before %s/%s is changed", w.Layer, w.Stage))
 }
 
-// StartProviders starts the stage's providers for all Terraform commands until StopProviders or Close.
-func (w *Workspace) StartProviders() { terraform.StartProviders(w.Root) }
-
-// StopProviders ends the stage's providers. A later command starts its own.
-func (w *Workspace) StopProviders() { terraform.StopProviders(w.Root) }
-
 // Close ends the stage's providers and closes its log.
 func (w *Workspace) Close() error {
-	w.StopProviders()
+	w.Root.StopProviders()
 	return errors.Join(w.log.Close(), w.file.Close())
 }
 

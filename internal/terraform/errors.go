@@ -140,13 +140,13 @@ func (s *stream) failure(command string, err error) error {
 	if errored := s.root.workdir().erroredPath(); exists(errored) {
 		e.ErroredState = errored
 	}
-	text := hide(s.root, s.text.String())
+	text := s.root.hide(s.text.String())
 	if len(e.Diagnostics) == 0 {
 		e.Diagnostics = fromText(text)
 	}
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	if e.lastLine = oneLine(lines[len(lines)-1]); e.lastLine == "" {
-		e.lastLine = oneLine(hide(s.root, err.Error()))
+		e.lastLine = oneLine(s.root.hide(err.Error()))
 	}
 	return e
 }

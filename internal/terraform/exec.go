@@ -26,17 +26,17 @@ import (
 func (r *Root) Exec(
 	ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer,
 ) (exitCode int, err error) {
-	if err := beforeWrite(ctx, r); err != nil {
+	if err := r.beforeWrite(ctx); err != nil {
 		return 0, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := connect(ctx, r, strings.Join(args, " ")); err != nil {
+	if err := r.connect(ctx, strings.Join(args, " ")); err != nil {
 		return 0, err
 	}
 	command := strings.Join(args[:min(1, len(args))], "")
 	defer r.operation.begin(command)()
-	env, end := onCommand(r, command)
+	env, end := r.onCommand(command)
 	defer func() { end(err) }()
 	maps.Copy(env, r.environment())
 	cmd := exec.CommandContext(ctx, r.Binary.Path, args...)

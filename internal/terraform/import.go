@@ -18,7 +18,7 @@ import (
 // Import imports the object with the given id as the resource at address. The error
 // is ErrNoSuchObject if there is no such object.
 func (r *Root) Import(ctx context.Context, address, id string) error {
-	if err := beforeWrite(ctx, r); err != nil {
+	if err := r.beforeWrite(ctx); err != nil {
 		return err
 	}
 	return r.command(ctx, "import", nil, func(tf *tfexec.Terraform, s *stream) error {
@@ -63,7 +63,7 @@ func (r *Root) Taint(ctx context.Context, addresses []string) error {
 // each runs a command that may write the state for each address.
 func (r *Root) each(ctx context.Context, command string, addresses []string,
 	do func(*tfexec.Terraform, string) error) error {
-	if err := beforeWrite(ctx, r); err != nil {
+	if err := r.beforeWrite(ctx); err != nil {
 		return err
 	}
 	for _, address := range addresses {

@@ -37,7 +37,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := askVersion(ctx, r); err != nil {
+	if err := r.askVersion(ctx); err != nil {
 		return err
 	}
 	unlock, err := lockCache(ctx, r.PluginCache)
@@ -50,7 +50,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if err := errors.Join(ownfile.RemoveAll(i.stampPath()), ownfile.RemoveAll(i.backendPath())); err != nil {
 		return err
 	}
-	StopProviders(i.root) // init may choose others
+	i.root.StopProviders() // init may choose others
 	// Another init may have recorded a provider meanwhile.
 	if err := i.align(true); err != nil {
 		return err
@@ -71,17 +71,17 @@ func (r *Root) Init(ctx context.Context) (err error) {
 
 // GetReady does what the first Init of a root can do beside the Init of another one, before the module is
 // there. It does nothing for a root that was initialised, which may need no Terraform at all.
-func GetReady(ctx context.Context, r *Root) error {
+func (r *Root) GetReady(ctx context.Context) error {
 	if exists(initialization{r}.stampPath()) {
 		return nil
 	}
-	return errors.Join(atomicfile.MkdirPrivate(r.Dir), askVersion(ctx, r))
+	return errors.Join(atomicfile.MkdirPrivate(r.Dir), r.askVersion(ctx))
 }
 
 // askVersion asks Terraform for its version, as terraform-exec does before the first init. That takes nearly
 // as long as an init, and needs no lock. Packages with links, over which no command would start, go first.
-func askVersion(ctx context.Context, r *Root) error {
-	if err := discardPackages(r); err != nil || r.last != nil {
+func (r *Root) askVersion(ctx context.Context) error {
+	if err := r.discardPackages(); err != nil || r.last != nil {
 		return err
 	}
 	return r.command(ctx, "version", nil, func(tf *tfexec.Terraform, _ *stream) error {
@@ -228,7 +228,7 @@ func (i initialization) checkBackend() error {
 // ProviderVersions returns the version of each provider that Init has chosen, by source address; empty before
 // the first Init.
 func (r *Root) ProviderVersions() (map[string]string, error) {
-	lock, err := providers.ReadFile(lockPath(r), ownfile.ReadFile)
+	lock, err := providers.ReadFile(r.lockPath(), ownfile.ReadFile)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 
 // checkLinks refuses what Terraform and its providers would follow, or wait for, in the work directory and
 // beside the state: they open files as the system does.
-func checkLinks(r *Root) error {
+func (r *Root) checkLinks() error {
 	_, err := ownfile.ReadDir(filepath.Dir(r.StatePath))
 	if r.StatePath != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -24,7 +24,7 @@ func checkLinks(r *Root) error {
 		if errors.Is(unknown, fs.ErrNotExist) { // removed meanwhile, or before the first use
 			return nil
 		}
-		if err = cmp.Or(err, unknown); err != nil || d.Type()&fs.ModeSymlink != 0 && isInstalled(r, path) {
+		if err = cmp.Or(err, unknown); err != nil || d.Type()&fs.ModeSymlink != 0 && r.isInstalled(path) {
 			return err
 		}
 		return ownfile.Check(path, info)
@@ -33,7 +33,7 @@ func checkLinks(r *Root) error {
 
 // isInstalled reports whether a link is one that init makes: to a provider's package in the plugin cache or
 // in a mirror, or to none any more. A module that init downloads may hold links to files of modules, too.
-func isInstalled(r *Root, link string) bool {
+func (r *Root) isInstalled(link string) bool {
 	target, err := filepath.EvalSymlinks(link)
 	leads := func(to string) bool { return err == nil && strings.HasPrefix(target, ownfile.Resolve(to)+"/") }
 	modules, packages := filepath.Join(r.dataDir(), "modules"), filepath.Join(r.dataDir(), "providers")
@@ -47,9 +47,9 @@ func isInstalled(r *Root, link string) bool {
 
 // discardPackages removes the providers of a work directory, which init makes again, if they hold another
 // link. On a full disk init copies a package instead of linking it, with the links that are in a mirror.
-func discardPackages(r *Root) (err error) {
+func (r *Root) discardPackages() (err error) {
 	packages := filepath.Join(r.dataDir(), "providers")
-	refused, is := errors.AsType[*ownfile.RefusedError](checkLinks(r))
+	refused, is := errors.AsType[*ownfile.RefusedError](r.checkLinks())
 	if is && strings.HasPrefix(refused.Path, packages+"/") {
 		err = ownfile.RemoveAll(packages)
 	}

@@ -13,7 +13,7 @@ func TestOnlyLinksOfInitStayInAWorkDirectory(t *testing.T) {
 	stage, home, outside := ownfile.Resolve(t.TempDir()), t.TempDir(), t.TempDir()
 	r := &Root{Dir: filepath.Join(stage, "work"), StatePath: filepath.Join(stage, "terraform.tfstate"),
 		PluginCache: t.TempDir(), Env: []string{"HOME=" + home}}
-	if err := checkLinks(r); err != nil {
+	if err := r.checkLinks(); err != nil {
 		t.Errorf("before the first use: %v", err)
 	}
 	mirror := filepath.Join(home, ".terraform.d", "plugins")
@@ -48,7 +48,7 @@ func TestOnlyLinksOfInitStayInAWorkDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		var refused *ownfile.RefusedError
-		err := checkLinks(r)
+		err := r.checkLinks()
 		if c.stays && err != nil || !c.stays && (!errors.As(err, &refused) || refused.Path != path) {
 			t.Errorf("%s to %s: %v", c.at, c.to, err)
 		}
@@ -64,7 +64,7 @@ func TestNoCommandStartsOverALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *ownfile.RefusedError
-	if err := askVersion(t.Context(), r); !errors.As(err, &refused) {
+	if err := r.askVersion(t.Context()); !errors.As(err, &refused) {
 		t.Errorf("command: %v", err)
 	}
 	if _, err := r.Exec(t.Context(), []string{"plan"}, nil, nil, nil); !errors.As(err, &refused) {
@@ -83,10 +83,10 @@ func TestInitDiscardsPackagesThatAreNoLinks(t *testing.T) {
 		os.Symlink(outside, filepath.Join(copied, "provider"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkLinks(r); err == nil {
+	if err := r.checkLinks(); err == nil {
 		t.Fatal("the link is allowed")
 	}
-	if err := errors.Join(discardPackages(r), checkLinks(r)); err != nil {
+	if err := errors.Join(r.discardPackages(), r.checkLinks()); err != nil {
 		t.Error(err)
 	}
 	if data, err := os.ReadFile(outside); string(data) != "program" {

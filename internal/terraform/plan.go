@@ -84,7 +84,7 @@ func (r *Root) Apply(ctx context.Context, p *Plan) (err error) {
 		options = append(options, tfexec.DirOrPlan(p.File))
 		defer func() { err = errors.Join(err, p.Discard()) }()
 	}
-	if err := beforeWrite(ctx, r); err != nil {
+	if err := r.beforeWrite(ctx); err != nil {
 		return err
 	}
 	return r.command(ctx, "apply", nil, func(tf *tfexec.Terraform, s *stream) error {

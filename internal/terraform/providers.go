@@ -26,11 +26,11 @@ type ProviderLock interface {
 	Upgrade() string
 }
 
-func lockPath(r *Root) string { return filepath.Join(r.Dir, lockFileName) }
+func (r *Root) lockPath() string { return filepath.Join(r.Dir, lockFileName) }
 
 // chosen reads the module's lock file. Half of one, which a power cut can leave, counts as none.
 func (i initialization) chosen() providers.Lock {
-	lock, err := providers.ReadFile(lockPath(i.root), ownfile.ReadFile)
+	lock, err := providers.ReadFile(i.root.lockPath(), ownfile.ReadFile)
 	if err != nil {
 		return providers.Lock{}
 	}
@@ -67,7 +67,7 @@ func (i initialization) align(all bool) error {
 	}) {
 		return nil
 	}
-	return atomicfile.Write(lockPath(i.root), next.File())
+	return atomicfile.Write(i.root.lockPath(), next.File())
 }
 
 // record records the providers of the module's lock file in the cluster's lock.
@@ -139,7 +139,7 @@ func (e *MismatchError) Error() string {
 func (e *MismatchError) Unwrap() error { return e.Err }
 
 // mismatch explains an error of Terraform about a provider's checksum; other errors stay as they are.
-func mismatch(ctx context.Context, r *Root, err error) error {
+func (r *Root) mismatch(ctx context.Context, err error) error {
 	e, is := errors.AsType[*Error](err)
 	if !is {
 		return err
@@ -150,11 +150,11 @@ func mismatch(ctx context.Context, r *Root, err error) error {
 			continue
 		}
 		pkg := providers.Package{Source: m[2], Version: m[3], Platform: providers.Here()}
-		found := &MismatchError{Package: pkg, Lock: lockPath(r), Err: err}
+		found := &MismatchError{Package: pkg, Lock: r.lockPath(), Err: err}
 		if r.Providers != nil {
 			found.Lock, found.Upgrade = r.Providers.Name(), r.Providers.Upgrade()
 		}
-		lock, unread := providers.ReadFile(lockPath(r), ownfile.ReadFile)
+		lock, unread := providers.ReadFile(r.lockPath(), ownfile.ReadFile)
 		if unread == nil {
 			found.Expected = lock[pkg.Source].Of(pkg.Platform)
 		}

@@ -100,7 +100,7 @@ func (o Resolution) choose(ctx context.Context, dir string) (providers.Lock, err
 	if err := os.WriteFile(filepath.Join(module, "main.tf.json"), text, 0o600); err != nil {
 		return nil, err
 	}
-	root := scratchRoot(o.Root, work)
+	root := o.Root.scratchRoot(work)
 	root.Providers = fixed(o.Locked)
 	if err := root.Materialise(os.DirFS(module), Override{}); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (o Resolution) choose(ctx context.Context, dir string) (providers.Lock, err
 	if err := root.Init(ctx); err != nil {
 		return nil, err
 	}
-	return providers.ReadFile(lockPath(root), ownfile.ReadFile)
+	return providers.ReadFile(root.lockPath(), ownfile.ReadFile)
 }
 
 // offered adds the checksums for a platform that a registry or a network mirror has. One provider that lacks
@@ -159,13 +159,13 @@ func offers(
 	if mirror != "" {
 		options = append(options, tfexec.NetMirror(mirror))
 	}
-	err = withExactly(r, lock, func(scratch *Root) error {
+	err = r.withExactly(lock, func(scratch *Root) error {
 		err := scratch.command(ctx, "providers lock", nil, func(tf *tfexec.Terraform, s *stream) error {
 			tf.SetStdout(s.stderr())
 			return tf.ProvidersLock(ctx, options...)
 		})
 		if err == nil {
-			found, err = providers.ReadFile(lockPath(scratch), ownfile.ReadFile)
+			found, err = providers.ReadFile(scratch.lockPath(), ownfile.ReadFile)
 		}
 		return err
 	})
@@ -173,8 +173,8 @@ func offers(
 }
 
 // MirrorRegistry downloads the packages of these versions for a platform from their registries into a mirror.
-func MirrorRegistry(ctx context.Context, r *Root, platform, mirror string, lock providers.Lock) error {
-	return withExactly(r, lock, func(scratch *Root) error {
+func (r *Root) MirrorRegistry(ctx context.Context, platform, mirror string, lock providers.Lock) error {
+	return r.withExactly(lock, func(scratch *Root) error {
 		return scratch.command(ctx, "providers mirror", nil, func(tf *tfexec.Terraform, s *stream) error {
 			tf.SetStdout(s.stderr())
 			return tf.ProvidersMirror(ctx, mirror, tfexec.Platform(platform))
@@ -183,7 +183,7 @@ func MirrorRegistry(ctx context.Context, r *Root, platform, mirror string, lock 
 }
 
 // withExactly calls do with a root whose module requires these versions of providers.
-func withExactly(r *Root, lock providers.Lock, do func(scratch *Root) error) (err error) {
+func (r *Root) withExactly(lock providers.Lock, do func(scratch *Root) error) (err error) {
 	dir, err := process.TempDir("providers")
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func withExactly(r *Root, lock providers.Lock, do func(scratch *Root) error) (er
 	if err := os.WriteFile(filepath.Join(dir, "main.tf.json"), require(required), 0o600); err != nil {
 		return err
 	}
-	return do(scratchRoot(r, dir))
+	return do(r.scratchRoot(dir))
 }
 
 // require is a module that requires providers: version constraints by source address.
@@ -217,7 +217,7 @@ func require(constraints map[string]string) []byte {
 }
 
 // scratchRoot is a root with the same Terraform in another folder.
-func scratchRoot(r *Root, dir string) *Root {
+func (r *Root) scratchRoot(dir string) *Root {
 	return &Root{Binary: r.Binary, Dir: dir, StatePath: filepath.Join(dir, "terraform.tfstate"),
 		PluginCache: r.PluginCache, Env: r.Env, Run: r.Run, Log: r.Log, Hide: r.Hide}
 }

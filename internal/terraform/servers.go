@@ -38,11 +38,11 @@ type servers struct {
 // StartProviders starts the providers that Init has linked, for the commands that follow, and returns at
 // once. It verifies the checksums of those that have changed since Init did. Terraform starts those that
 // cannot run so. If they run already, it does nothing.
-func StartProviders(r *Root) {
+func (r *Root) StartProviders() {
 	r.servers.mu.Lock()
 	defer r.servers.mu.Unlock()
 	on, err := strconv.ParseBool(process.Getenv(r.Env, warmProviders))
-	if r.servers.current != nil || err == nil && !on || checkLinks(r) != nil {
+	if r.servers.current != nil || err == nil && !on || r.checkLinks() != nil {
 		return // the next command reports a link
 	}
 	all := slices.DeleteFunc(r.workdir().startable(initialization{r}.chosen()), func(p warm.Provider) bool {
@@ -56,7 +56,7 @@ func StartProviders(r *Root) {
 }
 
 // StopProviders ends the providers that StartProviders has started.
-func StopProviders(r *Root) {
+func (r *Root) StopProviders() {
 	r.servers.mu.Lock()
 	defer r.servers.mu.Unlock()
 	if r.servers.current != nil {

@@ -114,16 +114,16 @@ func TestProvidersAreNotStartedWithTheVariableAtZero(t *testing.T) {
 	r, _ := fake(t)
 	w, lock := linked(t, "")
 	r.Dir, r.Log = w.dir, io.Discard
-	writeFile(t, lockPath(r), string(lock.File()))
+	writeFile(t, r.lockPath(), string(lock.File()))
 	for _, off := range []string{"0", "false"} {
 		r.Env = append(r.Env, "CASTLE_WARM_PROVIDERS="+off)
-		if StartProviders(r); r.servers.current != nil {
+		if r.StartProviders(); r.servers.current != nil {
 			t.Errorf("%s: they were started", off)
 		}
 	}
 	r.Env = append(r.Env, "CASTLE_WARM_PROVIDERS=1")
-	defer StopProviders(r)
-	if StartProviders(r); r.servers.current == nil {
+	defer r.StopProviders()
+	if r.StartProviders(); r.servers.current == nil {
 		t.Error("they were not started")
 	}
 }

@@ -86,7 +86,7 @@ func (s *stream) line(line []byte) {
 		return
 	}
 	if d := m.Diagnostic; m.Type == "diagnostic" && d != nil {
-		d.Summary, d.Detail = hide(s.root, d.Summary), hide(s.root, d.Detail)
+		d.Summary, d.Detail = s.root.hide(d.Summary), s.root.hide(d.Detail)
 		s.write(d.long())
 		if d.Severity == tfjson.DiagnosticSeverityError {
 			s.errors = append(s.errors, *d)

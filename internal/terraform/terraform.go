@@ -88,10 +88,10 @@ func (r *Root) command(
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	more, end := onCommand(r, name)
+	more, end := r.onCommand(name)
 	defer func() { end(err) }()
 	maps.Copy(more, extra)
-	if err := connect(ctx, r, name); err != nil {
+	if err := r.connect(ctx, name); err != nil {
 		return err
 	}
 	tf, err := r.executor(more)
@@ -120,13 +120,13 @@ func (r *Root) command(
 		}
 		return context.Cause(ctx)
 	case err != nil:
-		err = mismatch(ctx, r, s.failure(name, err))
+		err = r.mismatch(ctx, s.failure(name, err))
 	}
 	return errors.Join(err, chmodErr)
 }
 
 // onCommand calls OnCommand. The variables are the caller's.
-func onCommand(r *Root, name string) (environ map[string]string, end func(error)) {
+func (r *Root) onCommand(name string) (environ map[string]string, end func(error)) {
 	if r.OnCommand == nil {
 		return map[string]string{}, func(error) {}
 	}
@@ -137,8 +137,8 @@ func onCommand(r *Root, name string) (environ map[string]string, end func(error)
 }
 
 // connect checks the work directory, and calls OnConnect unless the command certainly connects no provider.
-func connect(ctx context.Context, r *Root, command string) error {
-	if err := checkLinks(r); err != nil {
+func (r *Root) connect(ctx context.Context, command string) error {
+	if err := r.checkLinks(); err != nil {
 		return err
 	}
 	verb, _, _ := strings.Cut(command, " ")
@@ -153,7 +153,7 @@ func usesProviders(command string) bool {
 	return !slices.Contains([]string{"version", "init", "state", "state rm", "taint", "output"}, command)
 }
 
-func hide(r *Root, text string) string {
+func (r *Root) hide(text string) string {
 	if r.Hide == nil {
 		return text
 	}
@@ -181,7 +181,7 @@ func (r *Root) executor(extra map[string]string) (tf *tfexec.Terraform, err erro
 }
 
 // beforeWrite announces a command that may write the state.
-func beforeWrite(ctx context.Context, r *Root) error {
+func (r *Root) beforeWrite(ctx context.Context) error {
 	if r.OnWrite == nil {
 		return nil
 	}

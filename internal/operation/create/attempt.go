@@ -132,7 +132,7 @@ func (a *attempt) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.work.StartProviders()
+	a.work.Root.StartProviders()
 	a.before, err = a.run.ReadState(a.dir)
 	return err
 }

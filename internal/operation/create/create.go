@@ -20,7 +20,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
 	"github.com/ephemeral-castle/castle/internal/run/review"
-	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // Options narrow and sharpen a create.
@@ -228,7 +227,7 @@ func (c *creation) prepare(ctx context.Context, s *config.Stage) {
 		return
 	}
 	if p.work, p.prepareErr = c.run.OpenWorkspace(s.Name, s.Layer); p.prepareErr == nil {
-		_ = terraform.GetReady(ctx, p.work.Root) // the init reports why it cannot
+		_ = p.work.Root.GetReady(ctx) // the init reports why it cannot
 		if p.before != nil {
 			<-p.before.prepared
 		}

@@ -25,7 +25,7 @@ func (c *creation) begin(ctx context.Context, s *config.Stage) {
 		c.starting.Go(func() {
 			work, err := c.workspace(ctx, next)
 			if err == nil && ctx.Err() == nil && !p.begun.Load() { // its own turn starts them, and ends them
-				work.StartProviders()
+				work.Root.StartProviders()
 			}
 		})
 	}

@@ -68,7 +68,7 @@ func (c *creation) raise(ctx context.Context, s *config.Stage) error {
 	}
 	err = c.run.Retry(ctx, s.Name, s.Layer, func(bool) error {
 		// A provider may have cached the failure that the next try is for, and gates may take minutes.
-		defer work.StopProviders()
+		defer work.Root.StopProviders()
 		a := &attempt{creation: c, run: c.run, stage: s, work: work, dir: c.run.Cluster.Dir.Stage(s.Name)}
 		return a.try(ctx)
 	})

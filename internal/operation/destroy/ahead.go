@@ -52,7 +52,7 @@ func (a *ahead) begin(ctx context.Context, s *Stage) {
 		a.opening.Go(func() {
 			defer close(o.done)
 			if o.work, o.err = a.run.RecordedWorkspace(ctx, next.Record); o.err == nil {
-				o.work.StartProviders()
+				o.work.Root.StartProviders()
 			}
 		})
 	}
@@ -71,7 +71,7 @@ func (a *ahead) workspace(ctx context.Context, s *Stage) (*run.Workspace, error)
 	}
 	work, err := a.run.RecordedWorkspace(ctx, s.Record)
 	if err == nil {
-		work.StartProviders()
+		work.Root.StartProviders()
 	}
 	return work, err
 }

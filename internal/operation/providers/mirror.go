@@ -164,7 +164,7 @@ func (m mirroring) mirrorPackage(ctx context.Context, p lockfile.Package) error 
 		return m.fetch(ctx, origin.Mirror, p)
 	}
 	lock := lockfile.Lock{p.Source: {Version: p.Version}}
-	return terraform.MirrorRegistry(ctx, m.root, p.Platform, m.dir, lock)
+	return m.root.MirrorRegistry(ctx, p.Platform, m.dir, lock)
 }
 
 // verify compares a package with the lock files. One that is not the recorded one is removed.
