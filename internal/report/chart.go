@@ -8,7 +8,7 @@ import (
 	g "maragu.dev/gomponents"
 	"maragu.dev/gomponents/html"
 
-	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 )
 
 // The geometry of the timeline, in pixels.
@@ -88,11 +88,11 @@ func newChart(r *Report) chart {
 		}
 		for _, step := range s.Steps {
 			class := "other"
-			if event.RunsTerraform(step.Step) {
+			if history.RunsTerraform(step.Step) {
 				class = "terraform"
 			}
 			hint := fmt.Sprintf("%s: %s, %s", name, step.Step, Took(step.Seconds))
-			if step.Step == gateStep {
+			if isGates(step.Step) {
 				class, hint = "gates", hint+gatesHint(s.Gates)
 			}
 			row.Bars = append(row.Bars, bar(step.Start, step.Seconds, class, hint))

@@ -17,13 +17,11 @@ var results = []event.Result{event.ResultReady, event.ResultUpToDate, event.Resu
 func (l *Lines) Summary() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range l.events {
-		if e.Kind == event.RunEnded && e.Ending != nil {
-			l.print(strings.TrimSuffix(summary(*e.Ending), "\n"))
-			return true
-		}
+	if l.run.End == nil || l.run.End.Ending == nil {
+		return false
 	}
-	return false
+	l.print(strings.TrimSuffix(summary(*l.run.End.Ending), "\n"))
+	return true
 }
 
 // summary renders an ending: the stages by result, each root cause with the next step, and how to resume.
