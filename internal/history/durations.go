@@ -9,11 +9,12 @@ import (
 	"github.com/ephemeral-castle/castle/internal/graph"
 )
 
-// Node is what takes time of its own in a part of a run: a stage until it is applied and its immediate gates
-// are open, or the wait for its deferred gates, which may begin long after.
-type Node struct {
-	Stage string
-	Late  bool // the deferred gates
+// Subject is something that takes time in a run: a whole stage, a gate, or a change of a resource. With a
+// command it is a node of a part: a stage until it is applied and its immediate gates are open, or Late, the
+// wait for its deferred gates, which may begin long after.
+type Subject struct {
+	Command, Stage, Gate, Address, Action string
+	Late                                  bool
 }
 
 // Selection lists the stages of a create in their order, or in reverse for a destroy: each with the others
@@ -63,39 +64,44 @@ func PartOf(kind string, stages []*config.Stage, events []event.Event) *Part {
 }
 
 // nodes returns the nodes of the selected stages.
-func (p *Part) nodes() (all []Node) {
+func (p *Part) nodes() (all []Subject) {
 	for _, s := range p.Stages {
 		if s.Selected {
-			all = append(all, Node{Stage: s.Stage})
+			all = append(all, p.Node(s, false))
 		}
 		if len(s.GatesNeed) > 0 {
-			all = append(all, Node{s.Stage, true})
+			all = append(all, p.Node(s, true))
 		}
 	}
 	return all
 }
 
-func (p *Part) needs(n Node) (needs []Node) {
+// Node returns a stage, or the wait for its deferred gates, as a node.
+func (p *Part) Node(s *Stage, late bool) Subject {
+	return Subject{Command: p.Command, Stage: s.Stage, Late: late}
+}
+
+func (p *Part) needs(n Subject) (needs []Subject) {
 	s := p.Stage(n.Stage)
 	names := s.Needs
 	if n.Late {
-		names, needs = s.GatesNeed, []Node{{Stage: n.Stage}}
+		names, needs = s.GatesNeed, []Subject{p.Node(s, false)}
 	}
 	for _, name := range names {
 		if need := p.Stage(name); need != nil {
-			needs = append(needs, Node{name, len(need.GatesNeed) > 0})
+			needs = append(needs, p.Node(need, len(need.GatesNeed) > 0))
 		}
 	}
 	return needs
 }
 
 // CriticalPath returns the chain of nodes that took longest, and how long.
-func (p *Part) CriticalPath() ([]Node, time.Duration, error) {
+func (p *Part) CriticalPath() ([]Subject, time.Duration, error) {
 	return graph.CriticalPath(p.nodes(), p.needs, p.Took)
 }
 
 // Took returns how long a node took; 0 if the part has no event of it.
-func (p *Part) Took(n Node) time.Duration {
+func (p *Part) Took(n Subject) time.Duration {
 	s := p.Stage(n.Stage)
 	began, end, wait := s.Started, s.Ended, s.LateWait()
 	if s.Result == event.ResultSkipped || s.Result == event.ResultInterrupted {
@@ -137,18 +143,6 @@ func (s *Stage) worked() time.Time {
 	return last
 }
 
-// Subject is something whose durations can be compared between runs. With a command it is a node of a part,
-// else a whole stage, a gate, or a change of a resource.
-type Subject struct {
-	Command, Stage, Gate, Address, Action string
-	Late                                  bool
-}
-
-// Subject returns a node as what can be compared.
-func (p *Part) Subject(n Node) Subject {
-	return Subject{Command: p.Command, Stage: n.Stage, Late: n.Late}
-}
-
 // LeastSlow is how long a resource takes at least to count as slow.
 const LeastSlow = 100 * time.Millisecond
 
@@ -158,7 +152,7 @@ func (t *Timeline) Durations() map[Subject]time.Duration {
 	for _, p := range t.Parts {
 		for _, n := range p.nodes() {
 			if s := p.Stage(n.Stage); s.Changed() && !s.Active.IsZero() {
-				all[p.Subject(n)] = p.Took(n)
+				all[n] = p.Took(n)
 			}
 		}
 	}
@@ -222,7 +216,7 @@ func (p *Part) Left(now time.Time, u Usual) (time.Duration, bool) {
 	for _, s := range p.Stages {
 		begun = begun || s.Selected && s.Result != "" && s.Result != event.ResultUpToDate
 	}
-	_, longest, err := graph.CriticalPath(p.nodes(), p.needs, func(n Node) time.Duration {
+	_, longest, err := graph.CriticalPath(p.nodes(), p.needs, func(n Subject) time.Duration {
 		s := p.Stage(n.Stage)
 		began, done := s.Active, s.Result != "" || s.Deferred()
 		if n.Late {
@@ -234,7 +228,7 @@ func (p *Part) Left(now time.Time, u Usual) (time.Duration, bool) {
 		if done {
 			return 0
 		}
-		usual := u.Of(p.Subject(n))
+		usual := u.Of(n)
 		switch {
 		case usual == nil:
 			known = false

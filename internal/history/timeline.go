@@ -95,7 +95,7 @@ type Gate struct {
 	Wait    *Step         // the newest wait for it; nil if castle only checked it
 	Ended   time.Time     // the newest result in that wait, or check
 	Closed  time.Time     // when it closed; zero since it was last open
-	Since   time.Time     // when Reason was first given
+	Since   time.Time     // when Reason was first given in that wait
 	Opened  time.Time     // when it was last open
 	Timeout time.Duration // how long it may stay closed
 }
@@ -214,7 +214,10 @@ func (s *Stage) add(e event.Event) {
 	case event.ResourceStarted, event.Resource:
 		s.addResource(e)
 	case event.GateClosed, event.GateOpen, event.GateFailed:
-		s.gate(e.Gate).add(e, s.wait())
+		if s.Gate(e.Gate) == nil {
+			s.Gates = append(s.Gates, &Gate{Name: e.Gate})
+		}
+		s.Gate(e.Gate).add(e, s.wait())
 	}
 	if result, ends := e.Kind.Ends(); ends {
 		s.end(e, result)
@@ -280,14 +283,6 @@ func (s *Stage) addResource(e event.Event) {
 	}
 }
 
-func (s *Stage) gate(name string) *Gate {
-	if g := s.Gate(name); g != nil {
-		return g
-	}
-	s.Gates = append(s.Gates, &Gate{Name: name})
-	return s.Gates[len(s.Gates)-1]
-}
-
 // Gate returns the gate of a name; nil if no event names it.
 func (s *Stage) Gate(name string) *Gate {
 	if i := slices.IndexFunc(s.Gates, func(g *Gate) bool { return g.Name == name }); i >= 0 {
@@ -298,6 +293,7 @@ func (s *Stage) Gate(name string) *Gate {
 
 // add adds a result. wait is the newest wait of the stage for gates, or nil.
 func (g *Gate) add(e event.Event, wait *Step) {
+	again := g.Wait != wait
 	g.Wait, g.Ended = wait, e.Time
 	switch e.Kind {
 	case event.GateOpen:
@@ -307,7 +303,7 @@ func (g *Gate) add(e event.Event, wait *Step) {
 		if g.Closed.IsZero() {
 			g.Closed = e.Time
 		}
-		if g.Result != GateClosed || g.Reason != e.Text {
+		if again || g.Result != GateClosed || g.Reason != e.Text {
 			g.Since = e.Time
 		}
 		g.Result, g.Reason, g.Failure = GateClosed, e.Text, ""

@@ -82,8 +82,8 @@ func newChart(r *Report) chart {
 		name := s.Layer + "/" + s.Name
 		row := chartRow{
 			Y: top, Text: top + 17, Name: name, Critical: s.Critical, Took: Took(s.Seconds),
-			TookX: x(start+s.Seconds) + 6, Result: s.Result, ResultText: resultText(s.Result),
-			Whole: bar(start, s.Seconds, "between", fmt.Sprintf("%s: %s, %s", name, resultText(s.Result),
+			TookX: x(start+s.Seconds) + 6, Result: s.Result, ResultText: ResultText(s.Result),
+			Whole: bar(start, s.Seconds, "between", fmt.Sprintf("%s: %s, %s", name, ResultText(s.Result),
 				Took(s.Seconds))),
 		}
 		for _, step := range s.Steps {

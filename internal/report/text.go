@@ -42,7 +42,7 @@ func WriteTimeline(w io.Writer, stages []*history.Stage, width int) {
 	first, last := slices.MinFunc(stages, byStart).Started, slices.MaxFunc(stages, byEnd).Ended
 	rows := [][]string{{"layer", "stage", "result", "terraform", "gates", "total"}}
 	for _, s := range stages {
-		rows = append(rows, []string{s.Layer, s.Stage, resultText(string(s.Result)),
+		rows = append(rows, []string{s.Layer, s.Stage, ResultText(string(s.Result)),
 			short(s.Took(history.RunsTerraform)), short(s.Took(isGates)), short(s.Ended.Sub(s.Started))})
 	}
 	rows = append(rows, []string{"", "", "", "", "", short(last.Sub(first))})
@@ -86,7 +86,8 @@ func aligned(rows [][]string, columns []int) []string {
 	return strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n")
 }
 
-func resultText(r string) string {
+// ResultText is the result of a stage in words.
+func ResultText(r string) string {
 	if r == string(event.ResultUpToDate) {
 		return "up to date"
 	}
@@ -157,7 +158,7 @@ func (r *Report) Title() string {
 
 // Totals describe the counts of the run.
 func (r *Report) Totals() []string {
-	totals := []string{counted(r.Counts.Stages, "stage", resultText)}
+	totals := []string{counted(r.Counts.Stages, "stage", ResultText)}
 	resources := counted(r.Counts.Resources, "resource", func(action string) string {
 		return cmp.Or(pastTense[action], action)
 	})

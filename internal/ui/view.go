@@ -11,6 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/history"
+	"github.com/ephemeral-castle/castle/internal/report"
 )
 
 // canvas is what a view is drawn for.
@@ -136,7 +137,7 @@ func layer(p *history.Part, name string, now time.Time, u history.Usual, c canva
 	var parts []string
 	for _, result := range results {
 		if n := counts[result]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, nameOf(result)))
+			parts = append(parts, fmt.Sprintf("%d %s", n, report.ResultText(string(result))))
 		}
 	}
 	r := row{rank: settledRow, style: painter.dim}
@@ -260,15 +261,15 @@ func fill(words []string, width int) (lines []string) {
 
 // pace returns how long a stage has been at work, and how long it usually is; in several lengths.
 func pace(p *history.Part, s *history.Stage, now time.Time, u history.Usual) []string {
-	began := s.Active
-	if s.Deferred() && s.LateWait() != nil {
-		began = s.LateWait().Started
+	began, wait := s.Active, s.LateWait()
+	if s.Deferred() && wait != nil {
+		began = wait.Started
 	}
-	if began.IsZero() {
+	if began.IsZero() || s.Deferred() && wait == nil {
 		return nil
 	}
 	elapsed := clock(now.Sub(began))
-	took := u.Of(p.Subject(history.Node{Stage: s.Stage, Late: s.Deferred()}))
+	took := u.Of(p.Node(s, s.Deferred()))
 	if took == nil {
 		return []string{elapsed}
 	}

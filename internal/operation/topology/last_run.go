@@ -82,9 +82,9 @@ func (g *Graph) setRun(id string, create *history.Part) error {
 			continue
 		}
 		stage := g.stage(s.Stage)
-		stage.Seconds = new(seconds(create.Took(history.Node{Stage: s.Stage})))
+		stage.Seconds = new(seconds(create.Took(create.Node(s, false))))
 		if s.LateWait() != nil {
-			stage.GateSeconds = new(seconds(create.Took(history.Node{Stage: s.Stage, Late: true})))
+			stage.GateSeconds = new(seconds(create.Took(create.Node(s, true))))
 		}
 	}
 	g.Run = &Run{ID: id, Began: first, Seconds: seconds(last.Sub(first)), CriticalPath: steps(create, path),
@@ -101,7 +101,7 @@ func (g *Graph) setRun(id string, create *history.Part) error {
 }
 
 // steps returns the steps of a critical path.
-func steps(p *history.Part, path []history.Node) []Step {
+func steps(p *history.Part, path []history.Subject) []Step {
 	all := []Step{}
 	for _, n := range path {
 		all = append(all, Step{Stage: n.Stage, Late: n.Late, Seconds: seconds(p.Took(n))})
@@ -114,7 +114,7 @@ func steps(p *history.Part, path []history.Node) []Step {
 func CriticalPath(kind string, events []event.Event, cluster *config.Cluster) ([]Step, error) {
 	part := history.PartOf(kind, cluster.Stages, events)
 	path, _, err := part.CriticalPath()
-	path = slices.DeleteFunc(path, func(n history.Node) bool { return part.Took(n) == 0 })
+	path = slices.DeleteFunc(path, func(n history.Subject) bool { return part.Took(n) == 0 })
 	return steps(part, path), err
 }
 
