@@ -122,8 +122,11 @@ func Fold(events []event.Event) *Timeline {
 
 // Add adds the next event.
 func (t *Timeline) Add(e event.Event) {
-	if t.Began.IsZero() || e.Kind == event.RunStarted {
-		*t = Timeline{ID: e.Run, Began: e.Time, Parts: []*Part{{}}}
+	if e.Kind == event.RunStarted {
+		*t = *Fold(nil)
+	}
+	if t.Began.IsZero() {
+		t.ID, t.Began = e.Run, e.Time
 	}
 	t.Ended = e.Time
 	switch e.Kind {
