@@ -192,7 +192,7 @@ func (a *app) opening(o cluster.Options, reporter func() cluster.Reporter, do ac
 				return err
 			}
 			if lines := a.interrupts.lines; lines != nil && display(a).View {
-				lines.Learn(earlierRuns(c.Dir))
+				lines.Learn(usual(c.Dir))
 			}
 			return errors.Join(do(cmd.Context(), c, args[1:]), c.Store.Close())
 		})

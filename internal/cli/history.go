@@ -11,9 +11,9 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/foreign"
-	"github.com/ephemeral-castle/castle/internal/operation/history"
+	"github.com/ephemeral-castle/castle/internal/history"
+	runs "github.com/ephemeral-castle/castle/internal/operation/history"
 	"github.com/ephemeral-castle/castle/internal/report"
-	"github.com/ephemeral-castle/castle/internal/run/past"
 )
 
 func newHistory(a *app) *cobra.Command {
@@ -48,7 +48,7 @@ last one that worked on a stage which is not ready, and the one that castle grap
 			if prune {
 				return pruneRuns(ctx, a, c, keep)
 			}
-			h, err := history.List(ctx, c)
+			h, err := runs.List(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ last one that worked on a stage which is not ready, and the one that castle grap
 }
 
 func pruneRuns(ctx context.Context, a *app, c *cluster.Cluster, keep int) error {
-	r, err := history.Prune(ctx, c, keep, noticeLine(a))
+	r, err := runs.Prune(ctx, c, keep, noticeLine(a))
 	if err != nil {
 		return err
 	}
@@ -79,14 +79,14 @@ func pruneRuns(ctx context.Context, a *app, c *cluster.Cluster, keep int) error 
 	})
 }
 
-func printHistory(a *app, w io.Writer, c *cluster.Cluster, h history.History) {
+func printHistory(a *app, w io.Writer, c *cluster.Cluster, h runs.History) {
 	if len(h.Runs) == 0 {
 		fmt.Fprintf(a.stderr, "castle: %s has had no run yet\n", c.Name())
 		return
 	}
 	fmt.Fprintf(w, "id\tcommand\tstarted\tduration\tresult\tby\t\n")
 	for _, r := range h.Runs {
-		took := textIf(r.Result != past.Unknown, report.Took(r.Seconds))
+		took := textIf(r.Result != history.Unknown, report.Took(r.Seconds))
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.Command, localTime(r.Started),
 			cmp.Or(took, "-"), r.Result, cmp.Or(r.By, "-"), shortened(foreign.OneLine(r.Reason)))
 	}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
-	"github.com/ephemeral-castle/castle/internal/run/past"
 )
 
 func newList(a *app) *cobra.Command {
@@ -80,12 +80,12 @@ func printList(a *app, w io.Writer, all []clusters.Cluster) {
 }
 
 // lastRun names a run, its result, and how long ago it ended, or since when it runs.
-func lastRun(r *past.Run) string {
+func lastRun(r *history.Run) string {
 	text := fmt.Sprintf("%s %s", r.Command, r.Result)
 	switch at := cmp.Or(r.Ended, r.Started); {
 	case at.IsZero():
 		return text
-	case r.Result == past.Running:
+	case r.Result == history.Running:
 		return text + " for " + age(at)
 	default:
 		return text + ", " + age(at) + " ago"

@@ -11,13 +11,13 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/foreign"
-	"github.com/ephemeral-castle/castle/internal/operation/history"
-	"github.com/ephemeral-castle/castle/internal/run/past"
+	"github.com/ephemeral-castle/castle/internal/history"
+	runs "github.com/ephemeral-castle/castle/internal/operation/history"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newLogs(a *app) *cobra.Command {
-	o := history.LogOptions{}
+	o := runs.LogOptions{}
 	cmd := &cobra.Command{
 		Use:   "logs CLUSTER [STAGE|LAYER]",
 		Short: "Show the log of a run: castle's journal and Terraform's lines",
@@ -39,7 +39,7 @@ on another machine is followed through the store, a few seconds behind.`,
 		})),
 		RunE: a.onRecorded(nil, func(ctx context.Context, c *cluster.Cluster, args []string) error {
 			o.Stage = strings.Join(args, "")
-			logs, err := history.OpenLogs(ctx, c, o)
+			logs, err := runs.OpenLogs(ctx, c, o)
 			if err != nil {
 				return err
 			}
@@ -47,10 +47,10 @@ on another machine is followed through the store, a few seconds behind.`,
 			switch {
 			case err != nil:
 				return err
-			case died || logs.Run.Result == past.Died:
+			case died || logs.Run.Result == history.Died:
 				fmt.Fprintf(a.stderr, "castle: run %s died without finishing: nothing more is recorded\n",
 					logs.Run.ID)
-			case logs.Run.Result == past.Running && !o.Follow:
+			case logs.Run.Result == history.Running && !o.Follow:
 				fmt.Fprintf(a.stderr, "castle: run %s goes on; -f follows it\n", logs.Run.ID)
 			}
 			return nil
@@ -63,13 +63,13 @@ on another machine is followed through the store, a few seconds behind.`,
 }
 
 // logPrinter returns what prints a line: as text, in which it makes all visible, or as one JSON object.
-func logPrinter(a *app) func(history.Line) error {
+func logPrinter(a *app) func(runs.Line) error {
 	if a.output == "json" {
 		e := json.NewEncoder(a.stdout)
-		return func(l history.Line) error { return e.Encode(l) }
+		return func(l runs.Line) error { return e.Encode(l) }
 	}
 	day := ""
-	return func(l history.Line) error {
+	return func(l runs.Line) error {
 		at := l.Time.Local()
 		if d := at.Format(time.DateOnly); d != day {
 			day = d

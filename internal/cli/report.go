@@ -15,7 +15,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/operation/topology"
 	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -102,26 +102,14 @@ func makeReport(c *cluster.Cluster, id string) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.Dir.Runs()
-	if err != nil {
-		return nil, err
-	}
-	var earlier [][]event.Event
-	for _, other := range ids {
-		if other >= id || state.RunKind(other) != state.RunKind(id) || len(earlier) == mostEarlier {
-			continue
-		}
-		if before, err := c.Dir.Run(other).Events(); err == nil && len(before) > 0 {
-			earlier = append(earlier, before)
-		}
-	}
+	kind := state.RunKind(id)
 	var path []report.Step
 	if c.InvalidConfig == nil {
-		if path, err = topology.CriticalPath(state.RunKind(id), events, c.Config); err != nil {
+		if path, err = topology.CriticalPath(kind, events, c.Config); err != nil {
 			return nil, err
 		}
 	}
-	r := report.New(events, path, earlier...)
+	r := report.New(events, path, history.Earlier(c.Dir, id, mostEarlier, kind)...)
 	return &r, nil
 }
 

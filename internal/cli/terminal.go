@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -259,25 +258,9 @@ func coloured(a *app, w any) bool {
 // mostRuns is how many earlier runs tell how long a stage usually takes.
 const mostRuns = 10
 
-// earlierRuns returns the events of the newest runs that created or destroyed. It leaves out those that
-// cannot be read: they only serve an estimate.
-func earlierRuns(dir *state.Dir) (runs [][]event.Event) {
-	ids, err := dir.Runs()
-	if err != nil {
-		return nil
-	}
-	for _, id := range ids {
-		if !slices.Contains([]string{"create", "destroy", "recreate"}, state.RunKind(id)) {
-			continue
-		}
-		if events, err := dir.Run(id).Events(); err == nil {
-			runs = append(runs, events)
-		}
-		if len(runs) == mostRuns {
-			break
-		}
-	}
-	return runs
+// usual returns how long the stages of a cluster usually take.
+func usual(dir *state.Dir) history.Usual {
+	return history.Learn(history.Earlier(dir, "", mostRuns, "create", "destroy", "recreate")...)
 }
 
 // ask prints a question of a run. The caller calls answered once the user has typed.

@@ -8,7 +8,7 @@ import (
 	g "maragu.dev/gomponents"
 	"maragu.dev/gomponents/html"
 
-	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 )
 
 // The geometry of the timeline, in pixels.
@@ -82,17 +82,17 @@ func newChart(r *Report) chart {
 		name := s.Layer + "/" + s.Name
 		row := chartRow{
 			Y: top, Text: top + 17, Name: name, Critical: s.Critical, Took: Took(s.Seconds),
-			TookX: x(start+s.Seconds) + 6, Result: s.Result, ResultText: resultText(s.Result),
-			Whole: bar(start, s.Seconds, "between", fmt.Sprintf("%s: %s, %s", name, resultText(s.Result),
+			TookX: x(start+s.Seconds) + 6, Result: s.Result, ResultText: ResultText(s.Result),
+			Whole: bar(start, s.Seconds, "between", fmt.Sprintf("%s: %s, %s", name, ResultText(s.Result),
 				Took(s.Seconds))),
 		}
 		for _, step := range s.Steps {
 			class := "other"
-			if event.RunsTerraform(step.Step) {
+			if history.RunsTerraform(step.Step) {
 				class = "terraform"
 			}
 			hint := fmt.Sprintf("%s: %s, %s", name, step.Step, Took(step.Seconds))
-			if step.Step == gateStep {
+			if isGates(step.Step) {
 				class, hint = "gates", hint+gatesHint(s.Gates)
 			}
 			row.Bars = append(row.Bars, bar(step.Start, step.Seconds, class, hint))

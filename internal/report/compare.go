@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/history"
 )
 
 // A duration is slower than usual if it is so many times the median, and so many seconds more.
@@ -38,36 +41,12 @@ func (s Slower) String() string {
 		Took(s.UsualSeconds))
 }
 
-// part names something whose durations can be compared between runs.
-type part struct{ stage, gate, address, action string }
-
-// parts are the durations of a run that ended well: stages that applied, open gates, changed resources.
-func (r *Report) parts() map[part]float64 {
-	all := map[part]float64{}
-	for _, s := range r.Stages {
-		if s.Result == "ready" || s.Result == "gone" {
-			all[part{stage: s.Name}] = s.Seconds
-		}
-		for _, g := range s.Gates {
-			if g.Result == "open" {
-				all[part{stage: s.Name, gate: g.Name}] = g.Seconds
-			}
-		}
-	}
-	for _, x := range r.Slowest {
-		if !x.Failed {
-			all[part{stage: x.Stage, address: x.Address, action: x.Action}] = x.Seconds
-		}
-	}
-	return all
-}
-
-// changedStages names the stages that the run changed: only runs with the same ones are comparable.
-func changedStages(r *Report) string {
+// changedStages names the stages that a run changed: only runs with the same ones are comparable.
+func changedStages(t *history.Timeline) string {
 	var names []string
-	for _, s := range r.Stages {
-		if s.Result == "ready" || s.Result == "gone" {
-			names = append(names, s.Name)
+	for _, s := range t.Whole.Stages {
+		if s.Changed() {
+			names = append(names, s.Stage)
 		}
 	}
 	slices.Sort(names)
@@ -75,55 +54,47 @@ func changedStages(r *Report) string {
 }
 
 // compare adds the medians of earlier runs, and lists what took longer.
-func (r *Report) compare(before []Report) {
-	samples := map[part][]float64{}
-	var wholes []float64
+func (r *Report) compare(t *history.Timeline, before []*history.Timeline) {
+	var wholes []time.Duration
 	for _, b := range before {
-		parts := b.parts()
-		if len(parts) > 0 {
+		if len(b.Durations()) > 0 {
 			r.Earlier++
 		}
-		for p, seconds := range parts {
-			samples[p] = append(samples[p], seconds)
-		}
-		if b.Result == succeeded && r.Result == succeeded && changedStages(&b) == changedStages(r) {
-			wholes = append(wholes, b.Seconds)
+		if b.Succeeded() && t.Succeeded() && changedStages(b) == changedStages(t) {
+			wholes = append(wholes, b.Took())
 		}
 	}
-	r.UsualSeconds = median(wholes)
-	check := func(p part, seconds float64) *float64 {
-		usual := median(samples[p])
-		if usual != nil && seconds >= slowerRatio**usual && seconds-*usual >= slowerSeconds {
+	r.UsualSeconds = seconds(history.Median(wholes))
+	usually := history.Learn(before...)
+	check := func(of history.Subject, took float64) *float64 {
+		usual := seconds(usually.Of(of))
+		if usual != nil && took >= slowerRatio**usual && took-*usual >= slowerSeconds {
 			r.Slower = append(r.Slower, Slower{
-				Stage: p.stage, Gate: p.gate, Address: p.address, Seconds: seconds, UsualSeconds: *usual,
-				Ratio: seconds / *usual, Runs: len(samples[p]),
+				Stage: of.Stage, Gate: of.Gate, Address: of.Address, Seconds: took, UsualSeconds: *usual,
+				Ratio: took / *usual, Runs: len(usually[of]),
 			})
 		}
 		return usual
 	}
 	for i, s := range r.Stages {
-		r.Stages[i].UsualSeconds = check(part{stage: s.Name}, s.Seconds)
+		r.Stages[i].UsualSeconds = check(history.Subject{Stage: s.Name}, s.Seconds)
 		for j, g := range s.Gates {
-			r.Stages[i].Gates[j].UsualSeconds = check(part{stage: s.Name, gate: g.Name}, g.Seconds)
+			gate := history.Subject{Stage: s.Name, Gate: g.Name}
+			r.Stages[i].Gates[j].UsualSeconds = check(gate, g.Seconds)
 		}
 	}
 	for _, x := range r.Slowest {
-		check(part{stage: x.Stage, address: x.Address, action: x.Action}, x.Seconds)
+		check(history.Subject{Stage: x.Stage, Address: x.Address, Action: x.Action}, x.Seconds)
 	}
 	more := func(s Slower) float64 { return s.Seconds - s.UsualSeconds }
 	slices.SortStableFunc(r.Slower, func(a, b Slower) int { return cmp.Compare(more(b), more(a)) })
 	r.Slower = r.Slower[:min(len(r.Slower), mostSlower)]
 }
 
-// median returns the middle of the samples, nil if there are none.
-func median(samples []float64) *float64 {
-	if len(samples) == 0 {
+// seconds is a duration in JSON; nil stays nil.
+func seconds(d *time.Duration) *float64 {
+	if d == nil {
 		return nil
 	}
-	sorted := slices.Sorted(slices.Values(samples))
-	middle := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return &sorted[middle]
-	}
-	return new((sorted[middle-1] + sorted[middle]) / 2)
+	return new(d.Seconds())
 }

@@ -153,7 +153,7 @@ func stageDetails(s Stage) g.Node {
 	return html.Details(
 		g.If(s.Result == failed || s.Result == interrupted, open()),
 		html.Summary(
-			g.Textf("%s/%s: ", s.Layer, s.Name), result(s.Result, resultText(s.Result)),
+			g.Textf("%s/%s: ", s.Layer, s.Name), result(s.Result, ResultText(s.Result)),
 			g.Text(s.durations()),
 			usually(", ", s.UsualSeconds),
 		),

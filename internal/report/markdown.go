@@ -28,7 +28,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		if s.Critical {
 			name = "**" + name + "**"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, markdown(resultText(s.Result)),
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, markdown(ResultText(s.Result)),
 			orNone(s.TerraformSeconds), orNone(s.GateSeconds), orNone(s.Seconds))
 	}
 	if len(r.CriticalPath) > 0 {

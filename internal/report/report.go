@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 )
 
 // How a run ended, in the words of event.Outcome; unfinished if it still runs or was killed.
@@ -60,7 +61,7 @@ type Report struct {
 	Notices   []string    `json:"notices"`
 	Receipt   string      `json:"receipt,omitempty"`
 
-	spans []*event.Span // of Stages
+	stages []*history.Stage // in the order in which they appear
 }
 
 // Counts are the totals of a run.
@@ -156,20 +157,17 @@ type Diagnosis struct {
 	Folder string `json:"folder,omitempty"`
 }
 
-// leastSlow is how many seconds a resource takes at least to count as slow.
-const leastSlow = 0.1
-
 // mostSlowest is how many of the slowest resources a report lists.
 const mostSlowest = 10
 
-// New sums up the events of a run, and compares it with the events of earlier runs of the same kind. path is
+// New sums up the events of a run, and compares it with earlier runs of the same kind. path is
 // the critical path, if it is known.
-func New(events []event.Event, path []Step, earlier ...[]event.Event) Report {
-	visible := make([]event.Event, len(events))
-	for i, e := range events {
-		visible[i] = e.Visible()
+func New(events []event.Event, path []Step, earlier ...*history.Timeline) Report {
+	t := history.Fold(nil)
+	for _, e := range events {
+		t.Add(e.Visible())
 	}
-	r := sum(visible)
+	r := sum(t)
 	r.CriticalPath = append(r.CriticalPath, path...)
 	for _, step := range path {
 		r.CriticalSeconds += step.Seconds
@@ -177,85 +175,51 @@ func New(events []event.Event, path []Step, earlier ...[]event.Event) Report {
 			r.Stages[i].Critical = r.Stages[i].Critical || r.Stages[i].Name == step.Stage
 		}
 	}
-	var before []Report
-	for _, events := range earlier {
-		if e := sum(events); e.Kind == r.Kind {
+	var before []*history.Timeline
+	for _, e := range earlier {
+		if kind, _, _ := strings.Cut(e.Title, " "); kind == r.Kind {
 			before = append(before, e)
 		}
 	}
-	r.compare(before)
+	r.compare(t, before)
 	slices.SortStableFunc(r.Slowest, func(a, b Resource) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	r.Slowest = r.Slowest[:min(len(r.Slowest), mostSlowest)]
 	return r
 }
 
 // sum makes a report without a comparison and with all resources in Slowest.
-func sum(events []event.Event) Report {
+func sum(t *history.Timeline) Report {
 	r := Report{
-		Result: unfinished, Stages: []Stage{}, CriticalPath: []Step{}, Slowest: []Resource{},
-		Retries: []Retry{}, Slower: []Slower{}, Causes: []Cause{}, Diagnoses: []Diagnosis{},
-		Notices: []string{},
-		Counts:  Counts{Stages: map[string]int{}, Resources: map[string]int{}, Gates: map[string]int{}},
+		Run: t.ID, Result: unfinished, Began: t.Began, Ended: t.Ended, Seconds: t.Took().Seconds(),
+		Stages: []Stage{}, CriticalPath: []Step{}, Slowest: []Resource{}, Retries: []Retry{},
+		Slower: []Slower{}, Causes: []Cause{}, Diagnoses: []Diagnosis{},
+		Notices: append([]string{}, t.Notices...), Receipt: t.Receipt,
+		Counts: Counts{Stages: map[string]int{}, Resources: map[string]int{}, Gates: map[string]int{},
+			Retries: len(t.Retries)},
+		stages: t.Whole.Stages,
 	}
-	if len(events) == 0 {
-		return r
+	r.Kind, r.Cluster, _ = strings.Cut(t.Title, " ")
+	for _, s := range r.stages {
+		r.addStage(s)
 	}
-	r.Run, r.Began, r.Ended = events[0].Run, events[0].Time, events[len(events)-1].Time
-	r.Seconds = r.Ended.Sub(r.Began).Seconds()
-	r.addStages(events)
-	started := map[string]time.Time{} // by stage and address
-	for _, e := range events {
-		switch e.Kind {
-		case event.RunStarted:
-			r.Kind, r.Cluster, _ = strings.Cut(e.Text, " ")
-		case event.ResourceStarted:
-			started[e.Stage+" "+e.Address] = e.Time
-		case event.Resource:
-			r.addResource(e, started)
-		case event.Retry:
-			r.Retries = append(r.Retries, Retry{Stage: e.Stage, Step: e.Step, Time: e.Time, Text: e.Text})
-		case event.Diagnosed:
-			r.addDiagnosis(e)
-		case event.Notice:
-			r.Notices = append(r.Notices, e.Text)
-		case event.Receipted:
-			r.Receipt = e.Text
-		case event.RunEnded:
-			r.end(e)
+	slices.SortStableFunc(r.Stages, func(a, b Stage) int { return a.Started.Compare(b.Started) })
+	for _, e := range t.Retries {
+		r.Retries = append(r.Retries, Retry{Stage: e.Stage, Step: e.Step, Time: e.Time, Text: e.Text})
+	}
+	for _, e := range t.Diagnoses {
+		if d := e.Diagnosis; d != nil {
+			r.Diagnoses = append(r.Diagnoses, Diagnosis{Stage: e.Stage, Gate: e.Gate, Waited: d.Waited,
+				Seen: d.Seen, Cause: d.Cause, Next: d.Next, Folder: d.Folder})
 		}
 	}
-	r.Counts.Retries = len(r.Retries)
+	if t.End != nil {
+		r.end(*t.End)
+	}
 	return r
-}
-
-// addResource adds a resource that Terraform has changed. Terraform rounds its durations to seconds.
-func (r *Report) addResource(e event.Event, started map[string]time.Time) {
-	took, began := e.Seconds, started[e.Stage+" "+e.Address]
-	if !began.IsZero() {
-		took = e.Time.Sub(began).Seconds()
-	}
-	one := Resource{Stage: e.Stage, Address: e.Address, Action: e.Action, Seconds: took}
-	one.Failed = !began.IsZero() && e.Text == "failed"
-	if took >= leastSlow {
-		r.Slowest = append(r.Slowest, one)
-	}
-	if !one.Failed && e.Action != "read" && e.Action != "no-op" {
-		r.Counts.Resources[e.Action]++
-	}
-}
-
-func (r *Report) addDiagnosis(e event.Event) {
-	if d := e.Diagnosis; d != nil {
-		r.Diagnoses = append(r.Diagnoses, Diagnosis{
-			Stage: e.Stage, Gate: e.Gate, Waited: d.Waited, Seen: d.Seen, Cause: d.Cause, Next: d.Next,
-			Folder: d.Folder,
-		})
-	}
 }
 
 // end adds how the run ended.
 func (r *Report) end(e event.Event) {
-	r.Seconds = e.Seconds
 	if !e.Succeeded() {
 		r.Error = strings.Join(distinct(strings.Split(e.Text, "\n")), "\n")
 	}
@@ -280,65 +244,45 @@ func distinct(lines []string) (once []string) {
 	return once
 }
 
-// addStages adds the stages and their gates.
-func (r *Report) addStages(events []event.Event) {
-	r.spans = event.Timeline(events)
-	for _, s := range r.spans {
-		one := Stage{
-			Name: s.Stage, Layer: s.Layer, Result: cmp.Or(string(s.Result), unfinished), Reason: s.Reason,
-			Started: s.Started, Ended: s.Ended, Seconds: s.Ended.Sub(s.Started).Seconds(),
-			TerraformSeconds: s.Terraform().Seconds(), GateSeconds: s.Steps[gateStep].Seconds(),
-			Steps: []Interval{}, Gates: gatesOf(s.Stage, events),
+// addStage adds a stage, its gates and its resources.
+func (r *Report) addStage(s *history.Stage) {
+	one := Stage{
+		Name: s.Stage, Layer: s.Layer, Result: cmp.Or(string(s.Result), unfinished), Reason: s.Reason,
+		Started: s.Started, Ended: s.Ended, Seconds: s.Ended.Sub(s.Started).Seconds(),
+		TerraformSeconds: s.Took(history.RunsTerraform).Seconds(), GateSeconds: s.Took(isGates).Seconds(),
+		Steps: []Interval{}, Gates: []Gate{},
+	}
+	for _, step := range s.Steps {
+		end := step.Ended
+		if end.IsZero() {
+			end = r.Ended
 		}
-		for _, i := range s.Intervals {
-			end := i.Ended
-			if end.IsZero() {
-				end = r.Ended
-			}
-			one.Steps = append(one.Steps, Interval{i.Step, i.Started.Sub(r.Began).Seconds(),
-				end.Sub(i.Started).Seconds()})
+		one.Steps = append(one.Steps, Interval{step.Name, step.Started.Sub(r.Began).Seconds(),
+			end.Sub(step.Started).Seconds()})
+	}
+	for _, g := range s.Gates {
+		if g.Wait == nil || g.Result == "" { // castle only checks the gates of a stage that is up to date
+			continue
 		}
-		r.Stages = append(r.Stages, one)
-		r.Counts.Stages[one.Result]++
-		for _, g := range one.Gates {
-			r.Counts.Gates[g.Result]++
+		one.Gates = append(one.Gates, Gate{Name: g.Name, Result: string(g.Result),
+			Reason: cmp.Or(g.Failure, g.Reason), Seconds: g.Took().Seconds()})
+		r.Counts.Gates[string(g.Result)]++
+	}
+	r.Stages = append(r.Stages, one)
+	r.Counts.Stages[one.Result]++
+	for _, x := range s.Resources {
+		if x.Ended.IsZero() {
+			continue
+		}
+		if x.Took >= history.LeastSlow {
+			r.Slowest = append(r.Slowest, Resource{Stage: s.Stage, Address: x.Address, Action: x.Action,
+				Failed: x.Failed, Seconds: x.Took.Seconds()})
+		}
+		if !x.Failed && x.Action != "read" && x.Action != "no-op" {
+			r.Counts.Resources[x.Action]++
 		}
 	}
-	slices.SortStableFunc(r.Stages, func(a, b Stage) int { return a.Started.Compare(b.Started) })
 }
 
-// gateStep is the step in which castle waits for gates.
-const gateStep = "gates"
-
-// gatesOf returns the gates that a stage waited for, in the order of their first answers. A gate that is
-// waited for again counts with its last wait.
-func gatesOf(stage string, events []event.Event) []Gate {
-	gates := []Gate{}
-	var began time.Time
-	find := func(e event.Event) *Gate {
-		i := slices.IndexFunc(gates, func(g Gate) bool { return g.Name == e.Gate })
-		if i < 0 {
-			gates, i = append(gates, Gate{Name: e.Gate}), len(gates)
-		}
-		gates[i].Seconds = e.Time.Sub(began).Seconds()
-		return &gates[i]
-	}
-	for _, e := range events {
-		switch {
-		case e.Stage != stage:
-		case e.Kind == event.StepStarted && e.Step == gateStep:
-			began = e.Time
-		case began.IsZero(): // castle only checks the gates of a stage that is up to date
-		case e.Kind == event.GateOpen:
-			g := find(e)
-			g.Result, g.Reason = "open", ""
-		case e.Kind == event.GateClosed:
-			g := find(e)
-			g.Result, g.Reason = "closed", e.Text
-		case e.Kind == event.GateFailed:
-			g := find(e)
-			g.Result, g.Reason = failed, e.Text
-		}
-	}
-	return gates
-}
+// isGates accepts the steps in which castle waits for gates.
+var isGates = history.Named(history.GatesStep)

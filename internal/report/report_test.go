@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/report"
 )
 
@@ -97,20 +98,20 @@ func failed() []event.Event {
 }
 
 // earlier is a create in which the gates of metallb opened after some seconds.
-func earlier(webhook float64) []event.Event {
+func earlier(webhook float64) *history.Timeline {
 	r := newRun("20260228T120000.000-create-000000", "create blue/proxmox")
 	r.add(1, event.Event{Kind: event.StageStarted, Stage: "metallb", Layer: "networking"})
 	r.step("metallb", "networking", "gates", 2, 40,
 		event.Event{Kind: event.GateOpen, Gate: "webhook.objects", Seconds: webhook})
 	r.add(40, event.Event{Kind: event.StageReady, Stage: "metallb", Layer: "networking"})
-	return r.add(40, event.Event{Kind: event.RunEnded, Text: event.RunOK, Seconds: 40,
-		Ending: &event.Ending{Result: event.OutcomeSucceeded}}).events
+	return history.Fold(r.add(40, event.Event{Kind: event.RunEnded, Text: event.RunOK, Seconds: 40,
+		Ending: &event.Ending{Result: event.OutcomeSucceeded}}).events)
 }
 
 func newReport() report.Report {
 	path := []report.Step{{Stage: "machines", Seconds: 49}, {Stage: "metallb", Late: true, Seconds: 30}}
 	destroy := newRun("20260227T120000.000-destroy-000000", "destroy blue/proxmox")
-	return report.New(failed(), path, earlier(9), earlier(11), earlier(10), destroy.events)
+	return report.New(failed(), path, earlier(9), earlier(11), earlier(10), history.Fold(destroy.events))
 }
 
 func TestReportSumsARunUp(t *testing.T) {
@@ -243,11 +244,11 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func TestTheTimelineFitsTheTerminal(t *testing.T) {
-	spans := event.Timeline(failed())
+	stages := history.Fold(failed()).Whole.Stages
 	for width, hasBars := range map[int]bool{0: true, 200: true, 80: true, 72: true, 50: false,
 		40: true, 30: false} {
 		var w strings.Builder
-		report.WriteTimeline(&w, spans, width)
+		report.WriteTimeline(&w, stages, width)
 		if got := strings.ContainsAny(w.String(), "█▒·"); got != hasBars {
 			t.Errorf("width %d: has bars is %t:\n%s", width, got, w.String())
 		}

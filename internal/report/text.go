@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 )
 
 // The length of the longest bar, in characters, and the shortest that still shows something.
@@ -32,17 +33,17 @@ const (
 // WriteTimeline prints one row for each stage: its result, the durations of Terraform and of the gates, and
 // their time in the run. On a terminal, width is the number of columns, else 0. The bars are cut to it, and
 // the layers, or all but the results and totals, are left out where they have no room.
-func WriteTimeline(w io.Writer, spans []*event.Span, width int) {
-	if len(spans) == 0 {
+func WriteTimeline(w io.Writer, stages []*history.Stage, width int) {
+	if len(stages) == 0 {
 		return
 	}
-	byStart := func(a, b *event.Span) int { return a.Started.Compare(b.Started) }
-	byEnd := func(a, b *event.Span) int { return a.Ended.Compare(b.Ended) }
-	first, last := slices.MinFunc(spans, byStart).Started, slices.MaxFunc(spans, byEnd).Ended
+	byStart := func(a, b *history.Stage) int { return a.Started.Compare(b.Started) }
+	byEnd := func(a, b *history.Stage) int { return a.Ended.Compare(b.Ended) }
+	first, last := slices.MinFunc(stages, byStart).Started, slices.MaxFunc(stages, byEnd).Ended
 	rows := [][]string{{"layer", "stage", "result", "terraform", "gates", "total"}}
-	for _, s := range spans {
-		rows = append(rows, []string{s.Layer, s.Stage, resultText(string(s.Result)), short(s.Terraform()),
-			short(s.Steps[gateStep]), short(s.Ended.Sub(s.Started))})
+	for _, s := range stages {
+		rows = append(rows, []string{s.Layer, s.Stage, ResultText(string(s.Result)),
+			short(s.Took(history.RunsTerraform)), short(s.Took(isGates)), short(s.Ended.Sub(s.Started))})
 	}
 	rows = append(rows, []string{"", "", "", "", "", short(last.Sub(first))})
 	var lines []string
@@ -62,7 +63,7 @@ func WriteTimeline(w io.Writer, spans []*event.Span, width int) {
 	}
 	if length >= leastWidth {
 		lines[0] += legend
-		for i, s := range spans {
+		for i, s := range stages {
 			lines[1+i] += bar(first, last, s, length)
 		}
 	}
@@ -85,7 +86,8 @@ func aligned(rows [][]string, columns []int) []string {
 	return strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n")
 }
 
-func resultText(r string) string {
+// ResultText is the result of a stage in words.
+func ResultText(r string) string {
 	if r == string(event.ResultUpToDate) {
 		return "up to date"
 	}
@@ -93,7 +95,7 @@ func resultText(r string) string {
 }
 
 // bar draws when a stage ran, within the whole run, which is length characters long.
-func bar(first, last time.Time, s *event.Span, length int) string {
+func bar(first, last time.Time, s *history.Stage, length int) string {
 	whole := last.Sub(first)
 	if whole <= 0 {
 		return ""
@@ -108,15 +110,15 @@ func bar(first, last time.Time, s *event.Span, length int) string {
 		}
 	}
 	draw(s.Started, s.Ended, barBetween)
-	for _, i := range s.Intervals {
+	for _, i := range s.Steps {
 		end := i.Ended
 		if end.IsZero() {
 			end = s.Ended
 		}
 		switch {
-		case i.Step == gateStep:
+		case isGates(i.Name):
 			draw(i.Started, end, barGates)
-		case event.RunsTerraform(i.Step):
+		case history.RunsTerraform(i.Name):
 			draw(i.Started, end, barTerraform)
 		}
 	}
@@ -156,7 +158,7 @@ func (r *Report) Title() string {
 
 // Totals describe the counts of the run.
 func (r *Report) Totals() []string {
-	totals := []string{counted(r.Counts.Stages, "stage", resultText)}
+	totals := []string{counted(r.Counts.Stages, "stage", ResultText)}
 	resources := counted(r.Counts.Resources, "resource", func(action string) string {
 		return cmp.Or(pastTense[action], action)
 	})
@@ -231,7 +233,7 @@ func (r *Report) runsText() string {
 // WriteText prints the report for a terminal.
 func (r *Report) WriteText(w io.Writer) {
 	fmt.Fprintf(w, "%s\nrun %s, %s\n%s\n\n", r.Title(), r.Run, r.when(), strings.Join(r.Totals(), "; "))
-	WriteTimeline(w, r.spans, 0)
+	WriteTimeline(w, r.stages, 0)
 	if len(r.CriticalPath) > 0 {
 		fmt.Fprintf(w, "\nCritical path, %s: %s\n", Took(r.CriticalSeconds), r.Path())
 	}

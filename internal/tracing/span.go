@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 )
 
 // span is an open span and the context of its children.
@@ -113,7 +114,7 @@ func (t *Tracer) reportStage(e event.Event) {
 		t.stage(e).endStep(e)
 	case event.ResourceStarted:
 		s := t.stage(e)
-		s.resources[e.Address] = t.start(s.step(event.RunsTerraform), e.Action+" "+e.Address,
+		s.resources[e.Address] = t.start(s.step(history.RunsTerraform), e.Action+" "+e.Address,
 			e.Time, about(e)...)
 	case event.Resource:
 		t.endResource(t.stage(e), e)
@@ -283,7 +284,7 @@ func (t *Tracer) endResource(s *stage, e event.Event) {
 	open, failure := s.resources[e.Address], ""
 	if open == nil {
 		from := e.Time.Add(-time.Duration(e.Seconds * float64(time.Second)))
-		open = t.start(s.step(event.RunsTerraform), e.Action+" "+e.Address, from, about(e)...)
+		open = t.start(s.step(history.RunsTerraform), e.Action+" "+e.Address, from, about(e)...)
 	}
 	if e.Text == "failed" {
 		failure = e.Text
@@ -316,7 +317,7 @@ func (t *Tracer) Command(layer, name, command string) (environ map[string]string
 			s.endStep(e)
 		}
 	} else if s := t.stages[name]; s != nil {
-		below = s.step(event.RunsTerraform)
+		below = s.step(history.RunsTerraform)
 	}
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(below.ctx, carrier)

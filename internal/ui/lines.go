@@ -10,6 +10,8 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/history"
+	"github.com/ephemeral-castle/castle/internal/report"
 )
 
 // Options are how progress is shown.
@@ -28,13 +30,12 @@ type Lines struct {
 	o       Options
 	paint   painter
 	started time.Time
-	events  []event.Event
-	board   *board
+	run     *history.Timeline
 	delayed delayedGates
 	pauses  map[string]*pause // by stage
 
 	screen  *screen // nil without a view
-	usual   usual
+	usual   history.Usual
 	hidden  bool
 	ticking bool
 	ended   bool
@@ -45,7 +46,7 @@ type Lines struct {
 // NewLines returns a reporter for w.
 func NewLines(w io.Writer, o Options) *Lines {
 	l := &Lines{
-		w: w, o: o, paint: painter(o.Colour), board: newBoard(), delayed: delayedGates{},
+		w: w, o: o, paint: painter(o.Colour), run: history.Fold(nil), delayed: delayedGates{},
 		pauses: map[string]*pause{},
 	}
 	if o.View {
@@ -62,8 +63,7 @@ func (l *Lines) Report(e event.Event) {
 		l.started = e.Time
 	}
 	e = e.Visible()
-	l.events = append(l.events, e)
-	l.board.add(e)
+	l.run.Add(e)
 	l.ended = e.Kind == event.RunEnded || l.ended && e.Kind != event.RunStarted
 	if l.reports(e) {
 		l.line(e)
@@ -219,11 +219,14 @@ func LogText(e event.Event, terminal bool) string {
 
 func seconds(s float64) string { return fmt.Sprintf("%.1fs", s) }
 
-// Timeline prints the table of the reported run.
+// Timeline prints one row for each stage of the reported run, and the receipt, if there is one.
 func (l *Lines) Timeline(w io.Writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	WriteTimeline(w, l.events)
+	report.WriteTimeline(w, l.run.Whole.Stages, Columns(w, 0))
+	if l.run.Receipt != "" {
+		fmt.Fprintln(w, l.run.Receipt)
+	}
 }
 
 // diagnosis renders a diagnosis in at most five lines, and the folder of the rest.

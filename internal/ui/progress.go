@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 )
 
 // reminder is how long a stage at work may have no line. Then it gets one that says what it waits for.
@@ -33,8 +34,8 @@ func (p *pause) restart() {
 
 // schedule begins or ends the reminders of a stage.
 func (l *Lines) schedule(name string) {
-	s, p := l.board.byName[name], l.pauses[name]
-	works := s != nil && s.active() != nil && progressive[s.active().started.Step] != ""
+	s, p := l.run.Part().Stage(name), l.pauses[name]
+	works := s != nil && s.Step() != nil && progressive[s.Step().Name] != ""
 	switch {
 	case works && p == nil:
 		p = &pause{due: time.Now().Add(reminder)}
@@ -53,45 +54,38 @@ func (l *Lines) remind(name string, p *pause) {
 	if l.interrupted || l.pauses[name] != p || time.Now().Before(p.due) {
 		return
 	}
-	step := l.board.byName[name].active()
-	l.write(time.Now(), step.started, l.paint.dim("still "+step.progress(time.Now())))
+	s := l.run.Part().Stage(name)
+	of := event.Event{Layer: s.Layer, Stage: s.Stage}
+	l.write(time.Now(), of, l.paint.dim("still "+progress(s, time.Now())))
 }
 
 // progress describes a step in progress: the resource that takes longest, or every closed gate.
-func (p *step) progress(now time.Time) string {
-	text := progressive[p.started.Step]
-	if p.started.Step == "gates" {
-		return text + p.closedGates(now)
-	}
-	if p.total > 0 {
-		text += fmt.Sprintf(" %d/%d", p.done, p.total)
-	}
-	if len(p.resources) == 0 {
-		return text + ": " + clock(now.Sub(p.started.Time))
-	}
-	return text + ": " + p.resources[0].Address + " " + clock(now.Sub(p.resources[0].Time)) +
-		more(len(p.resources)-1)
-}
-
-func (p *step) closedGates(now time.Time) string {
-	waited := clock(now.Sub(p.started.Time))
-	if len(p.gates) == 0 {
-		return ": " + waited
-	}
-	text := ""
-	if p.total > 0 {
-		text = fmt.Sprintf(", %d/%d open", p.done, p.total)
-	}
-	var gates []string
-	for _, g := range p.gates {
-		at := waited
-		if g.timeout > 0 {
-			at += " of " + brief(g.timeout)
+func progress(s *history.Stage, now time.Time) string {
+	step := s.Step()
+	text, took, p := progressive[step.Name], clock(now.Sub(step.Started)), s.Progress(step)
+	switch {
+	case step.Name == history.GatesStep && len(p.Gates) > 0:
+		if step.Total > 0 {
+			text += fmt.Sprintf(", %d/%d open", p.Done, step.Total)
 		}
-		gates = append(gates, fmt.Sprintf("%s %s: %s (%s)", g.name, at, visible(g.reason),
-			clock(now.Sub(g.since))))
+		var gates []string
+		for _, g := range p.Gates {
+			at := took
+			if g.Timeout > 0 {
+				at += " of " + brief(g.Timeout)
+			}
+			gates = append(gates, fmt.Sprintf("%s %s: %s (%s)", g.Name, at, visible(g.Reason),
+				clock(now.Sub(g.Since))))
+		}
+		return text + ": " + strings.Join(gates, "; ")
+	case step.Name != history.GatesStep && step.Total > 0:
+		text += fmt.Sprintf(" %d/%d", p.Done, step.Total)
 	}
-	return text + ": " + strings.Join(gates, "; ")
+	if len(p.Resources) == 0 {
+		return text + ": " + took
+	}
+	oldest := p.Resources[0]
+	return text + ": " + oldest.Address + " " + clock(now.Sub(oldest.Started)) + more(len(p.Resources)-1)
 }
 
 // gateDelay is how long a gate is closed before a line explains why. Every gate is closed at first; only the

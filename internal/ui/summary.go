@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/report"
 )
 
 // results are the results of stages, in the order in which a summary counts them.
@@ -17,13 +18,11 @@ var results = []event.Result{event.ResultReady, event.ResultUpToDate, event.Resu
 func (l *Lines) Summary() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range l.events {
-		if e.Kind == event.RunEnded && e.Ending != nil {
-			l.print(strings.TrimSuffix(summary(*e.Ending), "\n"))
-			return true
-		}
+	if l.run.End == nil || l.run.End.Ending == nil {
+		return false
 	}
-	return false
+	l.print(strings.TrimSuffix(summary(*l.run.End.Ending), "\n"))
+	return true
 }
 
 // summary renders an ending: the stages by result, each root cause with the next step, and how to resume.
@@ -34,7 +33,7 @@ func summary(e event.Ending) string {
 	for _, r := range results {
 		if n := e.Stages[r]; n > 0 {
 			total += n
-			counts = append(counts, fmt.Sprintf("%d %s", n, nameOf(r)))
+			counts = append(counts, fmt.Sprintf("%d %s", n, report.ResultText(string(r))))
 		}
 	}
 	if total > 0 {
@@ -87,13 +86,6 @@ func firstNames(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), more)
 	}
 	return strings.Join(names, ", ")
-}
-
-func nameOf(r event.Result) string {
-	if r == event.ResultUpToDate {
-		return "up to date"
-	}
-	return string(r)
 }
 
 func plural(n int, what string) string {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 )
 
 // painter colours text on a terminal and leaves it alone elsewhere.
@@ -206,7 +206,7 @@ func (l *Lines) view() []string {
 	if l.o.ASCII {
 		g = asciiGlyphs
 	}
-	return l.board.view(time.Now(), l.usual, l.screen.canvas(g, l.paint))
+	return view(l.run, time.Now(), l.usual, l.screen.canvas(g, l.paint))
 }
 
 // Ask prints a question and hides the view until answered is called: the user types below the question.
@@ -227,10 +227,9 @@ func (l *Lines) show(visible bool) {
 	}
 }
 
-// Learn takes in the events of earlier runs, for the usual durations of the stages.
-func (l *Lines) Learn(runs [][]event.Event) {
-	u := learn(runs)
+// Learn takes in the usual durations of earlier runs.
+func (l *Lines) Learn(usual history.Usual) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.usual = u
+	l.usual = usual
 }

@@ -9,7 +9,7 @@
 //     seconds for each stage that waits.
 //   - With -o json, each event of a run is one JSON object, on a line of stdout.
 //
-// The view is a pure function of events, time, usual durations and size (board.go, view.go). A screen draws
+// The view is a pure function of events, time, usual durations and size (view.go). A screen draws
 // it with three escape sequences, and without a library such as bubbletea: that owns the terminal. It would
 // read the keyboard and handle Ctrl-C, which are castle's own while Terraform runs, and leave the terminal in
 // raw mode if castle is killed.
@@ -30,7 +30,6 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
-	"github.com/ephemeral-castle/castle/internal/report"
 )
 
 // JSON reports each event as one line of JSON.
@@ -132,13 +131,3 @@ func place(at hcl.Range) string {
 
 // NewTable returns a writer that aligns columns, separated by tabs, until it is flushed.
 func NewTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
-
-// WriteTimeline prints one row for each stage of a run, and the receipt, if there is one.
-func WriteTimeline(w io.Writer, events []event.Event) {
-	report.WriteTimeline(w, event.Timeline(events), Columns(w, 0))
-	for _, e := range events {
-		if e.Kind == event.Receipted {
-			fmt.Fprintln(w, e.Text)
-		}
-	}
-}

@@ -3,6 +3,7 @@ package ui_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -120,7 +121,8 @@ func TestJSONIsOneEventALine(t *testing.T) {
 func TestTimelineHasTheResultAndTimesOfEachStage(t *testing.T) {
 	var w bytes.Buffer
 	stage := func(name string) func(*event.Event) { return func(e *event.Event) { e.Stage = name } }
-	ui.WriteTimeline(&w, []event.Event{
+	l := ui.NewLines(io.Discard, ui.Options{})
+	for _, e := range []event.Event{
 		after(0, event.StageUpToDate, stage("keys")),
 		after(0, event.StageStarted), after(40, event.StepStarted, step("plan", 0)),
 		after(60, event.StepEnded, step("plan", 20)), after(60, event.StepStarted, step("apply", 0)),
@@ -128,7 +130,10 @@ func TestTimelineHasTheResultAndTimesOfEachStage(t *testing.T) {
 		after(90, event.StepEnded, step("gates", 15)),
 		after(90, event.StageReady), after(90, event.StageStarted, stage("late")),
 		after(120, event.RunEnded, stage("")),
-	})
+	} {
+		l.Report(e)
+	}
+	l.Timeline(&w)
 	want := strings.Join([]string{
 		"layer    stage  result      terraform  gates  total  █ terraform ▒ gates",
 		"secrets  keys   up to date  -          -      -      ·",
@@ -144,8 +149,10 @@ func TestTimelineHasTheResultAndTimesOfEachStage(t *testing.T) {
 
 func TestARunThatTouchedNoStageHasNoTimeline(t *testing.T) {
 	var w bytes.Buffer
-	ui.WriteTimeline(&w, []event.Event{{Time: began, Kind: event.RunStarted},
-		{Time: began, Kind: event.RunEnded}})
+	l := ui.NewLines(io.Discard, ui.Options{})
+	l.Report(event.Event{Time: began, Kind: event.RunStarted})
+	l.Report(event.Event{Time: began, Kind: event.RunEnded})
+	l.Timeline(&w)
 	if w.Len() > 0 {
 		t.Errorf("got %q", w.String())
 	}

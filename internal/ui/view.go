@@ -10,6 +10,8 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/history"
+	"github.com/ephemeral-castle/castle/internal/report"
 )
 
 // canvas is what a view is drawn for.
@@ -56,12 +58,13 @@ func plain(text string) []span { return []span{{text: text}} }
 
 // view draws what a run is at: a head, a line for each layer, and below it the stages at work. It is a
 // function of the events, the time, the usual durations and the canvas alone.
-func (b *board) view(now time.Time, u usual, c canvas) []string {
-	rows := []row{b.head(now, u, c)}
-	for _, layer := range b.layers() {
-		rows = append(rows, b.layer(layer, now, u, c)...)
+func view(t *history.Timeline, now time.Time, u history.Usual, c canvas) []string {
+	p := t.Part()
+	rows := []row{head(t, now, u, c)}
+	for _, name := range layers(p) {
+		rows = append(rows, layer(p, name, now, u, c)...)
 	}
-	if len(rows) == 1 && b.command == "" {
+	if len(rows) == 1 && p.Command == "" {
 		return nil // nothing is at work
 	}
 	lines := make([]string, 0, len(rows))
@@ -72,39 +75,39 @@ func (b *board) view(now time.Time, u usual, c canvas) []string {
 }
 
 // layers returns the layers in the order in which their stages appear.
-func (b *board) layers() (names []string) {
-	for _, s := range b.stages {
-		if !slices.Contains(names, s.layer) {
-			names = append(names, s.layer)
+func layers(p *history.Part) (names []string) {
+	for _, s := range p.Stages {
+		if !slices.Contains(names, s.Layer) {
+			names = append(names, s.Layer)
 		}
 	}
 	return names
 }
 
-func (b *board) head(now time.Time, u usual, c canvas) row {
-	rest := "  " + clock(now.Sub(b.began))
+func head(t *history.Timeline, now time.Time, u history.Usual, c canvas) row {
+	rest := "  " + clock(now.Sub(t.Began))
+	p, title := t.Part(), visible(t.Title)
 	done, all := 0, 0
-	for _, s := range b.stages {
-		if s.selected {
+	for _, s := range p.Stages {
+		if s.Selected {
 			all++
-			switch s.result {
-			case event.StageReady, event.StageUpToDate, event.StageGone:
+			if s.Changed() || s.Result == event.ResultUpToDate {
 				done++
 			}
 		}
 	}
 	if all > 0 {
 		word := "ready"
-		if b.command == "destroy" {
+		if p.Command == "destroy" {
 			word = "gone"
 		}
 		rest += fmt.Sprintf("  %d/%d %s", done, all, word)
 	}
-	if left, known := b.left(now, u); known {
+	if left, known := p.Left(now, u); known {
 		rest += fmt.Sprintf("  about %s left", brief(roughly(left)))
 	}
-	verb, _, _ := strings.Cut(b.title, " ")
-	for _, title := range []string{b.title, verb} {
+	verb, _, _ := strings.Cut(title, " ")
+	for _, title := range []string{title, verb} {
 		if cells(title+rest) <= c.width {
 			return row{text: []span{{title, painter.bold}, {text: rest}}}
 		}
@@ -113,40 +116,40 @@ func (b *board) head(now time.Time, u usual, c canvas) row {
 }
 
 // layer returns one line for a layer, and those of its stages at work.
-func (b *board) layer(name string, now time.Time, u usual, c canvas) []row {
-	var working, waiting []*stage
-	counts := map[event.Kind]int{}
-	for _, s := range b.stages {
+func layer(p *history.Part, name string, now time.Time, u history.Usual, c canvas) []row {
+	var working, waiting []*history.Stage
+	counts := map[event.Result]int{}
+	for _, s := range p.Stages {
 		switch {
-		case s.layer != name:
+		case s.Layer != name:
 			continue
-		case s.result != "":
-			counts[s.result]++
-		case s.working():
+		case s.Result != "":
+			counts[s.Result]++
+		case s.Working():
 			working = append(working, s)
 		default:
 			waiting = append(waiting, s)
 		}
 	}
-	if b.command == "" && len(working) == 0 {
+	if p.Command == "" && len(working) == 0 {
 		return nil // nothing tells how many stages there are
 	}
 	var parts []string
-	for _, kind := range settling {
-		if n := counts[kind]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, settledWords[kind]))
+	for _, result := range results {
+		if n := counts[result]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, report.ResultText(string(result))))
 		}
 	}
 	r := row{rank: settledRow, style: painter.dim}
 	glyph := span{c.glyphs.done, painter.green}
 	switch {
-	case counts[event.StageFailed] > 0:
+	case counts[event.ResultFailed] > 0:
 		glyph, r.rank = span{c.glyphs.failed, painter.red}, stageRow
 	case len(working) > 0:
 		glyph = span{c.glyphs.working, painter.yellow}
 	case len(waiting) > 0:
 		glyph, r.rank = span{c.glyphs.waiting, painter.dim}, waitingRow
-	case counts[event.StageSkipped]+counts[event.StageStopped] > 0:
+	case counts[event.ResultSkipped]+counts[event.ResultInterrupted] > 0:
 		glyph = span{c.glyphs.failed, painter.yellow}
 	}
 	if len(working) > 0 {
@@ -154,39 +157,34 @@ func (b *board) layer(name string, now time.Time, u usual, c canvas) []row {
 		parts = append(parts, fmt.Sprintf("%d at work", len(working)))
 	}
 	if len(waiting) > 0 {
-		parts = append(parts, fmt.Sprintf("%d waiting%s", len(waiting), b.blockers(waiting, len(working))))
+		parts = append(parts, fmt.Sprintf("%d waiting%s", len(waiting), blockers(p, waiting, len(working))))
 	}
 	r.text = []span{glyph, {text: fmt.Sprintf(" %-10s  %s", name, strings.Join(parts, ", "))}}
 	rows := []row{r}
 	longest := 0
 	for _, s := range working {
-		longest = max(longest, cells(s.name))
+		longest = max(longest, cells(s.Stage))
 	}
 	for _, s := range working {
-		rows = append(rows, b.stageRows(s, min(longest, 24), now, u, c)...)
+		rows = append(rows, stageRows(p, s, min(longest, 24), now, u, c)...)
 	}
 	return rows
 }
 
-var settledWords = map[event.Kind]string{
-	event.StageReady: "ready", event.StageUpToDate: "up to date", event.StageGone: "gone",
-	event.StageFailed: "failed", event.StageStopped: "interrupted", event.StageSkipped: "skipped",
-}
-
 // blockers names the stages that those of a layer wait for, unless its own stages at work tell enough.
-func (b *board) blockers(waiting []*stage, working int) string {
+func blockers(p *history.Part, waiting []*history.Stage, working int) string {
 	if working > 0 {
 		return ""
 	}
 	var names []string
 	for _, s := range waiting {
-		needs := s.needs
-		if s.apart {
-			needs = s.gatesNeed
+		needs := s.Needs
+		if s.Deferred() {
+			needs = s.GatesNeed
 		}
 		for _, name := range needs {
-			need := b.byName[name]
-			if need != nil && need.working() && !slices.Contains(names, name) {
+			need := p.Stage(name)
+			if need != nil && need.Working() && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -198,13 +196,13 @@ func (b *board) blockers(waiting []*stage, working int) string {
 }
 
 // stageRows describes a stage at work in one line, or in more if the detail does not fit.
-func (b *board) stageRows(s *stage, width int, now time.Time, u usual, c canvas) []row {
-	action, d := s.activity(now)
-	name, below, most := fmt.Sprintf("    %-*s  ", width, s.name), "      ", 2
+func stageRows(p *history.Part, s *history.Stage, width int, now time.Time, u history.Usual, c canvas) []row {
+	action, d := activity(s, now)
+	name, below, most := fmt.Sprintf("    %-*s  ", width, s.Stage), "      ", 2
 	if c.width < narrow {
-		name, below, most = fmt.Sprintf("  %s  ", s.name), "    ", 3
+		name, below, most = fmt.Sprintf("  %s  ", s.Stage), "    ", 3
 	}
-	one := row{rank: stageRow, text: []span{{text: name + action}}, end: b.pace(s, now, u)}
+	one := row{rank: stageRow, text: []span{{text: name + action}}, end: pace(p, s, now, u)}
 	if d.text == "" {
 		return []row{one}
 	}
@@ -262,17 +260,17 @@ func fill(words []string, width int) (lines []string) {
 }
 
 // pace returns how long a stage has been at work, and how long it usually is; in several lengths.
-func (b *board) pace(s *stage, now time.Time, u usual) []string {
-	began := s.began
-	if s.apart {
-		began = s.gatesBegan
+func pace(p *history.Part, s *history.Stage, now time.Time, u history.Usual) []string {
+	began, wait := s.Active, s.LateWait()
+	if s.Deferred() && wait != nil {
+		began = wait.Started
 	}
-	if began.IsZero() {
+	if began.IsZero() || s.Deferred() && wait == nil {
 		return nil
 	}
 	elapsed := clock(now.Sub(began))
-	took, known := u[part{b.command, s.name, s.apart}]
-	if !known {
+	took := u.Of(p.Node(s, s.Deferred()))
+	if took == nil {
 		return []string{elapsed}
 	}
 	typical := brief(took.Round(time.Second))
@@ -280,49 +278,51 @@ func (b *board) pace(s *stage, now time.Time, u usual) []string {
 }
 
 // activity returns what castle does for a stage now, and the resource or gate that it is about.
-func (s *stage) activity(now time.Time) (action string, d detail) {
-	p := s.active()
+func activity(s *history.Stage, now time.Time) (action string, d detail) {
+	step, last := s.Step(), []string{"apply", "destroy", "gates", "proof"}
 	switch {
-	case p == nil && s.retry != nil:
-		return "retry", detail{text: visible(s.retry.Text)}
-	case p == nil && slices.Contains([]string{"apply", "destroy", "gates", "proof"}, s.lastStep):
+	case step == nil && s.Retry != nil:
+		return "retry", detail{text: visible(s.Retry.Text)}
+	case step == nil && s.Last != nil && slices.Contains(last, s.Last.Name):
 		return "finishing", detail{}
-	case p == nil:
+	case step == nil:
 		return "preparing", detail{}
-	case p.started.Step == "gates":
-		return p.waiting(now)
+	case step.Name == history.GatesStep:
+		return waiting(s, step, now)
 	}
-	action = p.started.Step
+	action = step.Name
+	p := s.Progress(step)
 	switch {
-	case p.total > 0:
-		action += fmt.Sprintf(" %d/%d", p.done, p.total)
-	case p.done > 0:
-		action += fmt.Sprintf(" %d", p.done)
+	case step.Total > 0:
+		action += fmt.Sprintf(" %d/%d", p.Done, step.Total)
+	case p.Done > 0:
+		action += fmt.Sprintf(" %d", p.Done)
 	}
-	if len(p.resources) == 0 {
+	if len(p.Resources) == 0 {
 		return action, detail{}
 	}
-	oldest := p.resources[0]
-	took := clock(now.Sub(oldest.Time))
-	return action, detail{visible(oldest.Address), " " + took + more(len(p.resources)-1), true}
+	oldest := p.Resources[0]
+	took := clock(now.Sub(oldest.Started))
+	return action, detail{visible(oldest.Address), " " + took + more(len(p.Resources)-1), true}
 }
 
 // waiting describes a wait for gates: how many are open, how long it may last, and why the oldest is closed.
-func (p *step) waiting(now time.Time) (action string, d detail) {
+func waiting(s *history.Stage, step *history.Step, now time.Time) (action string, d detail) {
+	p := s.Progress(step)
 	action = "gates "
-	if p.total > 0 {
-		action += fmt.Sprintf("%d/%d ", p.done, p.total)
+	if step.Total > 0 {
+		action += fmt.Sprintf("%d/%d ", p.Done, step.Total)
 	}
-	action += clock(now.Sub(p.started.Time))
-	if len(p.gates) == 0 {
+	action += clock(now.Sub(step.Started))
+	if len(p.Gates) == 0 {
 		return action, detail{}
 	}
-	g := p.gates[0]
-	if g.timeout > 0 {
-		action += " of " + brief(g.timeout)
+	g := p.Gates[0]
+	if g.Timeout > 0 {
+		action += " of " + brief(g.Timeout)
 	}
-	return action, detail{text: g.name + ": " + visible(g.reason),
-		end: " (" + clock(now.Sub(g.since)) + ")" + more(len(p.gates)-1)}
+	return action, detail{text: g.Name + ": " + visible(g.Reason),
+		end: " (" + clock(now.Sub(g.Since)) + ")" + more(len(p.Gates)-1)}
 }
 
 func more(n int) string {
@@ -334,6 +334,18 @@ func more(n int) string {
 
 // visible is a text in one line, with nothing that would move the cursor.
 func visible(s string) string { return foreign.Text(foreign.OneLine(s)) }
+
+// roughly rounds an estimate up, to as many digits as it is worth.
+func roughly(d time.Duration) time.Duration {
+	unit := 5 * time.Second
+	switch {
+	case d > 10*time.Minute:
+		unit = time.Minute
+	case d > time.Minute:
+		unit = 10 * time.Second
+	}
+	return (d + unit - 1).Truncate(unit)
+}
 
 // brief formats a duration in whole seconds: 38s, 1m12s, 10m, 1h05m.
 func brief(d time.Duration) string { return strings.TrimSuffix(clock(d), "00s") }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -83,14 +84,21 @@ func whole() []event.Event {
 }
 
 // at draws the view of the whole create at a second of it.
-func at(second int, u usual, c canvas) string {
-	b := newBoard()
+func at(second int, u history.Usual, c canvas) string {
+	now, t := start.Add(time.Duration(second)*time.Second), history.Fold(nil)
 	for _, e := range whole() {
-		if !e.Time.After(start.Add(time.Duration(second) * time.Second)) {
-			b.add(e)
+		if !e.Time.After(now) {
+			t.Add(e)
 		}
 	}
-	return "\n" + strings.Join(b.view(start.Add(time.Duration(second)*time.Second), u, c), "\n") + "\n"
+	return "\n" + strings.Join(view(t, now, u, c), "\n") + "\n"
+}
+
+// usual returns the durations of the whole create, and of the stage that was up to date.
+func usual() history.Usual {
+	u := history.Learn(history.Fold(whole()))
+	u[history.Subject{Command: "create", Stage: "infisical"}] = []time.Duration{time.Second}
+	return u
 }
 
 func wantView(t *testing.T, got, want string) {
@@ -120,8 +128,7 @@ create blue/proxmox  1m12s  3/6 ready
 }
 
 func TestTheViewShowsUsualDurationsAndWhatIsLeft(t *testing.T) {
-	u := learn([][]event.Event{whole()})
-	u[part{"create", "infisical", false}] = time.Second
+	u := usual()
 	wantView(t, at(50, u, canvas{width: 79, height: 40, glyphs: unicodeGlyphs}), `
 create blue/proxmox  50s  3/6 ready  about 45s left
 ✓ secrets     1 ready, 1 up to date
@@ -134,7 +141,7 @@ create blue/proxmox  50s  3/6 ready  about 45s left
 }
 
 func TestTheViewFitsFortyColumns(t *testing.T) {
-	u := learn([][]event.Event{whole()})
+	u := history.Learn(history.Fold(whole()))
 	wantView(t, at(72, u, canvas{width: 39, height: 40, glyphs: asciiGlyphs}), `
 1m12s  3/6 ready  about 25s left
 + secrets     1 ready, 1 up to date
@@ -148,7 +155,7 @@ func TestTheViewFitsFortyColumns(t *testing.T) {
 }
 
 func TestNoRowIsWiderThanTheScreen(t *testing.T) {
-	u := learn([][]event.Event{whole()})
+	u := history.Learn(history.Fold(whole()))
 	for width := 10; width <= 130; width += 3 {
 		for _, second := range []int{0, 3, 7, 17, 33, 36, 50, 72, 83, 90, 93} {
 			c := canvas{width: width, height: 40, glyphs: unicodeGlyphs}
@@ -170,52 +177,6 @@ create blue/proxmox  50s  3/6 ready
 `)
 	c.height = 1
 	wantView(t, at(50, nil, c), "\ncreate blue/proxmox  50s  3/6 ready\n")
-}
-
-func TestWithoutHistoryThereIsNoEstimate(t *testing.T) {
-	u := learn([][]event.Event{whole()})
-	for name, change := range map[string]func(){
-		"no usual duration of a stage that is left": func() { delete(u, part{"create", "pool", false}) },
-		"none at all": func() { u = nil },
-	} {
-		change()
-		if got := at(50, u, canvas{width: 79, height: 9}); strings.Contains(got, "left") {
-			t.Errorf("%s: %s", name, got)
-		}
-	}
-}
-
-func TestTheEstimateIsTheLongestPathOfWhatIsLeft(t *testing.T) {
-	u := learn([][]event.Event{whole()})
-	u[part{"create", "infisical", false}] = time.Second
-	for second, want := range map[int]time.Duration{
-		3: 90 * time.Second, 33: 60 * time.Second, 73: 20 * time.Second, 83: 10 * time.Second,
-	} {
-		b := newBoard()
-		for _, e := range whole() {
-			if e.Time.Sub(start) <= time.Duration(second)*time.Second {
-				b.add(e)
-			}
-		}
-		got, known := b.left(start.Add(time.Duration(second)*time.Second), u)
-		if !known || got != want {
-			t.Errorf("at %ds: %s, %t; want %s", second, got, known, want)
-		}
-	}
-}
-
-func TestUsualIsTheMedianOfTheRunsThatChangedTheStage(t *testing.T) {
-	var runs [][]event.Event
-	for _, took := range []int{10, 50, 20} {
-		runs = append(runs, []event.Event{
-			a(0, event.StagesSelected, "", selection), a(0, event.StageStarted, "secrets/keys"),
-			a(took, event.StageReady, "secrets/keys"), a(0, event.StageUpToDate, "platform/machines"),
-		})
-	}
-	u := learn(runs)
-	if len(u) != 1 || u[part{"create", "keys", false}] != 20*time.Second {
-		t.Errorf("got %v", u)
-	}
 }
 
 func TestARunThatHasEndedHasNoView(t *testing.T) {
@@ -391,12 +352,7 @@ func TestWideCharactersCountTwice(t *testing.T) {
 	}
 }
 
-func TestSettledKindsHaveWords(t *testing.T) {
-	for _, kind := range settling {
-		if settledWords[kind] == "" {
-			t.Errorf("%s has no word", kind)
-		}
-	}
+func TestTheRanksAreInOrder(t *testing.T) {
 	if !slices.IsSortedFunc([]rank{always, stageRow, detailRow, settledRow, waitingRow},
 		func(a, b rank) int { return int(a - b) }) {
 		t.Error("ranks are out of order")

@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
@@ -103,7 +104,7 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	if err != nil {
 		return err
 	}
-	c.run.Emit(event.Event{Kind: event.StagesSelected, Selection: selection(order)})
+	c.run.Emit(event.Event{Kind: event.StagesSelected, Selection: history.Selection("create", order)})
 	tasks, needs := c.createTasks(order), func(t *task) []*task { return t.needs }
 	stages := c.run.Cluster.Config.Stages
 	c.preflights = slices.ContainsFunc(order, func(s *config.Stage) bool { return len(s.Preflights) > 0 })
@@ -141,29 +142,6 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 		c.run.Notice(u.String())
 	}
 	return err
-}
-
-// selection lists the stages for the reporter, in their order.
-func selection(order []*config.Stage) *event.Selection {
-	names := func(stages []*config.Stage) (all []string) {
-		for _, s := range stages {
-			if slices.Contains(order, s) {
-				all = append(all, s.Name)
-			}
-		}
-		return all
-	}
-	selected := &event.Selection{Command: "create", Stages: []event.SelectedStage{}}
-	for _, s := range order {
-		one := event.SelectedStage{Layer: s.Layer, Stage: s.Name, Needs: names(s.Needs)}
-		for _, g := range s.DeferredGates() {
-			one.GatesNeed = append(one.GatesNeed, names(g.Needs)...)
-		}
-		slices.Sort(one.GatesNeed)
-		one.GatesNeed = slices.Compact(one.GatesNeed)
-		selected.Stages = append(selected.Stages, one)
-	}
-	return selected
 }
 
 // progress is what a run knows of one stage. Its fields are written by one task of the stage at a time.

@@ -6,24 +6,30 @@ import (
 	"context"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
-	"github.com/ephemeral-castle/castle/internal/run/past"
 )
 
 // History is the result of `castle history`.
 type History struct {
-	Cluster  string     `json:"cluster"`
-	Platform string     `json:"platform"`
-	Keep     int        `json:"keep"` // how many runs castle keeps; 0: all
-	Runs     []past.Run `json:"runs"` // the newest first
+	Cluster  string        `json:"cluster"`
+	Platform string        `json:"platform"`
+	Keep     int           `json:"keep"` // how many runs castle keeps; 0: all
+	Runs     []history.Run `json:"runs"` // the newest first
 }
 
 // List returns the runs that the state directory has.
 func List(ctx context.Context, c *cluster.Cluster) (History, error) {
-	h := History{Cluster: c.Config.Name, Platform: c.Config.Platform, Keep: c.Config.Runs}
-	var err error
-	h.Runs, err = past.All(c, cluster.Holder(ctx, c))
-	return h, err
+	h := History{Cluster: c.Config.Name, Platform: c.Config.Platform, Keep: c.Config.Runs,
+		Runs: []history.Run{}}
+	for one, err := range history.Runs(c.Dir, cluster.Holder(ctx, c)) {
+		if err != nil {
+			return h, c.MaskError(err)
+		}
+		one.Reason = c.Masker.Hide(one.Reason)
+		h.Runs = append(h.Runs, one)
+	}
+	return h, nil
 }
 
 // Removed is the result of a Prune.
@@ -47,7 +53,7 @@ func Prune(ctx context.Context, c *cluster.Cluster, keep int, notice func(string
 		return r, err
 	}
 	r.Removed = append(r.Removed, removed...)
-	left, err := past.All(c, nil)
-	r.Left = len(left)
+	left, err := List(ctx, c)
+	r.Left = len(left.Runs)
 	return r, err
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/run/past"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -36,7 +36,7 @@ type LogOptions struct {
 
 // Logs are the lines of one run.
 type Logs struct {
-	Run past.Run // as it was when Logs began
+	Run history.Run // as it was when Logs began
 
 	cluster *cluster.Cluster
 	files   *state.Run
@@ -62,7 +62,7 @@ func OpenLogs(ctx context.Context, c *cluster.Cluster, o LogOptions) (*Logs, err
 		return nil, err
 	}
 	l.files = c.Dir.Run(id)
-	if l.Run, err = past.Of(ctx, c, id); err != nil {
+	if l.Run, err = history.Of(l.files, cluster.Holder(ctx, c)); err != nil {
 		return nil, c.MaskError(err)
 	}
 	if err := maskRecorded(c); err != nil {
@@ -71,21 +71,33 @@ func OpenLogs(ctx context.Context, c *cluster.Cluster, o LogOptions) (*Logs, err
 	return l, l.knowStages()
 }
 
-// runOf returns the id of the run that reference names, else of the newest one.
+// runOf returns the id of the run that reference names by its id, or by the beginning or end of it. Without
+// one it is the newest run.
 func runOf(c *cluster.Cluster, reference string) (string, error) {
-	if reference != "" {
-		return past.Find(c, reference)
-	}
 	ids, err := c.Dir.Runs()
 	if err != nil {
 		return "", err
 	}
+	var found []string
 	for _, id := range ids {
-		if state.IsRunID(id) {
+		switch {
+		case id == reference, reference == "" && state.IsRunID(id):
 			return id, nil
+		case state.IsRunID(id) && (strings.HasPrefix(id, reference) || strings.HasSuffix(id, reference)):
+			found = append(found, id)
 		}
 	}
-	return "", cluster.Usagef("%s has had no run yet: `%s` is the first", c.Name(), c.Command("create"))
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case reference == "":
+		return "", cluster.Usagef("%s has had no run yet: `%s` is the first", c.Name(), c.Command("create"))
+	case len(found) == 0:
+		return "", cluster.Usagef("%s has no run %q (any more): `%s` lists its runs", c.Name(), reference,
+			c.Command("history"))
+	}
+	return "", cluster.Usagef("%s has %d runs %q: name one of %s", c.Name(), len(found), reference,
+		strings.Join(found, ", "))
 }
 
 // maskRecorded masks the sensitive outputs of all recorded stages: a run that did not know them yet may have
@@ -102,7 +114,7 @@ func maskRecorded(c *cluster.Cluster) error {
 
 // knowStages refuses a stage that the run does not name.
 func (l *Logs) knowStages() error {
-	events, err := l.files.Events()
+	t, err := history.Read(l.files)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return l.cluster.MaskError(err)
 	}
@@ -114,12 +126,9 @@ func (l *Logs) knowStages() error {
 		l.layers[s.Name] = s.Layer
 	}
 	refs := []cluster.StageRef{}
-	for _, e := range events {
-		ref := cluster.StageRef{Name: e.Stage, Layer: e.Layer}
-		if e.Stage != "" && !slices.Contains(refs, ref) {
-			refs = append(refs, ref)
-			l.layers[e.Stage] = e.Layer
-		}
+	for _, s := range t.Whole.Stages {
+		refs = append(refs, cluster.StageRef{Name: s.Stage, Layer: s.Layer})
+		l.layers[s.Stage] = s.Layer
 	}
 	for _, name := range logs {
 		if l.layers[name] == "" {
@@ -130,7 +139,7 @@ func (l *Logs) knowStages() error {
 			refs = append(refs, ref)
 		}
 	}
-	if l.options.Stage == "" || l.Run.Result == past.Running && l.configured() {
+	if l.options.Stage == "" || l.Run.Result == history.Running && l.configured() {
 		return nil
 	}
 	if len(refs) == 0 {

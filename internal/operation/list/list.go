@@ -22,10 +22,10 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
-	"github.com/ephemeral-castle/castle/internal/run/past"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -51,9 +51,9 @@ type Cluster struct {
 	Nodes      int    `json:"nodes,omitempty"`    // 0: none recorded
 	Endpoint   string `json:"endpoint,omitempty"` // of the Kubernetes API
 	// LastRun is the newest run; nil if there was none.
-	LastRun *past.Run `json:"last_run,omitempty"`
-	Created time.Time `json:"created,omitzero"` // when its first stage was recorded
-	Problem string    `json:"problem,omitempty"`
+	LastRun *history.Run `json:"last_run,omitempty"`
+	Created time.Time    `json:"created,omitzero"` // when its first stage was recorded
+	Problem string       `json:"problem,omitempty"`
 }
 
 // Name is the cluster with its platform: blue/proxmox.
@@ -116,7 +116,7 @@ func (c *Cluster) read(ctx context.Context, store *cluster.StateStore, root stri
 	held := cluster.Holder(ctx, &cluster.Cluster{
 		Config: &config.Cluster{Name: c.Cluster, Platform: c.Platform}, Dir: dir, Copy: working, Store: store,
 	})
-	newest, change, err := past.Last(dir, held)
+	newest, change, err := history.Last(dir, held)
 	if err != nil {
 		return err
 	}
@@ -138,15 +138,15 @@ func (c *Cluster) read(ctx context.Context, store *cluster.StateStore, root stri
 }
 
 // status is what the record says. change is the last run that changed the cluster, or nil.
-func (c *Cluster) status(recorded int, held *state.HeldError, change *past.Run) string {
+func (c *Cluster) status(recorded int, held *state.HeldError, change *history.Run) string {
 	switch {
 	case held != nil:
 		return Running
 	case recorded == 0:
 		return Absent
-	case change != nil && change.Result == past.Failed:
+	case change != nil && change.Result == history.Failed:
 		return Failed
-	case change != nil && (change.Result == past.Interrupted || change.Result == past.Died):
+	case change != nil && (change.Result == history.Interrupted || change.Result == history.Died):
 		return Interrupted
 	case c.Ready == c.Stages:
 		return Created

@@ -12,9 +12,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
-	"github.com/ephemeral-castle/castle/internal/run/past"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
@@ -28,13 +28,13 @@ type Head struct {
 	Pending Condition `json:"changes_pending"`
 	Running Condition `json:"running"`
 
-	Kubernetes string    `json:"kubernetes_version,omitempty"` // as it was applied
-	Talos      string    `json:"talos_version,omitempty"`      // as it was applied
-	Castle     string    `json:"castle_version,omitempty"`     // that applied it
-	Endpoint   string    `json:"endpoint,omitempty"`
-	LastRun    *past.Run `json:"last_run,omitempty"` // the newest one; nil if there was none
+	Kubernetes string       `json:"kubernetes_version,omitempty"` // as it was applied
+	Talos      string       `json:"talos_version,omitempty"`      // as it was applied
+	Castle     string       `json:"castle_version,omitempty"`     // that applied it
+	Endpoint   string       `json:"endpoint,omitempty"`
+	LastRun    *history.Run `json:"last_run,omitempty"` // the newest one; nil if there was none
 
-	events []event.Event // of the last run that changes the cluster
+	last *history.Timeline // of the last run that changes the cluster
 }
 
 // Condition is true, false, or unknown where castle could not look.
@@ -56,7 +56,7 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 	if held != nil {
 		h.Running = runningNow(c, held)
 	}
-	newest, change, err := past.Last(c.Dir, held)
+	newest, change, err := history.Last(c.Dir, held)
 	if err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 		newest.Reason = c.Masker.Hide(newest.Reason)
 	}
 	h.LastRun = newest
-	if change != nil && change.Result != past.Running {
-		h.events, _ = c.Dir.Run(change.ID).Events() //nolint:errcheck // a power cut may have damaged it
+	if change != nil && change.Result != history.Running {
+		h.last, _ = history.Read(c.Dir.Run(change.ID)) //nolint:errcheck // a power cut may have damaged it
 	}
 	for _, stage := range c.Config.Stages {
 		rec, err := c.Dir.Stage(stage.Name).Record()
@@ -94,31 +94,16 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 
 // runningNow says which run holds the lock, by whom, and which steps it is at.
 func runningNow(c *cluster.Cluster, held *state.HeldError) Condition {
-	events, _ := c.Dir.Run(held.Run).Events() //nolint:errcheck // it may have just begun
-	by, steps := "", map[string]string{}
-	var stages []string
-	for _, e := range events {
-		switch e.Kind {
-		case event.RunStarted:
-			by = e.By
-		case event.StepStarted:
-			if steps[e.Stage] == "" && !slices.Contains(stages, e.Stage) {
-				stages = append(stages, e.Stage)
-			}
-			steps[e.Stage] = e.Step
-		case event.StepEnded:
-			delete(steps, e.Stage)
-		}
-	}
+	t, _ := history.Read(c.Dir.Run(held.Run)) //nolint:errcheck // it may have just begun
 	var now []string
-	for _, stage := range stages {
-		if steps[stage] != "" {
-			now = append(now, stage+" "+steps[stage])
+	for _, s := range t.Whole.Stages {
+		if step := s.Step(); step != nil {
+			now = append(now, s.Stage+" "+step.Name)
 		}
 	}
 	text := fmt.Sprintf("%s (run %s, process %d on %s)", state.RunKind(held.Run), held.Run, held.PID,
 		held.Host)
-	if user, _, named := strings.Cut(by, "@"); named {
+	if user, _, named := strings.Cut(t.By, "@"); named {
 		text += " by " + user
 	}
 	if len(now) > 0 {
@@ -194,23 +179,17 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// remember adds how the last run that changes the cluster left a stage that it did not begin: events are
-// its journal.
-func (one *StageStatus) remember(events []event.Event) {
-	for _, e := range events {
-		if e.Stage != one.Name {
-			continue
-		}
-		switch e.Kind {
-		case event.StageStarted:
-			return
-		case event.StageFailed:
-			one.Refused = e.Text
-			return
-		case event.StageSkipped:
-			one.Skipped = e.Text
-			return
-		}
+// remember adds how the last run that changes the cluster left a stage that it did not begin.
+func (one *StageStatus) remember(last *history.Timeline) {
+	if last == nil {
+		return
+	}
+	switch s := last.Part().Stage(one.Name); {
+	case s == nil || s.Turned:
+	case s.Result == event.ResultFailed:
+		one.Refused = s.Reason
+	case s.Result == event.ResultSkipped:
+		one.Skipped = s.Reason
 	}
 }
 
@@ -238,22 +217,16 @@ func closedSince(r *run.Run, stage, name string) (since, open time.Time) {
 		return since, open
 	}
 	for _, id := range runs {
-		events, err := r.Cluster.Dir.Run(id).Events()
-		if err != nil {
+		s := stageIn(r, id, stage)
+		if s == nil {
 			continue
 		}
-		for _, e := range events {
-			switch {
-			case e.Stage != stage:
-			case e.Kind == event.GateClosed && e.Gate == name && since.IsZero():
-				since = e.Time
-			case e.Kind == event.GateOpen && e.Gate == name, e.Kind == event.StageReady,
-				e.Kind == event.StageUpToDate:
-				since, open = time.Time{}, e.Time
-			}
+		if open = s.Opened; s.Gate(name) != nil {
+			since = s.Gate(name).Closed
+			open = slices.MaxFunc([]time.Time{open, s.Gate(name).Opened}, time.Time.Compare)
 		}
 		if !since.IsZero() || !open.IsZero() {
-			return since, open
+			break
 		}
 	}
 	return since, open

@@ -5,6 +5,8 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/secret"
@@ -39,5 +41,34 @@ func TestADriftedMachineNamesTheDiskThatItHasLost(t *testing.T) {
 	d := DriftedObject{Object: "a.vm", Fields: []string{"disk"}, Lost: []string{"disk x is detached"}}
 	if text := d.String(); text != "a.vm has changed: disk; disk x is detached" {
 		t.Error(text)
+	}
+}
+
+func TestAStatusNamesWhyTheLastRunDidNotBeginAStage(t *testing.T) {
+	selected := func(command string) event.Event {
+		return event.Event{Kind: event.StagesSelected, Selection: &event.Selection{Command: command}}
+	}
+	of := func(kind event.Kind, text string) event.Event {
+		return event.Event{Kind: kind, Stage: "machines", Text: text}
+	}
+	for name, test := range map[string]struct {
+		events []event.Event
+		want   StageStatus
+	}{
+		"refused": {[]event.Event{selected("create"), of(event.StageFailed, "VM 423 is foreign")},
+			StageStatus{Refused: "VM 423 is foreign"}},
+		"skipped": {[]event.Event{selected("create"), of(event.StageSkipped, "dependency seed failed")},
+			StageStatus{Skipped: "dependency seed failed"}},
+		"failed after it began": {[]event.Event{selected("create"), of(event.StageStarted, ""),
+			of(event.StageFailed, "quota exceeded")}, StageStatus{}},
+		"refused after its destroy": {[]event.Event{selected("destroy"), of(event.StageStarted, ""),
+			of(event.StageGone, ""), selected("create"), of(event.StageFailed, "VM 423 is foreign")},
+			StageStatus{Refused: "VM 423 is foreign"}},
+	} {
+		one := StageStatus{Name: "machines"}
+		one.remember(history.Fold(test.events))
+		if one.Refused != test.want.Refused || one.Skipped != test.want.Skipped {
+			t.Errorf("%s: refused %q, skipped %q", name, one.Refused, one.Skipped)
+		}
 	}
 }

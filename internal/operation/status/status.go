@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
@@ -153,7 +154,7 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 	}
 	all.Stages = run.Each(c.Config.Stages, func(s *config.Stage) StageStatus {
 		one, err := statusOf(ctx, r, s, states[s], held)
-		one.remember(all.Head.events)
+		one.remember(all.Head.last)
 		if err == nil && one.compared {
 			err = one.compare(ctx, r, s, states[s], looks)
 		}
@@ -204,10 +205,12 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State,
 	if err != nil {
 		return one, err
 	}
-	var recorded runOutcome
+	recorded := &history.Stage{} // as the last run left it, if it failed
 	if old == nil {
-		one.State, recorded = lastRun(r, rec, held)
-		one.Reason = recorded.failure
+		var left *history.Stage
+		if one.State, one.Reason, left = lastRun(r, rec, held); left != nil {
+			recorded = left
+		}
 		if one.State == Interrupted {
 			one.Reason = r.Cluster.Masker.Hide(recovery.Summary(dir, st))
 		}
@@ -231,8 +234,10 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State,
 		if err != nil {
 			g.Since, g.LastOpen = closedSince(r, s.Name, g.Name)
 			g.Reason = r.Cluster.Masker.Hide(err.Error())
-			g.Recorded = recorded.closed[g.Name] == g.Reason
-			one.closed = st.Notice == "" && (old != nil || len(recorded.closed) > 0)
+			last := recorded.Gate(g.Name)
+			g.Recorded = last != nil && last.Reason == g.Reason
+			isClosed := func(g *history.Gate) bool { return g.Reason != "" }
+			one.closed = st.Notice == "" && (old != nil || slices.ContainsFunc(recorded.Gates, isClosed))
 			if one.State == Ready {
 				one.State = Failed
 			}
@@ -319,70 +324,39 @@ func inspect(ctx context.Context, r *run.Run, s *config.Stage) (refused []string
 }
 
 // lastRun reads how the last run on an unready stage left it: failed with a reason, interrupted, or still
-// at work.
-func lastRun(r *run.Run, rec state.Record, held *state.HeldError) (string, runOutcome) {
+// at work. The stage is that of the run that failed or skipped it, else nil.
+func lastRun(r *run.Run, rec state.Record, held *state.HeldError) (string, string,
+	*history.Stage) {
 	if held != nil {
 		// A destroy keeps a stage's record, so that only its journal names the stage.
-		if outcome(r, held.Run, rec.Name).started || held.Run == rec.Run {
-			text := fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)
-			return Stale, runOutcome{failure: text}
+		s := stageIn(r, held.Run, rec.Name)
+		if s != nil && (s.Turned || s.Result == event.ResultFailed) || held.Run == rec.Run {
+			return Stale, fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID,
+				held.Host), nil
 		}
 	}
-	runs, err := r.Cluster.Dir.Runs()
-	if err != nil {
-		return Interrupted, runOutcome{}
-	}
+	runs, _ := r.Cluster.Dir.Runs() //nolint:errcheck // without one, it was interrupted
 	for _, id := range runs {
-		found := outcome(r, id, rec.Name)
-		switch {
-		case found.skipped:
-			return Skipped, found
-		case found.failure != "":
-			return Failed, found
-		case found.started:
-			return Interrupted, runOutcome{}
+		switch s := stageIn(r, id, rec.Name); {
+		case s == nil:
+		case s.Result == event.ResultFailed:
+			return Failed, s.Reason, s
+		case s.Turned && s.Result == event.ResultSkipped: // one that never began is as it was before
+			return Skipped, s.Reason, s
+		case s.Turned:
+			return Interrupted, "", nil
 		}
 	}
-	return Interrupted, runOutcome{}
+	return Interrupted, "", nil
 }
 
-// runOutcome is a stage's result in one run, from its journal.
-type runOutcome struct {
-	started bool
-	skipped bool
-	failure string            // why it failed or was skipped; empty if neither
-	closed  map[string]string // last reason of each gate that did not open
-}
-
-// outcome reads a stage's result from the journal of a run.
-func outcome(r *run.Run, run, stage string) runOutcome {
-	found := runOutcome{closed: map[string]string{}}
-	events, err := r.Cluster.Dir.Run(run).Events()
+// stageIn returns a stage as a run left it; nil if the journal does not name it, or is unreadable.
+func stageIn(r *run.Run, id, stage string) *history.Stage {
+	t, err := history.Read(r.Cluster.Dir.Run(id))
 	if err != nil {
-		return runOutcome{}
+		return nil
 	}
-	for _, e := range events {
-		if e.Stage != stage {
-			continue
-		}
-		switch e.Kind {
-		case event.StageStarted:
-			found.started = true
-			clear(found.closed) // a closed gate was the reason to apply the stage
-		case event.GateClosed:
-			found.closed[e.Gate] = e.Text
-		case event.GateOpen:
-			delete(found.closed, e.Gate)
-		case event.StageFailed:
-			found.started, found.failure = true, e.Text
-			return found
-		case event.StageSkipped:
-			if found.skipped = found.started; found.skipped { // one that never began is as it was before
-				found.failure = e.Text
-			}
-		}
-	}
-	return found
+	return t.Whole.Stage(stage)
 }
 
 // OutputValue is one output of a layer.

@@ -10,9 +10,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/report"
-	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -31,52 +30,6 @@ type Run struct {
 
 // Step is one step of the critical path: a stage, or the wait for its deferred gates.
 type Step = report.Step
-
-// measured is a node with its own duration: a stage until its immediate gates are open, or its deferred
-// gates.
-type measured struct {
-	stage *config.Stage
-	late  bool
-}
-
-// measurable returns the nodes of the stages, in their order.
-func measurable(stages []*config.Stage) []measured {
-	var nodes []measured
-	for _, s := range stages {
-		nodes = append(nodes, measured{stage: s})
-		if len(s.DeferredGates()) > 0 {
-			nodes = append(nodes, measured{s, true})
-		}
-	}
-	return nodes
-}
-
-// key names the node's span in a timeline; no stage has such a name.
-func (m measured) key() string {
-	if m.late {
-		return m.stage.Name + " gates"
-	}
-	return m.stage.Name
-}
-
-// ready returns the node that completes a stage.
-func ready(s *config.Stage) measured { return measured{s, len(s.DeferredGates()) > 0} }
-
-func (m measured) needs() []measured {
-	stages := m.stage.Needs
-	var needs []measured
-	if m.late {
-		needs = append(needs, measured{stage: m.stage})
-		stages = nil
-		for _, g := range m.stage.DeferredGates() {
-			stages = append(stages, g.Needs...)
-		}
-	}
-	for _, s := range stages {
-		needs = append(needs, ready(s))
-	}
-	return needs
-}
 
 // measure adds the durations of the last run and its critical path.
 func (g *Graph) measure(ctx context.Context, o cluster.Options, configured *config.Cluster) error {
@@ -102,129 +55,67 @@ func (g *Graph) measure(ctx context.Context, o cluster.Options, configured *conf
 		return err
 	}
 	for _, id := range ids {
-		if events := applied.CreateEvents(dir.Run(id), configured); events != nil {
-			return g.setRun(id, events, configured)
+		if create := history.Create(dir.Run(id), configured.Stages); create != nil {
+			return g.setRun(id, create)
 		}
 	}
 	return nil
 }
 
-func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster) error {
-	nodes := measurable(cluster.Stages)
-	spans, weight := weigh(events, nodes)
+func (g *Graph) setRun(id string, create *history.Part) error {
+	path, length, err := create.CriticalPath()
+	if err != nil {
+		return err
+	}
 	var first, last time.Time
-	for _, s := range spans {
+	for _, s := range create.Stages {
+		if !s.Selected { // it is not configured any more
+			continue
+		}
 		if first.IsZero() || s.Started.Before(first) {
 			first = s.Started
 		}
 		if s.Ended.After(last) {
 			last = s.Ended
 		}
-	}
-	path, length, err := graph.CriticalPath(nodes, measured.needs, weight)
-	if err != nil {
-		return err
-	}
-	g.Run = &Run{
-		ID: id, Began: first, Seconds: seconds(last.Sub(first)),
-		CriticalPath: []Step{}, CriticalSeconds: seconds(length),
-	}
-	for _, n := range nodes {
-		if s := spans[n.key()]; s == nil || s.Result == event.ResultUpToDate {
+		if s.Result == event.ResultUpToDate {
 			continue
 		}
-		stage := g.stage(n.stage.Name)
-		if n.late {
-			stage.GateSeconds = new(seconds(weight(n)))
-		} else {
-			stage.Seconds = new(seconds(weight(n)))
+		stage := g.stage(s.Stage)
+		stage.Seconds = new(seconds(create.Took(create.Node(s, false))))
+		if s.LateWait() != nil {
+			stage.GateSeconds = new(seconds(create.Took(create.Node(s, true))))
 		}
 	}
-	g.markPath(path, weight)
+	g.Run = &Run{ID: id, Began: first, Seconds: seconds(last.Sub(first)), CriticalPath: steps(create, path),
+		CriticalSeconds: seconds(length)}
+	for i, n := range path {
+		g.stage(n.Stage).Critical = true
+		for j, e := range g.Edges {
+			if i > 0 && e.From == path[i-1].Stage && e.To == n.Stage && (e.Late != "") == n.Late {
+				g.Edges[j].Critical = true
+			}
+		}
+	}
 	return nil
 }
 
-// weigh returns the spans of the nodes by their keys, and the duration of each node.
-func weigh(events []event.Event, nodes []measured) (map[string]*event.Span, func(measured) time.Duration) {
-	spans := map[string]*event.Span{}
-	for _, s := range event.Timeline(splitDeferredGates(events, nodes)) {
-		spans[s.Stage] = s
+// steps returns the steps of a critical path.
+func steps(p *history.Part, path []history.Subject) []Step {
+	all := []Step{}
+	for _, n := range path {
+		all = append(all, Step{Stage: n.Stage, Late: n.Late, Seconds: seconds(p.Took(n))})
 	}
-	return spans, func(n measured) time.Duration {
-		s := spans[n.key()]
-		if s == nil {
-			return 0
-		}
-		if s.Result == event.ResultSkipped || s.Result == event.ResultInterrupted {
-			return s.Worked() // what it waited for afterwards has its own duration
-		}
-		return s.Ended.Sub(s.Started)
-	}
+	return all
 }
 
 // CriticalPath returns the chain of stages that took longest in a run of any kind and result. A destroy goes
 // through the stages in reverse; of a recreate, the path is that of its create.
 func CriticalPath(kind string, events []event.Event, cluster *config.Cluster) ([]Step, error) {
-	nodes, needs := measurable(cluster.Stages), measured.needs
-	if kind == "destroy" {
-		dependents := map[measured][]measured{}
-		for _, n := range nodes {
-			for _, need := range n.needs() {
-				dependents[need] = append(dependents[need], n)
-			}
-		}
-		needs = func(n measured) []measured { return dependents[n] }
-	} else {
-		isReceipt := func(e event.Event) bool { return e.Kind == event.Receipted }
-		events = events[max(0, slices.IndexFunc(events, isReceipt)):]
-	}
-	_, weight := weigh(events, nodes)
-	path, _, err := graph.CriticalPath(nodes, needs, weight)
-	var steps []Step
-	for _, n := range path {
-		if weight(n) > 0 {
-			steps = append(steps, Step{Stage: n.stage.Name, Late: n.late,
-				Seconds: seconds(weight(n))})
-		}
-	}
-	return steps, err
-}
-
-// splitDeferredGates gives the waits for deferred gates their own spans. Such a wait is a stage's last
-// step "gates", which may begin long after the apply.
-func splitDeferredGates(events []event.Event, nodes []measured) []event.Event {
-	began := map[string]int{} // the last step "gates" of a stage
-	for i, e := range events {
-		if e.Kind == event.StepStarted && e.Step == "gates" {
-			began[e.Stage] = i
-		}
-	}
-	events = slices.Clone(events)
-	for _, n := range nodes {
-		i, waited := began[n.stage.Name]
-		for ; n.late && waited && i < len(events); i++ {
-			if events[i].Stage == n.stage.Name {
-				events[i].Stage = n.key()
-			}
-		}
-	}
-	return events
-}
-
-func (g *Graph) markPath(path []measured, weight func(measured) time.Duration) {
-	for i, n := range path {
-		g.Run.CriticalPath = append(g.Run.CriticalPath, Step{Stage: n.stage.Name, Late: n.late,
-			Seconds: seconds(weight(n))})
-		g.stage(n.stage.Name).Critical = true
-		if i == 0 {
-			continue
-		}
-		for j, e := range g.Edges {
-			if e.From == path[i-1].stage.Name && e.To == n.stage.Name && (e.Late != "") == n.late {
-				g.Edges[j].Critical = true
-			}
-		}
-	}
+	part := history.PartOf(kind, cluster.Stages, events)
+	path, _, err := part.CriticalPath()
+	path = slices.DeleteFunc(path, func(n history.Subject) bool { return part.Took(n) == 0 })
+	return steps(part, path), err
 }
 
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -135,7 +135,7 @@ func neededRuns(c *cluster.Cluster, current string, newestFirst []string) (map[s
 			needed[id] = needed[id] || worked
 			return worked
 		})
-		if !measured && CreateEvents(dir.Run(id), c.Config) != nil {
+		if !measured && history.Create(dir.Run(id), c.Config.Stages) != nil {
 			measured, needed[id] = true, true
 		}
 		if measured && len(unready) == 0 {
@@ -143,28 +143,4 @@ func neededRuns(c *cluster.Cluster, current string, newestFirst []string) (map[s
 		}
 	}
 	return needed, err
-}
-
-// CreateEvents returns the events of a run that a graph's durations can come from, without the destroy of a
-// recreate; nil for any other run. A run with an unreadable journal did not end well.
-func CreateEvents(r *state.Run, cluster *config.Cluster) []event.Event {
-	if kind := state.RunKind(r.ID); kind != "create" && kind != "recreate" {
-		return nil
-	}
-	events, err := r.Events()
-	if err != nil || len(events) == 0 || !events[len(events)-1].Succeeded() {
-		return nil
-	}
-	isReceipt := func(e event.Event) bool { return e.Kind == event.Receipted }
-	events = events[max(0, slices.IndexFunc(events, isReceipt)):]
-	ready, created := map[string]bool{}, false
-	for _, e := range events {
-		created = created || e.Kind == event.StageReady
-		ready[e.Stage] = ready[e.Stage] || e.Kind == event.StageReady || e.Kind == event.StageUpToDate
-	}
-	never := func(s *config.Stage) bool { return !ready[s.Name] }
-	if !created || slices.ContainsFunc(cluster.Stages, never) {
-		return nil
-	}
-	return events
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/operation/topology"
 	runreport "github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/stages"
@@ -126,11 +127,12 @@ func (r *round) readStages() error {
 	if err != nil || len(runs) == 0 {
 		return err
 	}
-	for _, s := range event.Timeline(runs[0]) {
+	for _, s := range history.Fold(runs[0]).Whole.Stages {
 		r.report.Stages = append(r.report.Stages, reportStage{
 			Name: s.Stage, Layer: s.Layer, Result: string(s.Result),
-			ApplySeconds: seconds(s.Steps["apply"]), GateSeconds: seconds(s.Steps["gates"]),
-			Started: s.Started, Ended: s.Ended,
+			ApplySeconds: seconds(s.Took(history.Named("apply"))),
+			GateSeconds:  seconds(s.Took(history.Named("gates"))),
+			Started:      s.Started, Ended: s.Ended,
 		})
 	}
 	return nil

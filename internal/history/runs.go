@@ -1,17 +1,15 @@
-// Package past reads the runs that a cluster has had from their journals: which command, by whom, when, and
-// how it ended. It reads the beginning and the end of a journal, so that a list of many runs is quick. It
-// contacts nothing, except the store for the holder of the lock.
-package past
+package history
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io/fs"
+	"iter"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -48,47 +46,30 @@ type Run struct {
 
 // Changes reports whether the run's command changes the cluster.
 func (r Run) Changes() bool {
-	switch r.Command {
-	case "create", "destroy", "recreate":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"create", "destroy", "recreate"}, r.Command)
 }
 
-// All returns the runs of a cluster, the newest first. held is the holder of its lock, or nil.
-func All(c *cluster.Cluster, held *state.HeldError) ([]Run, error) {
-	ids, err := c.Dir.Runs()
-	if err != nil {
-		return nil, err
-	}
-	all := []Run{}
-	for _, id := range ids {
-		if !state.IsRunID(id) {
-			continue
-		}
-		one, err := read(c.Dir.Run(id), held)
+// Runs yields the runs of a cluster, the newest first. held is the holder of its lock, or nil.
+func Runs(dir *state.Dir, held *state.HeldError) iter.Seq2[Run, error] {
+	return func(yield func(Run, error) bool) {
+		ids, err := dir.Runs()
 		if err != nil {
-			return nil, c.MaskError(err)
+			yield(Run{}, err)
+			return
 		}
-		one.Reason = c.Masker.Hide(one.Reason)
-		all = append(all, one)
+		for _, id := range ids {
+			if state.IsRunID(id) && !yield(Of(dir.Run(id), held)) {
+				return
+			}
+		}
 	}
-	return all, nil
 }
 
 // Last returns the newest run, and the newest one whose command changes the cluster; each may be nil.
 func Last(dir *state.Dir, held *state.HeldError) (newest, change *Run, err error) {
-	ids, err := dir.Runs()
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, id := range ids {
-		if !state.IsRunID(id) {
-			continue
-		}
-		one, err := read(dir.Run(id), held)
+	for one, err := range Runs(dir, held) {
 		if err != nil {
-			return newest, change, err
+			return newest, nil, err
 		}
 		if newest == nil {
 			newest = &one
@@ -100,42 +81,10 @@ func Last(dir *state.Dir, held *state.HeldError) (newest, change *Run, err error
 	return newest, nil, nil
 }
 
-// Find returns the id of the run that reference names by its id, or by the beginning or end of it.
-func Find(c *cluster.Cluster, reference string) (string, error) {
-	ids, err := c.Dir.Runs()
-	if err != nil {
-		return "", err
-	}
-	var found []string
-	for _, id := range ids {
-		if id == reference {
-			return id, nil
-		}
-		if state.IsRunID(id) && (strings.HasPrefix(id, reference) || strings.HasSuffix(id, reference)) {
-			found = append(found, id)
-		}
-	}
-	list := c.Command("history")
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return "", cluster.Usagef("%s has no run %q (any more): `%s` lists its runs", c.Name(), reference,
-			list)
-	}
-	return "", cluster.Usagef("%s has %d runs %q: name one of %s", c.Name(), len(found), reference,
-		strings.Join(found, ", "))
-}
-
-// Of returns one run.
-func Of(ctx context.Context, c *cluster.Cluster, id string) (Run, error) {
-	return read(c.Dir.Run(id), cluster.Holder(ctx, c))
-}
-
-func read(files *state.Run, held *state.HeldError) (Run, error) {
-	one := Run{
-		ID: files.ID, Command: state.RunKind(files.ID), Started: state.RunStart(files.ID), Result: Unknown,
-	}
+// Of returns one run, by the first and the last event of its journal.
+func Of(files *state.Run, held *state.HeldError) (Run, error) {
+	one := Run{ID: files.ID, Command: state.RunKind(files.ID), Started: state.RunStart(files.ID),
+		Result: Unknown}
 	running := held != nil && held.Run == files.ID
 	first, last, err := files.Bounds()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -165,4 +114,48 @@ func (r *Run) end(e event.Event) {
 		c := e.Ending.Causes[0]
 		r.Reason = strings.TrimPrefix(strings.Join(c.Stages, ", ")+": "+c.Text, ": ")
 	}
+}
+
+// Read folds the journal of a run. Without one the error is fs.ErrNotExist.
+func Read(files *state.Run) (*Timeline, error) {
+	events, err := files.Events()
+	return Fold(events), err
+}
+
+// Create returns the create of a run that the durations of a graph can come from: one that made all of the
+// stages ready, and changed something. It is nil for any other run. A run with an unreadable journal did not
+// end well.
+func Create(files *state.Run, stages []*config.Stage) *Part {
+	kind := state.RunKind(files.ID)
+	events, err := files.Events()
+	if kind != "create" && kind != "recreate" || err != nil || len(events) == 0 ||
+		!events[len(events)-1].Succeeded() {
+		return nil
+	}
+	p, created := PartOf(kind, stages, events), false
+	for _, s := range p.Stages {
+		created = created || s.Result == event.ResultReady
+		if s.Selected && s.Result != event.ResultReady && s.Result != event.ResultUpToDate {
+			return nil
+		}
+	}
+	if !created {
+		return nil
+	}
+	return p
+}
+
+// Earlier returns the newest runs of these kinds, at most so many. They precede a run, unless before is
+// empty. It leaves out runs that cannot be read: they only serve a comparison.
+func Earlier(dir *state.Dir, before string, most int, kinds ...string) (runs []*Timeline) {
+	ids, _ := dir.Runs() //nolint:errcheck // see above
+	for _, id := range ids {
+		if len(runs) == most || before != "" && id >= before || !slices.Contains(kinds, state.RunKind(id)) {
+			continue
+		}
+		if t, err := Read(dir.Run(id)); err == nil && !t.Began.IsZero() {
+			runs = append(runs, t)
+		}
+	}
+	return runs
 }

@@ -1,11 +1,11 @@
-package past_test
+package history_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/run/past"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -16,13 +16,13 @@ func TestTheResultOfARunComesFromItsJournal(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		last   event.Event
-		result past.Result
+		result history.Result
 		reason string
 	}{
 		"refused": {ended("text", &event.Ending{Result: event.OutcomeRefused, ExitCode: 4,
 			Causes: []event.Cause{{Text: "VM 423 is foreign", Stages: []string{"machines"}}}}),
-			past.Refused, "machines: VM 423 is foreign"},
-		"killed": {event.Event{Time: began.Add(time.Minute), Kind: event.StepStarted}, past.Died, ""},
+			history.Refused, "machines: VM 423 is foreign"},
+		"killed": {event.Event{Time: began.Add(time.Minute), Kind: event.StepStarted}, history.Died, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, err := state.Open(t.TempDir(), "blue", "proxmox")
@@ -42,7 +42,7 @@ func TestTheResultOfARunComesFromItsJournal(t *testing.T) {
 			if err := j.Close(); err != nil {
 				t.Fatal(err)
 			}
-			newest, change, err := past.Last(dir, nil)
+			newest, change, err := history.Last(dir, nil)
 			if err != nil || newest == nil || newest != change {
 				t.Fatalf("got %v, %v, %v", newest, change, err)
 			}
@@ -69,8 +69,8 @@ func TestTheHolderOfTheLockIsRunning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newest, change, err := past.Last(dir, &state.HeldError{Run: run.ID})
-	if err != nil || newest == nil || newest.Result != past.Running || change != nil {
+	newest, change, err := history.Last(dir, &state.HeldError{Run: run.ID})
+	if err != nil || newest == nil || newest.Result != history.Running || change != nil {
 		t.Errorf("got %+v, %v, %v; a plan changes nothing", newest, change, err)
 	}
 }
