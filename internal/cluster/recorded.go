@@ -6,12 +6,11 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/zclconf/go-cty/cty"
-
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // CheckState refuses a state that needs a repair first: only create and destroy repair it themselves.
@@ -20,19 +19,6 @@ func (c *Cluster) CheckState(stage string) error {
 		return c.MaskError(fmt.Errorf("stage %s: %w", stage, err))
 	}
 	return nil
-}
-
-// StringsIn returns every string inside v, at any depth.
-func StringsIn(v cty.Value) []string {
-	var found []string
-	//nolint:errcheck // the function returns no error
-	cty.Walk(v, func(_ cty.Path, x cty.Value) (bool, error) {
-		if x.IsKnown() && !x.IsNull() && x.Type() == cty.String {
-			found = append(found, x.AsString())
-		}
-		return true, nil
-	})
-	return found
 }
 
 // Unlisted is a recorded stage that the configuration no longer lists, or lists as disabled.
@@ -129,7 +115,7 @@ func (c *Cluster) MaskOutputs(st *state.State) {
 	}
 	for _, out := range st.Outputs {
 		if out.Sensitive {
-			c.Masker.Add(StringsIn(out.Value)...)
+			c.Masker.Add(tfeval.Strings(out.Value)...)
 		}
 	}
 }
@@ -166,7 +152,7 @@ func MachineKey(dir *state.Dir) string {
 		if err != nil {
 			continue
 		}
-		if key := StringsIn(st.Outputs["serviceaccount_public_key_pem"].Value); len(key) == 1 {
+		if key := tfeval.Strings(st.Outputs["serviceaccount_public_key_pem"].Value); len(key) == 1 {
 			return key[0]
 		}
 	}

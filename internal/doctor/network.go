@@ -188,7 +188,7 @@ func (r *checkRun) names(ctx context.Context) []finding.Finding {
 		for name, v := range r.inputs(s) {
 			// The issuer is only a name in tokens; no client connects to it.
 			needed := v.Type() == cty.String && name != "serviceaccount_issuer"
-			for _, text := range stringsIn(v) {
+			for _, text := range tfeval.Strings(v) {
 				add(hostOf(text), needed)
 			}
 		}

@@ -66,7 +66,7 @@ func (r *checkRun) readSecrets(ctx context.Context) {
 		r.secrets.add(results[i])
 		for name, v := range modules[i].Outputs() {
 			if s.Outputs[name].Sensitive {
-				r.target.Masker.Add(stringsIn(v)...)
+				r.target.Masker.Add(tfeval.Strings(v)...)
 			}
 			if !v.IsNull() || layer[name] == cty.NilVal {
 				layer[name] = v
@@ -185,7 +185,7 @@ func (r *checkRun) inputs(s *config.Stage) map[string]cty.Value {
 	inputs, _ := s.Inputs(config.Scope{Outputs: r.target.Outputs}) //nolint:errcheck // see above
 	for name, v := range inputs {
 		if s.Variables[name].Sensitive {
-			r.target.Masker.Add(stringsIn(v)...)
+			r.target.Masker.Add(tfeval.Strings(v)...)
 		}
 	}
 	return inputs
@@ -206,17 +206,3 @@ func (r *checkRun) variable(name string) cty.Value {
 
 // text returns the value of a string variable, "" if it is not known.
 func (r *checkRun) text(name string) string { return tfeval.Text(r.variable(name)) }
-
-// stringsIn returns every string inside v that is not empty.
-func stringsIn(v cty.Value) (all []string) {
-	if v == cty.NilVal {
-		return nil
-	}
-	_ = cty.Walk(v, func(_ cty.Path, inner cty.Value) (bool, error) { // the function returns no error
-		if text := tfeval.Text(inner); text != "" {
-			all = append(all, text)
-		}
-		return true, nil
-	})
-	return all
-}

@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // Outputs holds the outputs of a run's stages so far. Each stage's are read once, from its state file,
@@ -36,7 +37,7 @@ func (o *Outputs) Set(s *config.Stage, outputs map[string]state.Output) {
 	values := map[string]cty.Value{}
 	for name, out := range outputs {
 		if out.Sensitive || s.Outputs[name].Sensitive {
-			o.masker.Add(cluster.StringsIn(out.Value)...)
+			o.masker.Add(tfeval.Strings(out.Value)...)
 		}
 		values[name] = out.Value
 	}
@@ -107,7 +108,7 @@ func (r *Run) Inputs(s *config.Stage) (map[string]cty.Value, error) {
 	}
 	for name, v := range inputs {
 		if s.Variables[name].Sensitive {
-			r.Cluster.Masker.Add(cluster.StringsIn(v)...)
+			r.Cluster.Masker.Add(tfeval.Strings(v)...)
 		}
 	}
 	return inputs, nil

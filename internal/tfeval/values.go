@@ -31,6 +31,20 @@ func Text(v cty.Value) string {
 	return v.AsString()
 }
 
+// Strings returns the strings in a value, at any depth, without empty ones.
+func Strings(v cty.Value) (all []string) {
+	if v == cty.NilVal {
+		return nil
+	}
+	_ = cty.Walk(v, func(_ cty.Path, inner cty.Value) (bool, error) { // the function returns no error
+		if text := Text(inner); text != "" {
+			all = append(all, text)
+		}
+		return true, nil
+	})
+	return all
+}
+
 // Printed returns a string, a number or a bool as a string, and "" for everything else.
 func Printed(v cty.Value) string {
 	if !known(v) || !v.Type().IsPrimitiveType() {

@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // Head is what a Status says about the cluster as a whole.
@@ -84,7 +85,7 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 		}
 		if st, err := c.Dir.Stage(stage.Name).LastKnown(); err == nil {
 			out := st.Outputs["cluster_endpoint"]
-			if texts := cluster.StringsIn(out.Value); len(texts) == 1 && !out.Sensitive {
+			if texts := tfeval.Strings(out.Value); len(texts) == 1 && !out.Sensitive {
 				h.Endpoint = texts[0]
 			}
 		}

@@ -23,9 +23,6 @@ const defaultResource = "proxmox_virtual_environment_vm.node"
 // PreflightTypes lists the preflights that ask Proxmox.
 func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{vmIDs(), storages()} }
 
-// IsPreflight reports whether a preflight is one that asks Proxmox.
-func IsPreflight(name string) bool { return name == PreflightVMIDs || name == PreflightStorage }
-
 // connected adds the arguments that every preflight here takes to reach the datacenter.
 func connected(attributes map[string]gate.Attribute) map[string]gate.Attribute {
 	maps.Copy(attributes, map[string]gate.Attribute{

@@ -33,7 +33,7 @@ func newRoot(t *testing.T, d datacenter, module string) root {
 	t.Helper()
 	binary := os.Getenv("CASTLE_BPG")
 	if binary == "" {
-		binary = "../../bin/terraform-provider-proxmox_v0.111.1"
+		binary = "../../../bin/terraform-provider-proxmox_v0.111.1"
 	}
 	binary, err := filepath.Abs(binary)
 	if err != nil {

@@ -127,7 +127,7 @@ func stageOf(r *run.Run, s *config.Stage, st *state.State) revision.Stage {
 			}
 			return ""
 		},
-		Secrets: func() []string { return cluster.StringsIn(module().Local("names")) },
+		Secrets: func() []string { return tfeval.Strings(module().Local("names")) },
 	}
 	o.Target.Environ = r.Cluster.Options.Environ
 	for _, p := range s.Preflights {

@@ -18,13 +18,13 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
-	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // Fingerprint digests everything that a stage's apply depends on, to compare it with the last good apply.
@@ -106,7 +106,7 @@ func addInput(f *state.Fingerprint, name string, v cty.Value, dir string) error 
 		return fmt.Errorf("variable %s: %w", name, err)
 	}
 	f.Add("variable "+name, data)
-	for _, file := range cluster.StringsIn(v) {
+	for _, file := range tfeval.Strings(v) {
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(dir, file)
 		}

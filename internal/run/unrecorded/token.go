@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secretstore"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // look is a look for the machines of one stage.
@@ -89,7 +90,7 @@ func (l *look) values(stored map[string]string) (gate.Values, error) {
 		}
 		for name, v := range secretstore.Outputs(s, stored) {
 			if s.Outputs[name].Sensitive {
-				l.run.Cluster.Masker.Add(cluster.StringsIn(v)...)
+				l.run.Cluster.Masker.Add(tfeval.Strings(v)...)
 			}
 			if !v.IsNull() {
 				layer[name] = v

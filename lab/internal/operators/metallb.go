@@ -28,15 +28,15 @@ type metalLB struct {
 
 func newMetalLB(w *cluster.View, routes Routes) *metalLB {
 	m := &metalLB{w: w, absent: w.Fault("crd-absent", "ipaddresspools.metallb.io"),
-		nowhere: w.Fault("daemonset-no-node", "/daemonsets")}
+		nowhere: w.Fault("daemonset-no-node", "metallb-speaker")}
 	const path = "/validate-metallb-io-"
 	m.h = &webhook{
 		w: w, routes: routes, workload: "metallb-controller", port: 9443,
 		service: "metallb-webhook-service", secret: "metallb-webhook-cert",
 		fill:      each(validating(w, "metallb-webhook-configuration"), converting(w, "bgppeers.metallb.io")),
 		certified: 3 * time.Second, listens: 8 * time.Second, late: w.Fault("webhook-late",
-			"/l2advertisements"),
-		refuses: w.Fault("webhook-refuses", "/l2advertisements"), refused: path + "v1beta1-l2advertisement",
+			"/l2advertisements?"),
+		refuses: w.Fault("webhook-refuses", "/l2advertisements?"), refused: path + "v1beta1-l2advertisement",
 		reviewers: map[string]reviewer{
 			path + "v1beta1-ipaddresspool":    m.pool,
 			path + "v1beta1-l2advertisement":  m.advertisement,
