@@ -144,8 +144,8 @@ golden: ## Update the golden files of the command line and of castle check
 	CASTLE_UPDATE_SCRIPTS=1 go test ./cmd/castle ./internal/event ./internal/check
 
 .PHONY: docs
-docs: ## Draw docs/blue.svg, generate docs/reference, and write the man pages into bin/man
-	CASTLE_UPDATE_SCRIPTS=1 go test ./docs -run '^TestReferenceIsGenerated$$'
+docs: ## Draw docs/blue.svg and docs/packages.md, generate docs/reference, and write the man pages into bin/man
+	CASTLE_UPDATE_SCRIPTS=1 go test ./docs ./internal -run '^(TestReferenceIsGenerated|TestPackagesMdDrawsTheTable)$$'
 	go run ./docs/man bin/man
 	@empty=$$(mktemp -d) && trap 'rm -rf "$$empty"' EXIT && \
 	go run ./cmd/castle graph blue -o svg --state-dir "$$empty" > "$$empty/blue.svg" && cp "$$empty/blue.svg" docs/blue.svg
