@@ -52,6 +52,10 @@ demo: build ## Create and destroy the five-node cluster blue in the lab on this 
 	$(call say,rehearsing blue: create$(,) status$(,) create again$(,) destroy (about a minute))
 	bin/castle rehearse blue
 
+.PHONY: env
+env: ## Print what the go command needs here; run eval "$(make -s env)" in your shell
+	@echo 'export CGO_ENABLED=$(CGO_ENABLED) GOTOOLCHAIN=$(GOTOOLCHAIN) GOFLAGS="$(GOFLAGS)"'
+
 .PHONY: build
 build: tools ## Build castle, its lab and the providers for it into bin/
 	$(call say,building castle (half a minute the first time))
@@ -140,8 +144,8 @@ terragrunt: tools # Build Terragrunt for the bench.
 	cd bench/terragrunt && go build -ldflags '-s -w' -o ../../bin/terragrunt github.com/gruntwork-io/terragrunt
 
 .PHONY: golden
-golden: ## Update the golden files of the command line and of castle check
-	CASTLE_UPDATE_SCRIPTS=1 go test ./cmd/castle ./internal/event ./internal/check
+golden: ## Update the golden files of the command line, of castle check and of reports
+	CASTLE_UPDATE_SCRIPTS=1 go test ./cmd/castle ./internal/event ./internal/check ./internal/report
 
 .PHONY: docs
 docs: ## Draw docs/blue.svg and docs/packages.md, generate docs/reference, and write the man pages into bin/man
