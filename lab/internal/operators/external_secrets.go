@@ -28,7 +28,8 @@ type externalSecrets struct {
 
 func newExternalSecrets(w *cluster.View, routes Routes, client *http.Client) *externalSecrets {
 	const path = "/validate-external-secrets-io-v1-"
-	return &externalSecrets{w: w, http: client, mute: w.Fault("conditions-none", "external-secrets.io/v1/clustersecretstores"),
+	return &externalSecrets{w: w, http: client, mute: w.Fault("conditions-none",
+		"external-secrets.io/v1/clustersecretstores"),
 		good: map[string]bool{},
 		h: &webhook{
 			w: w, routes: routes, workload: "external-secrets-webhook", port: 10250,
