@@ -154,10 +154,14 @@ func TestTheReportTellsTheFirstRunAndFindsWhatTheLastChanged(t *testing.T) {
 	write := func(run string, events ...event.Event) { writeRun(t, r, run, events...) }
 	write("1-create",
 		event.Event{Time: at(0), Kind: event.StageStarted, Layer: "networking", Stage: "metallb"},
+		event.Event{Time: at(0), Kind: event.StepStarted, Layer: "networking", Stage: "metallb",
+			Step: "apply"},
 		event.Event{Time: at(4), Kind: event.Resource, Stage: "metallb", Address: "helm_release.metallb",
 			Action: "create"},
 		event.Event{Time: at(4), Kind: event.StepEnded, Layer: "networking", Stage: "metallb", Step: "apply",
 			Seconds: 4},
+		event.Event{Time: at(4), Kind: event.StepStarted, Layer: "networking", Stage: "metallb",
+			Step: "gates"},
 		event.Event{Time: at(6), Kind: event.StepEnded, Layer: "networking", Stage: "metallb", Step: "gates",
 			Seconds: 2},
 		event.Event{Time: at(6), Kind: event.StageReady, Layer: "networking", Stage: "metallb"})
