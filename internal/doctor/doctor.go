@@ -94,14 +94,11 @@ func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
 			}})
 	}
 	if address := r.text("git_url"); address != "" {
-		checks = append(checks,
-			finding.Check{Name: "git", Run: func(
-				ctx context.Context) []finding.Finding {
-				return r.repository(ctx, address)
-			}})
+		git := func(ctx context.Context) []finding.Finding { return r.repository(ctx, address) }
+		checks = append(checks, finding.Check{Name: "git", Run: git})
 	}
-	checks = append(checks, finding.Check{Name: "addresses", Run: r.addresses}, finding.Check{Name: "names",
-		Run: r.names})
+	checks = append(checks, finding.Check{Name: "addresses", Run: r.addresses},
+		finding.Check{Name: "names", Run: r.names})
 	return run(ctx, t.Masker, &Report{Cluster: t.Name, Platform: t.Platform}, checks)
 }
 

@@ -36,10 +36,8 @@ func TestStagesOfSecretsAreReadSideBySide(t *testing.T) {
 	w.load(t)
 	i := slices.IndexFunc(w.target.Stages, func(s *config.Stage) bool { return s.Layer == secretsLayer })
 	w.target.Stages = slices.Insert(w.target.Stages, i, w.target.Stages[i])
-	found := slices.DeleteFunc(w.ask(t).Findings, func(
-		f finding.Finding) bool {
-		return f.Name != "infisical"
-	})
+	other := func(f finding.Finding) bool { return f.Name != "infisical" }
+	found := slices.DeleteFunc(w.ask(t).Findings, other)
 	if len(found) != 2 || found[0].Colour != finding.Green || found[1].Colour != finding.Green {
 		t.Errorf("%+v", found)
 	}

@@ -33,15 +33,15 @@ const (
 type Run struct {
 	ID          string    `json:"id"`
 	Command     string    `json:"command"`                // create, destroy, plan …
-	CommandLine string    `json:"command_line,omitempty"` // as the user typed it; absent in older journals
+	CommandLine string    `json:"command_line,omitempty"` // as the user typed it
 	Started     time.Time `json:"started,omitzero"`
 	Ended       time.Time `json:"ended,omitzero"` // of one that died: its last event
 	Seconds     float64   `json:"seconds"`        // until it ended, or until now
 	Result      Result    `json:"result"`
-	ExitCode    *int      `json:"exit_code,omitempty"` // absent unless the run ended, and in older journals
+	ExitCode    *int      `json:"exit_code,omitempty"` // absent unless the run ended
 	Reason      string    `json:"reason,omitempty"`    // its most important cause
 	Resume      string    `json:"resume,omitempty"`    // the command that resumes it
-	By          string    `json:"by,omitempty"`        // user@host; absent in older journals
+	By          string    `json:"by,omitempty"`        // user@host
 }
 
 // Changes reports whether the run's command changes the cluster.

@@ -35,13 +35,13 @@ type Signs struct {
 	Cluster string // only this cluster's machines; those of any, if empty
 	Foreign []int  // ids whose ownership the user vouches for
 	// Known are the machines in the records of clusters.
-	Known []Recorded
+	Known []RecordedMachine
 	// Keys are the keys, by the cluster's name, from which the uuids of its machines may derive.
 	Keys map[string]string
 }
 
-// Recorded is a machine in the record of a cluster.
-type Recorded struct {
+// RecordedMachine is a machine in the record of a cluster.
+type RecordedMachine struct {
 	Cluster string // blue/proxmox
 	Machine Object
 }

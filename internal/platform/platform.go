@@ -83,7 +83,8 @@ type Accounts interface {
 type Datacenter interface {
 	// Name is that of its platform.
 	Name() string
-	// Admitted returns an error unless the datacenter accepts the token; see Refused.
+	// Admitted returns an error unless the datacenter accepts the token: ErrRefused if it does not
+	// know it.
 	Admitted(ctx context.Context) error
 	// Gone checks whether objects are gone, and each other disk of a machine among them. It waits for tasks
 	// that work on objects that exist, and reports each reason to wait once. An object that could not be
@@ -99,8 +100,7 @@ type Datacenter interface {
 	// the file; empty if there is none that the token can see.
 	FileUser(ctx context.Context, cluster, volume string, own []Object) (string, error)
 	// Unrecorded lists the machines that a nuke would delete as this cluster's and that are none of the known
-	// resources. unseen are ids among the values' that are taken by a guest that nobody can tell the owner
-	// of.
+	// resources. unseen are ids among the values' that a guest of an unknown owner has.
 	Unrecorded(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
 		machines []Guest, unseen []int, err error)
 }
@@ -129,10 +129,8 @@ type Set []Platform
 // Of returns the platform that a type of preflight asks; nil if it asks none.
 func (s Set) Of(preflight string) Platform {
 	return s.find(func(p Platform) bool {
-		return slices.ContainsFunc(p.Preflights(), func(
-			t gate.PreflightType) bool {
-			return t.Name == preflight
-		})
+		isIt := func(t gate.PreflightType) bool { return t.Name == preflight }
+		return slices.ContainsFunc(p.Preflights(), isIt)
 	})
 }
 

@@ -60,12 +60,14 @@ func FuzzPlan(f *testing.F) {
 		`"after_unknown":false}}}`))
 	f.Add([]byte(`{"format_version":"1.0","resource_changes":[{"mode":"managed"},null],` +
 		`"output_changes":{"a":null}}`))
+	root := &Root{Identities: map[string]Identity{"proxmox_virtual_environment_vm": {
+		ID: "{node_name}/{vm_id}", UUID: "{smbios.uuid}"}}}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		shown := &tfjson.Plan{}
 		if shown.UnmarshalJSON(text) != nil {
 			t.Skip("terraform-json refuses it")
 		}
-		for _, o := range (&Root{}).objectsOf(shown) {
+		for _, o := range root.objectsOf(shown) {
 			if !slices.ContainsFunc(shown.ResourceChanges, func(c *tfjson.ResourceChange) bool {
 				return c != nil && c.Address == o.Address && c.Type == o.Type
 			}) {

@@ -103,10 +103,14 @@ func (r *Root) identity(typ string, values, unknown any) (id, uuid string) {
 			id = "{namespace}/{name}"
 		}
 	}
-	return fill(id, from), strings.ToLower(fill(templates.UUID, from))
+	return Identity{id, templates.UUID}.Of(from)
 }
 
-// fill puts attributes into a template; empty if one is not known.
+// Of returns the id and the uuid of an object with these attributes, each empty if one of them is not known.
+func (i Identity) Of(attributes map[string]any) (id, uuid string) {
+	return fill(i.ID, attributes), strings.ToLower(fill(i.UUID, attributes))
+}
+
 func fill(template string, from map[string]any) string {
 	known := true
 	text := attribute.ReplaceAllStringFunc(template, func(name string) string {

@@ -37,10 +37,10 @@ type attempt struct {
 	ready    *state.Fingerprint // of the last good apply; nil if it is unknown
 	adopted  []string           // addresses
 
-	changes bool            // what comes now may change the stage
-	plan    *terraform.Plan // to apply; nil without one
-	objects []terraform.Object
-	done    bool // there is nothing to apply
+	changes  bool            // what comes now may change the stage
+	plan     *terraform.Plan // to apply; nil without one
+	planless bool            // the configuration is applied without a plan
+	objects  []terraform.Object
 }
 
 // step is one step of an attempt. The execution trace of a profile shows it by its name.
@@ -78,7 +78,7 @@ func (a *attempt) steps() []step {
 		{"confirm losses", a.confirmLosses, planned},
 		{"run the preflights again", a.recheck, planned}, // the plan took a while
 		{"record what is applied", a.recordPlanned, planned},
-		{"apply", a.apply, func() bool { return !a.done }},
+		{"apply", a.apply, func() bool { return a.plan != nil || a.planless }},
 		{"restore the objects of Helm releases", a.restoreReleases, nil},
 	}
 }

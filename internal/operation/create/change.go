@@ -24,7 +24,7 @@ import (
 func (a *attempt) makePlan(ctx context.Context) error {
 	a.changes = true
 	first := a.approved == nil && !a.before.Exists && len(a.adopted) == 0 && len(a.pending) == 0
-	if first && !outlivesState(a.stage) {
+	if a.planless = first && !outlivesState(a.stage); a.planless {
 		return nil
 	}
 	return run.During("plan", a.planOnce(ctx))
@@ -76,9 +76,8 @@ func (a *attempt) endEmpty(ctx context.Context) error {
 	if !a.plan.Empty {
 		return nil
 	}
-	a.done = true
-	if a.approved != nil && !a.before.Exists {
-		return errors.Join(a.discard(), a.apply(ctx))
+	if a.planless = a.approved != nil && !a.before.Exists; a.planless {
+		return a.discard()
 	}
 	return errors.Join(a.discard(), a.recordPlanned(ctx), a.dir.Intent().Clear())
 }

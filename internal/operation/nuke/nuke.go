@@ -95,7 +95,7 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 			continue
 		}
 		for _, machine := range c.machinesOf {
-			n.signs.Known = append(n.signs.Known, platform.Recorded{Cluster: c.name, Machine: machine})
+			n.signs.Known = append(n.signs.Known, platform.RecordedMachine{Cluster: c.name, Machine: machine})
 		}
 	}
 	if err := n.connect(); err != nil {

@@ -158,7 +158,8 @@ func (g Guest) blocked() (reasons, fixes []string) {
 // Survey reads every guest in a range, in the order of their ids, with everything that Ownership needs. An
 // unanswered question about one guest is in its Unreadable; any other is an error. The states know the
 // machines in known.
-func (c *Client) Survey(ctx context.Context, r platform.Range, known []platform.Recorded) ([]Guest, error) {
+func (c *Client) Survey(ctx context.Context, r platform.Range, known []platform.RecordedMachine) ([]Guest,
+	error) {
 	homes := map[int]string{}
 	for _, k := range known {
 		homes[k.Machine.VM] = k.Machine.Node

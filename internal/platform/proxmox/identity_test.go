@@ -106,7 +106,7 @@ func TestAMachineInCreationIsNotJudged(t *testing.T) {
 
 // A nuke compares with the record, too.
 func TestNukeSparesAMachineOfAnotherUUID(t *testing.T) {
-	o := Ownership{Range: platform.Range{From: 421, To: 421}, Known: []platform.Recorded{{
+	o := Ownership{Range: platform.Range{From: 421, To: 421}, Known: []platform.RecordedMachine{{
 		Cluster: "blue/proxmox", Machine: platform.Object{Kind: platform.Machine, VM: 421, UUID: "planned",
 			Was: "before", MACs: []string{"BC:24:11:00:00:01"}}}}}
 	guest := func(smbios string) Guest {

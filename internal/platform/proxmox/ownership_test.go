@@ -138,8 +138,8 @@ func TestRefusalsSpareOnlyCastlesOwnMachines(t *testing.T) {
 // Signs prove nothing where a record or a key tells more.
 func TestRecordsAndKeysContradictTheMarks(t *testing.T) {
 	derived := UUIDOf("our key", "blue-cp-01")
-	recorded := func(cluster, uuid string) []platform.Recorded {
-		return []platform.Recorded{{Cluster: cluster, Machine: platform.Object{Kind: platform.Machine,
+	recorded := func(cluster, uuid string) []platform.RecordedMachine {
+		return []platform.RecordedMachine{{Cluster: cluster, Machine: platform.Object{Kind: platform.Machine,
 			VM: 421, UUID: uuid}}}
 	}
 	const another, greens = "knows this id as another machine", "recorded as a machine of green/proxmox"

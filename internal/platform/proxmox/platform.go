@@ -3,7 +3,6 @@ package proxmox
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
@@ -44,7 +43,7 @@ func (Platform) MachineID(typ string, attributes map[string]any) (id int, isMach
 
 func (Platform) LacksMachines(v gate.Values, known []gate.Known) bool { return lacksMachines(v, known) }
 
-func (Platform) Account(v gate.Values) (platform.Account, []int, error) { return Recorded(v) }
+func (Platform) Account(v gate.Values) (platform.Account, []int, error) { return AccountOf(v) }
 
 // The variables of bpg's provider.
 const endpointVariable, tokenVariable = "PROXMOX_VE_ENDPOINT", "PROXMOX_VE_API_TOKEN"
@@ -102,10 +101,10 @@ func (s Search) Unrecorded(ctx context.Context, cluster string, v gate.Values, k
 
 // listed is the guest as the rest of castle knows it.
 func (g Guest) listed() platform.Guest {
-	return platform.Guest{ID: g.ID, Name: g.Name, Kind: g.Kind, Node: g.Node, Status: g.Status,
-		Tags: g.Tags(),
-		UUID: g.UUID(), Uptime: g.Uptime, Pool: g.Pool, State: g.State(), Unread: g.Hidden ||
-			g.Unreadable != ""}
+	return platform.Guest{
+		ID: g.ID, Name: g.Name, Kind: g.Kind, Node: g.Node, Status: g.Status, Tags: g.Tags(), UUID: g.UUID(),
+		Uptime: g.Uptime, Pool: g.Pool, State: g.State(), Unread: g.Hidden || g.Unreadable != "",
+	}
 }
 
 // nuke is a Removal with the guests of its last survey.
@@ -121,6 +120,7 @@ func (n *nuke) Survey(ctx context.Context) (all []platform.Guest, err error) {
 	}
 	unnamed := n.removal.Ownership
 	unnamed.Foreign = nil
+	all = []platform.Guest{}
 	for _, g := range guests {
 		n.surveyed[g.ID] = g
 		listed := g.listed()
@@ -148,7 +148,7 @@ func (n *nuke) Taken(ctx context.Context) (map[int]bool, error) {
 	}
 	found, err := n.removal.Client.GuestsOn(ctx, n.removal.Ownership.Range.IDs(), homes)
 	taken := map[int]bool{}
-	for id := range maps.Keys(found) {
+	for id := range found {
 		taken[id] = true
 	}
 	return taken, err

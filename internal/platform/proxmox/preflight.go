@@ -149,9 +149,9 @@ func checkVMIDs(v gate.Values) error {
 // PreflightVMIDs is the name of the preflight of a stage that makes machines.
 const PreflightVMIDs = "vm_ids"
 
-// Recorded returns the datacenter that a preflight with these values asks, and in ascending order the ids of
+// AccountOf returns the datacenter that a preflight with these values asks, and in ascending order the ids of
 // the machines that it checks, if it checks any.
-func Recorded(v gate.Values) (platform.Account, []int, error) {
+func AccountOf(v gate.Values) (platform.Account, []int, error) {
 	ids := map[string]int{}
 	if err := v.Decode("vm_ids", &ids); err != nil {
 		return platform.Account{}, nil, err
@@ -164,7 +164,7 @@ func Recorded(v gate.Values) (platform.Account, []int, error) {
 
 // ClientOf makes a client of the datacenter that a preflight with these values asks.
 func ClientOf(v gate.Values) (*Client, error) {
-	options, _, err := Recorded(v)
+	options, _, err := AccountOf(v)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func TestRecordedReadsAPreflightsValues(t *testing.T) {
-	o, ids, err := Recorded(gate.Values{
+	o, ids, err := AccountOf(gate.Values{
 		"endpoint": cty.StringVal("https://proxmox.example:8006"), "api_token": cty.StringVal(token),
 		"insecure": cty.True,
 		"ca_file":  cty.NullVal(cty.String),

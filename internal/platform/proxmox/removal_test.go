@@ -315,3 +315,15 @@ func TestRemoveStopsWhenTheJournalFails(t *testing.T) {
 		t.Errorf("%v, %q", err, changes(d))
 	}
 }
+
+func TestTheListOfAnEmptyRangeIsEmptyAndNotNull(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	n, err := Platform{}.Nuke(platform.Account{Endpoint: d.endpoint, Token: token, CA: d.ca},
+		platform.Signs{Range: platform.Range{From: 421, To: 432}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := n.Survey(t.Context()); err != nil || all == nil || len(all) > 0 {
+		t.Errorf("%#v, %v", all, err)
+	}
+}

@@ -34,10 +34,8 @@ type download struct{ node, storage, content, file, url string }
 func Checks(s platform.Subject) []finding.Check {
 	d, found := examine(s)
 	if found != nil {
-		return []finding.Check{{Name: "proxmox", Run: func(
-			context.Context) []finding.Finding {
-			return found
-		}}}
+		unusable := func(context.Context) []finding.Finding { return found }
+		return []finding.Check{{Name: "proxmox", Run: unusable}}
 	}
 	all := []finding.Check{{Name: "proxmox.api", Run: d.api}, {Name: "proxmox.rights", Run: d.rights},
 		{Name: "proxmox.nodes", Run: d.onlineNodes}, {Name: "proxmox.storages", Run: d.storages}}
@@ -60,7 +58,7 @@ func examine(s platform.Subject) (*examined, []finding.Finding) {
 	}
 	d := &examined{cluster: s.Cluster}
 	var err error
-	if d.options, d.footprint.Machines, err = proxmox.Recorded(p.Values); err == nil {
+	if d.options, d.footprint.Machines, err = proxmox.AccountOf(p.Values); err == nil {
 		d.client, err = proxmox.NewClient(d.options)
 	}
 	if err = cmp.Or(err, proxmox.CheckToken(d.options.Token)); err != nil {
