@@ -21,7 +21,7 @@ var ErrRefused = errors.New("the datacenter refuses the token")
 // Source is a place that may hold the token of a datacenter.
 type Source struct {
 	Name string // in messages: the configuration's
-	// Account reads it. An empty endpoint is the wanted one; an empty token is not known.
+	// Account reads it. An empty endpoint is the wanted one; an empty token is not set.
 	Account func(ctx context.Context) (Account, error)
 }
 
@@ -39,7 +39,7 @@ func Accepted(ctx context.Context, p Platform, endpoint string, sources []Source
 			return a, "", tried, context.Cause(ctx)
 		case err != nil:
 		case a.Token == "":
-			err = errors.New("not known")
+			err = errors.New("not set")
 		case shown[a.Token]:
 			err = errors.New("the same token")
 		case a.Endpoint != "" && endpoint != "" && !p.SameEndpoint(a.Endpoint, endpoint):

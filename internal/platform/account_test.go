@@ -50,7 +50,7 @@ func TestTheFirstAcceptedTokenWins(t *testing.T) {
 				known("env", here, "hunter2"), known("none", here, ""), lost},
 			shown: []string{token("1")},
 			tried: `record: 401; configuration: the same token; env: the API token does not look like ` +
-				`"user@realm!name=secret"; none: not known; store: sealed`},
+				`"user@realm!name=secret"; none: not set; store: sealed`},
 		"a datacenter that does not answer ends the search": {
 			sources: []platform.Source{known("record", here, token("1")), known("env", "", token("2"))},
 			answers: map[string]error{token("1"): down}, from: "record", shown: []string{token("1")},
