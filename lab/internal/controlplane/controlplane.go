@@ -167,9 +167,13 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		return fmt.Errorf("order: %w", err)
 	}
 	asks := &operators.Asks{}
+	own := filepath.Base(os.Args[0]) + "/" // as client-go calls the controllers and operators of this process
 	o.Kubernetes.Asked = func(userAgent, url string) {
 		if userAgent == "castle" {
 			asks.Add(time.Now(), url)
+		}
+		if !strings.HasPrefix(userAgent, own) {
+			asks.Outside(time.Now())
 		}
 	}
 	cluster, err := kubernetes.Start(ctx, o.Kubernetes)

@@ -64,8 +64,13 @@ type Config struct {
 }
 
 // interval is the time between two passes of an operator. The real operators watch; a delay of a
-// quarter of a second does not affect the lab.
-const interval = 250 * time.Millisecond
+// quarter of a second does not affect the lab. It is longer where nobody has asked anything for a while, who
+// could notice: passes were half of the lab's computing time.
+const (
+	interval      = 250 * time.Millisecond
+	idle          = 15 * time.Second
+	quietInterval = time.Second
+)
 
 // Run runs all operators until ctx ends, and then closes their sockets and databases.
 func Run(ctx context.Context, c Config) error {
@@ -82,12 +87,18 @@ func Run(ctx context.Context, c Config) error {
 	}
 	w := cluster.New(typed, untyped, c.Speed, time.Now)
 	a := flux.NewApplier(untyped, typed.Discovery())
-	w.Faults, w.Turn, w.Asks = c.Faults, c.Turn, c.Asks
+	w.Faults, w.Turn, w.Asks, w.Fresh = c.Faults, c.Turn, c.Asks, interval/2
+	pause := func() time.Duration {
+		if c.Asks.Quiet(time.Now(), idle) {
+			return quietInterval
+		}
+		return interval
+	}
 	var all sync.WaitGroup
 	for name, o := range team(w, a, c) {
 		all.Go(func() {
 			defer o.Close()
-			play(ctx, o, func(err error) {
+			play(ctx, o, pause, func(err error) {
 				if c.Log != nil {
 					c.Log(name, err)
 				}
@@ -120,9 +131,7 @@ func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 }
 
 // play reports an error once, not with every look that meets it again.
-func play(ctx context.Context, o operator, report func(error)) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+func play(ctx context.Context, o operator, pause func() time.Duration, report func(error)) {
 	last := ""
 	for {
 		err := safely(ctx, o)
@@ -138,7 +147,7 @@ func play(ctx context.Context, o operator, report func(error)) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(pause()):
 		}
 	}
 }

@@ -116,7 +116,8 @@ func TestAFailingOperatorIsReportedOnce(t *testing.T) {
 				cancel()
 			}
 		}}
-		play(ctx, o, func(err error) { reports = append(reports, err.Error()) })
+		pause := func() time.Duration { return interval }
+		play(ctx, o, pause, func(err error) { reports = append(reports, err.Error()) })
 		if len(reports) != 1 || !strings.Contains(reports[0], "panic: odd object") {
 			t.Errorf("after %d looks: %q", looks, reports)
 		}

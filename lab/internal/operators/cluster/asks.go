@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// Asks remembers castle's requests to the API, so that a fault lasts until castle has met it.
+// Asks remembers castle's requests to the API, so that a fault lasts until castle has met it, and when
+// anybody but the lab itself asked last.
 type Asks struct {
-	mu  sync.Mutex
-	all []ask
+	mu   sync.Mutex
+	all  []ask
+	last time.Time
 }
 
 type ask struct {
@@ -29,6 +31,23 @@ func (a *Asks) Add(at time.Time, url string) {
 		a.all = append(a.all[:0], a.all[mostAsks/2:]...)
 	}
 	a.all = append(a.all, ask{at, url})
+}
+
+// Outside records that somebody outside of the lab has sent a request.
+func (a *Asks) Outside(at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last = at
+}
+
+// Quiet reports whether nobody outside of the lab has sent a request in the time before now.
+func (a *Asks) Quiet(now time.Time, before time.Duration) bool {
+	if a == nil {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return now.Sub(a.last) > before
 }
 
 // since is the time of the first request for a URL with this part after began; zero if there was none.

@@ -28,8 +28,16 @@ type View struct {
 	Turn    func(Turn)
 	Asks    *Asks // castle's requests; nil: faults count from their beginning
 
+	// Fresh is how old a list of workloads may be that operators share; 0 if each reads its own.
+	Fresh time.Duration
+
 	mu    sync.Mutex
 	first map[string]time.Time
+
+	reading     sync.Mutex // guards what follows
+	deployments []appsv1.Deployment
+	daemonSets  []appsv1.DaemonSet
+	readAt      time.Time
 }
 
 // New returns a view through these clients, with a clock and the lab's speed.
@@ -73,32 +81,44 @@ func (w *View) Delay(outside time.Duration) string {
 
 // Deployment finds the ready Deployment of a name in whatever namespace; nil if none is.
 func (w *View) Deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
-	list, err := w.Typed.AppsV1().Deployments("").List(ctx,
-		metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range list.Items {
+	all, _, err := w.workloads(ctx)
+	for _, d := range all {
 		if d.Name == name && d.Status.ReadyReplicas > 0 && d.DeletionTimestamp == nil {
 			return &d, nil
 		}
 	}
-	return nil, nil
+	return nil, err
 }
 
 // DaemonSet finds the DaemonSet of a name that has a ready Pod, in whatever namespace; nil if none has.
 func (w *View) DaemonSet(ctx context.Context, name string) (*appsv1.DaemonSet, error) {
-	list, err := w.Typed.AppsV1().DaemonSets("").List(ctx,
-		metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range list.Items {
+	_, all, err := w.workloads(ctx)
+	for _, d := range all {
 		if d.Name == name && d.Status.NumberReady > 0 && d.DeletionTimestamp == nil {
 			return &d, nil
 		}
 	}
-	return nil, nil
+	return nil, err
+}
+
+// workloads lists the Deployments and DaemonSets of all namespaces, once for all operators that look at the
+// same time: every one of them looks for several.
+func (w *View) workloads(ctx context.Context) ([]appsv1.Deployment, []appsv1.DaemonSet, error) {
+	w.reading.Lock()
+	defer w.reading.Unlock()
+	if !w.readAt.IsZero() && time.Since(w.readAt) < w.Fresh {
+		return w.deployments, w.daemonSets, nil
+	}
+	deployments, err := w.Typed.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	daemonSets, err := w.Typed.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	w.deployments, w.daemonSets, w.readAt = deployments.Items, daemonSets.Items, time.Now()
+	return w.deployments, w.daemonSets, nil
 }
 
 // List reads custom resources. A kind that is not there has no objects.

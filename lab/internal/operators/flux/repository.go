@@ -3,6 +3,7 @@ package flux
 import (
 	"context"
 	"errors"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,7 +43,16 @@ func (f *flux) pretend(ctx context.Context, k *unstructured.Unstructured) error 
 		return nil
 	}
 	api := f.w.Untyped.Resource(kustomizations()).Namespace(k.GetNamespace())
+	there, err := f.w.List(ctx, kustomizations(), k.GetNamespace())
+	if err != nil {
+		return err
+	}
 	for _, c := range children() {
+		if slices.ContainsFunc(there, func(o unstructured.Unstructured) bool {
+			return o.GetName() == c.name
+		}) {
+			continue
+		}
 		spec := map[string]any{
 			"interval": "15m", "retryInterval": "1m", "prune": true, "wait": true, "path": "./" + c.name,
 			"sourceRef": map[string]any{"kind": "GitRepository",
