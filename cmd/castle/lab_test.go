@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,6 +65,9 @@ func scripts(t *testing.T, cluster, folder string) {
 	}
 }
 
+// failed is why a script has failed, where it says so.
+var failed = regexp.MustCompile(`(?m)^ *(FAIL: testdata|panic: ).*$`)
+
 // rehearse runs this test inside a rehearsal, with more in its environment, and
 // returns what it printed. Other tests go on meanwhile: a rehearsal waits a lot.
 func rehearse(t *testing.T, environ []string, args ...string) string {
@@ -96,7 +100,8 @@ func rehearse(t *testing.T, environ []string, args ...string) string {
 	}
 	cmd.Stderr = cmd.Stdout
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
+		// The reason once more at the end: logs are cut in the middle.
+		t.Fatalf("%v\n%s\n%s", err, out.String(), strings.Join(failed.FindAllString(out.String(), -1), "\n"))
 	}
 	if strings.Contains(out.String(), "no tests to run") {
 		t.Fatalf("no script ran inside:\n%s", out.String())
