@@ -2,7 +2,9 @@ package internal_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +38,55 @@ func TestPackagesMdDrawsTheTable(t *testing.T) {
 	if got, err := os.ReadFile(packagesPage); err != nil || string(got) != want {
 		t.Errorf("docs/packages.md is outdated (%v); draw it anew with: make docs", err)
 	}
+}
+
+// TestPackagesWithoutTestsAreListed holds docs/internals.md to its list of packages without own tests.
+func TestPackagesWithoutTestsAreListed(t *testing.T) {
+	page, err := os.ReadFile("../docs/internals.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "## Packages without tests of their own\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var listed []string
+	for _, line := range strings.Split(section, "\n") {
+		if name, _, found := strings.Cut(strings.TrimPrefix(line, "| "), " |"); found && name[0] == '`' {
+			listed = append(listed, strings.Split(strings.Trim(name, "`"), "`, `")...)
+		}
+	}
+	var untested []string
+	for pkg, tested := range testedPackages(t) {
+		if !tested {
+			untested = append(untested, pkg)
+		}
+	}
+	slices.Sort(listed)
+	slices.Sort(untested)
+	if !slices.Equal(listed, untested) {
+		t.Errorf("docs/internals.md lists as packages without tests\n%q, and they are\n%q", listed, untested)
+	}
+}
+
+// testedPackages are the folders with code of castle, and whether they have tests.
+func testedPackages(t *testing.T) map[string]bool {
+	t.Helper()
+	tested := map[string]bool{}
+	for _, root := range []string{"cmd", "internal", "stages", "templates"} {
+		err := filepath.WalkDir("../"+root, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() && entry.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			if err == nil && strings.HasSuffix(path, ".go") {
+				folder := strings.TrimPrefix(filepath.Dir(path), "../")
+				tested[folder] = tested[folder] || strings.HasSuffix(path, "_test.go")
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tested
 }
 
 // drawn draws a table of imports: the layers from top to bottom, a package a line, with the imports that

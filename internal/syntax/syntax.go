@@ -291,34 +291,57 @@ func blank(text []byte) {
 // Reduce drops the errors of a decoded file that follow from others in an expression. It makes one error of a
 // missing argument and of an unexpected one in the same block: the user meant that.
 func Reduce(f *hcl.File, diags hcl.Diagnostics) hcl.Diagnostics {
-	body, native := f.Body.(*hclsyntax.Body)
+	all := map[hcl.Range]subject{}
+	addSubjects(all, f.Body.(*hclsyntax.Body))
+	about := func(d *hcl.Diagnostic) subject { return all[*d.Subject] }
 	var kept hcl.Diagnostics
 	for _, d := range diags {
+		it := about(d)
 		sameLine := func(k *hcl.Diagnostic) bool {
-			return d.Subject != nil && k.Subject != nil && k.Summary != "Missing required argument" &&
-				k.Subject.Start.Line == d.Subject.Start.Line
+			return !about(k).missing && k.Subject.Start.Line == d.Subject.Start.Line
 		}
-		if native && slices.ContainsFunc(kept, sameLine) {
+		if slices.ContainsFunc(kept, sameLine) {
 			continue
 		}
-		i := slices.IndexFunc(kept, func(m *hcl.Diagnostic) bool {
-			unexpected := func(e *hcl.Diagnostic) bool {
-				return e.Summary == "Unsupported argument" && lacks(body, *m.Subject, *e.Subject)
-			}
-			earlier := func(e *hcl.Diagnostic) bool { // HCL's order of arguments is that of a map
-				return unexpected(e) && e.Subject.Start.Byte < d.Subject.Start.Byte
-			}
-			return native && m.Summary == "Missing required argument" && unexpected(d) &&
-				!slices.ContainsFunc(diags, earlier)
-		})
-		if i >= 0 {
+		earlier := func(e *hcl.Diagnostic) bool { // HCL's order of arguments is that of a map
+			return about(e).argument && about(e).in == it.in && e.Subject.Start.Byte < d.Subject.Start.Byte
+		}
+		lacks := func(m *hcl.Diagnostic) bool { return about(m).missing && about(m).in == it.in }
+		i := slices.IndexFunc(kept, lacks)
+		if i >= 0 && it.argument && !slices.ContainsFunc(diags, earlier) {
 			d.Detail += " " + kept[i].Detail
 			kept = slices.Delete(kept, i, i+1)
 		}
-		nameRightPlace(d)
+		if place := rightPlaces()[it.name]; place != "" {
+			d.Detail = fmt.Sprintf("%q is not expected here. %s", it.name, place)
+		}
 		kept = append(kept, QuoteOneLine(d))
 	}
 	return kept
+}
+
+// subject is what HCL reports at a range: an argument or a type of block that is not expected, at its name,
+// or a missing argument, at the beginning of its block.
+type subject struct {
+	name              string
+	in                *hclsyntax.Body
+	argument, missing bool
+}
+
+// addSubjects adds the subjects of a body. An error at a type's second block is about their number.
+func addSubjects(all map[hcl.Range]subject, b *hclsyntax.Body) {
+	all[b.MissingItemRange()] = subject{in: b, missing: true}
+	for name, argument := range b.Attributes {
+		all[argument.NameRange] = subject{name: name, in: b, argument: true}
+	}
+	seen := map[string]bool{}
+	for _, inner := range b.Blocks {
+		if !seen[inner.Type] {
+			all[inner.TypeRange] = subject{name: inner.Type, in: b}
+		}
+		seen[inner.Type] = true
+		addSubjects(all, inner.Body)
+	}
 }
 
 // rightPlaces are arguments and blocks of other places and other tools, and what to write instead.
@@ -334,33 +357,6 @@ func rightPlaces() map[string]string {
 		"data": terraform, "output": terraform, "provider": terraform, "terraform": terraform,
 		"depends_on": order, "dependency": order, "dependencies": order,
 	}
-}
-
-// nameRightPlace adds to an error about an unknown argument or block where it belongs, if castle knows.
-func nameRightPlace(d *hcl.Diagnostic) {
-	if d.Summary != "Unsupported argument" && d.Summary != "Unsupported block type" {
-		return
-	}
-	_, rest, _ := strings.Cut(d.Detail, "named \"")
-	if d.Summary == "Unsupported block type" {
-		_, rest, _ = strings.Cut(d.Detail, "of type \"")
-	}
-	name, _, _ := strings.Cut(rest, `"`)
-	if place := rightPlaces()[name]; place != "" {
-		d.Detail = fmt.Sprintf("%q is not expected here. %s", name, place)
-	}
-}
-
-// lacks reports whether the block that begins at missing has an argument at unexpected.
-func lacks(b *hclsyntax.Body, missing, unexpected hcl.Range) bool {
-	for _, attr := range b.Attributes {
-		if b.SrcRange.Start == missing.Start && attr.NameRange == unexpected {
-			return true
-		}
-	}
-	return slices.ContainsFunc(b.Blocks, func(inner *hclsyntax.Block) bool {
-		return lacks(inner.Body, missing, unexpected)
-	})
 }
 
 // QuoteOneLine has a diagnostic quote the line where it begins, without those around it.
