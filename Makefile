@@ -24,9 +24,6 @@ export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=$(ta
 # The tests that need real Terraform, and their packages: the others beside them have run before.
 integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | paste -sd'|')
-# The scripts that run with the race detector in every make test: those of runs that do much at once. A script
-# costs three times as much with it; make test-long has all.
-raced := create.*|destroy|doctor|drift|interrupted.*|plan|recreate|retry|status-watch|store(-two)?|tracing|unlock|view
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
 fuzzed      := $(shell grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' ./internal | sed -E 's|/[^/]*:func |:|' | sort)
 FUZZ_TIME   ?= $(shell echo $$((600 * $$(nproc) / $(words $(fuzzed)))))s
@@ -91,11 +88,8 @@ shells: tools ## Install zsh, fish and bash-completion, for the tests of castle'
 .PHONY: test
 test: export CASTLE_TEST_SHELLS := 1 # the tests of completion fail where they would be skipped
 test: check build vault s3 browser shells ## Check the code, and run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
-	$(call say,unit tests with the race detector (three minutes the first time))
-	CGO_ENABLED=1 go test -timeout 30m -race $$(go list ./... | grep -v '/cmd/castle$$')
-	$(call say,the command line: every script$(,) then with the race detector those of runs that do much at once)
-	go test -timeout 30m -parallel 4 ./cmd/castle
-	CGO_ENABLED=1 go test -timeout 30m -parallel 4 -race -run '^TestScript$$/^($(raced))$$' ./cmd/castle
+	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
+	CGO_ENABLED=1 go test -timeout 30m -race ./...
 	$(MAKE) fuzz FUZZ_TIME=5s
 	$(MAKE) integration
 	$(call say,how soon gates open$(,) alone because it is measured; then the other tests of the lab)
@@ -104,8 +98,7 @@ test: check build vault s3 browser shells ## Check the code, and run all tests: 
 	bin/castle rehearse blue
 
 .PHONY: test-long
-test-long: build s3 ## What make test repeats too seldom: every script with the race detector, ten minutes of fuzzing, the soak (two hours)
-	CGO_ENABLED=1 go test -timeout 60m -parallel 4 -race ./cmd/castle
+test-long: ## What make test repeats too seldom: ten minutes of fuzzing, the soaks (two hours)
 	$(MAKE) fuzz
 	$(MAKE) soak
 	$(MAKE) soak CASTLE_SOAK_LOSE=1

@@ -187,9 +187,9 @@ func anInterruptedUpload(t *testing.T, machine func() *Log) {
 	add(t, l, before, "run", map[string]string{"state": "after"})
 }
 
-// pruneKeepsWhatIsNamed prunes 2,500 commits of as many runs to 20: S3 lists them in three pages.
+// pruneKeepsWhatIsNamed prunes 10,000 commits of as many runs to 20.
 func pruneKeepsWhatIsNamed(t *testing.T, machine func() *Log) {
-	const count, stays = 2_500, 20
+	const count, stays = 10_000, 20
 	l := machine()
 	ctx := t.Context()
 	var objects [count / 10]File

@@ -64,8 +64,8 @@ type Config struct {
 }
 
 // interval is the time between two passes of an operator. The real operators watch; a delay of a
-// quarter of a second does not affect the lab. It is longer where nobody has asked anything for a while, who
-// could notice: passes were half of the lab's computing time.
+// quarter of a second does not affect the lab. After idle without a request from outside it is quietInterval:
+// nobody would notice, and passes took half of the lab's computing time.
 const (
 	interval      = 250 * time.Millisecond
 	idle          = 15 * time.Second

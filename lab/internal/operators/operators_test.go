@@ -124,6 +124,33 @@ func TestAFailingOperatorIsReportedOnce(t *testing.T) {
 	})
 }
 
+func TestOperatorsShareAListThatIsFresh(t *testing.T) {
+	s := newStage(t, 0)
+	client := s.world.Typed.(*typedfake.Clientset)
+	lists := func(fresh time.Duration) int {
+		s.world.Fresh = fresh
+		client.ClearActions()
+		for range 3 {
+			if _, err := s.world.Deployment(t.Context(), "controller"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return len(client.Actions())
+	}
+	if own, shared := lists(0), lists(time.Hour); own != 6 || shared != 0 {
+		t.Errorf("%d requests without sharing, want 6; %d with the fresh list, want none", own, shared)
+	}
+}
+
+func TestTheLabIsQuietOnceNobodyAsksFromOutside(t *testing.T) {
+	var none *cluster.Asks
+	asks, now := &cluster.Asks{}, time.Now()
+	asks.Outside(now)
+	if none.Quiet(now, idle) || asks.Quiet(now.Add(idle), idle) || !asks.Quiet(now.Add(idle+1), idle) {
+		t.Error("the lab is quiet before the time without a request is over, or not after it")
+	}
+}
+
 type failing struct{ looked func() }
 
 func (f failing) Look(context.Context) error {
