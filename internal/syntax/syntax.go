@@ -328,7 +328,7 @@ type subject struct {
 	argument, missing bool
 }
 
-// addSubjects adds the subjects of a body. An error at a type's second block is about their number.
+// addSubjects adds the subjects of a body. At the second block without labels an error is about their number.
 func addSubjects(all map[hcl.Range]subject, b *hclsyntax.Body) {
 	all[b.MissingItemRange()] = subject{in: b, missing: true}
 	for name, argument := range b.Attributes {
@@ -336,7 +336,7 @@ func addSubjects(all map[hcl.Range]subject, b *hclsyntax.Body) {
 	}
 	seen := map[string]bool{}
 	for _, inner := range b.Blocks {
-		if !seen[inner.Type] {
+		if !seen[inner.Type] || len(inner.Labels) > 0 {
 			all[inner.TypeRange] = subject{name: inner.Type, in: b}
 		}
 		seen[inner.Type] = true
