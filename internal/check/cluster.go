@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -43,6 +44,8 @@ type cluster struct {
 	ids      IDRange        // vm_id_range
 	pools    []AddressRange // the entries of metallb_addresses
 	rendered []rendered     // once the rules are applied
+	// outputs are those that follow from the values, by layer.
+	outputs func() map[string]map[string]cty.Value
 
 	invalid map[string]bool // variables that fail a validation, once these are evaluated
 }
@@ -58,6 +61,7 @@ type machine struct {
 func newCluster(c *config.Cluster, o config.Options) *cluster {
 	x := &cluster{config: c, options: o, label: c.Name + "/" + c.Platform, masker: &secret.Masker{},
 		declares: map[string]*config.Stage{}, invalid: map[string]bool{}}
+	x.outputs = sync.OnceValue(func() map[string]map[string]cty.Value { return tfeval.Outputs(c.Stages, nil) })
 	for _, s := range c.Stages {
 		for name := range s.Variables {
 			if x.declares[name] == nil || s.Layer == "platform" {

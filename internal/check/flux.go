@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/zclconf/go-cty/cty"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -24,8 +22,7 @@ type repository struct {
 	cluster        *cluster
 	kustomizations []*gitops.Kustomization
 	problems       gitops.Problems
-	objects        []tfeval.Object                 // of the enabled stages, as far as their names are known
-	outputs        map[string]map[string]cty.Value // of each layer, likewise
+	objects        []tfeval.Object // of the enabled stages, as far as their names are known
 }
 
 // checkFlux reads the repository and checks it, unless no clone of it is named, or Flux has no path in it.
@@ -34,15 +31,10 @@ func checkFlux(c *cluster, report reporter) {
 	if c.config.GitOps == nil || path == "" {
 		return
 	}
-	r := &repository{cluster: c, outputs: map[string]map[string]cty.Value{}}
+	r := &repository{cluster: c}
 	namespace := ""
-	for _, s := range c.config.Stages { // lower layers first
-		m := tfeval.Read(s, s.KnownInputs(r.outputs))
-		r.objects = append(r.objects, m.Objects()...)
-		if r.outputs[s.Layer] == nil {
-			r.outputs[s.Layer] = map[string]cty.Value{}
-		}
-		maps.Copy(r.outputs[s.Layer], m.Outputs())
+	for _, s := range c.config.Stages {
+		r.objects = append(r.objects, tfeval.Read(s, s.KnownInputs(c.outputs())).Objects()...)
 	}
 	for _, o := range r.objects {
 		if o.Group == "kustomize.toolkit.fluxcd.io" { // the root
@@ -138,7 +130,7 @@ func (r *repository) without(object tfeval.Object) string {
 		if !has || !fallback.IsNull() {
 			continue
 		}
-		inputs := object.Stage.KnownInputs(r.outputs)
+		inputs := object.Stage.KnownInputs(r.cluster.outputs())
 		inputs[variable] = fallback
 		remaining := tfeval.Read(object.Stage, inputs).Objects()
 		if len(remaining) >= len(own) || slices.ContainsFunc(remaining, object.Is) {

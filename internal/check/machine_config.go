@@ -34,12 +34,15 @@ type rendered struct {
 }
 
 // render renders the configuration of every machine, with stand-ins for unknown values, such as secrets.
-func render(c *config.Cluster) []rendered {
+func render(c *cluster) []rendered {
 	var all []rendered
-	for _, s := range c.Stages {
-		values := map[string]cty.Value{}
-		for name := range s.Variables {
-			values[name] = tfeval.StandIn(s.Written(name).Value)
+	for _, s := range c.config.Stages {
+		values := s.KnownInputs(c.outputs())
+		for name, v := range s.Variables {
+			if _, has := values[name]; !has {
+				values[name] = cty.UnknownVal(v.Type)
+			}
+			values[name] = tfeval.StandIn(values[name])
 		}
 		for _, b := range tfeval.Read(s, values).Instances("data", "talos_machine_configuration") {
 			r := rendered{machine: cmp.Or(b.Key, s.Name), at: b.Range(), stage: s, err: b.Err}

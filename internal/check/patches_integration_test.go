@@ -29,7 +29,7 @@ func TestPatchesEqualTerraforms(t *testing.T) {
 			c, _ := config.Load(config.Options{Repository: "../..", Cluster: name, Library: stages.Library})
 			var platform *config.Stage
 			for _, s := range c.Stages {
-				if s.EndsCluster {
+				if _, is := s.Outputs["kubeconfig"]; is {
 					platform = s
 				}
 			}

@@ -16,7 +16,7 @@ import (
 )
 
 // contract is the library's stage whose validations hold for the variables of these names in every stage.
-const contract = "platform/proxmox-talos"
+const contract = "platform/proxmox-machines"
 
 // checkValidations evaluates the `validation` blocks of every variable. For the user's own stages that lack
 // them, it adds those of the contract that are rules.

@@ -176,6 +176,10 @@ func (p page) stage(s *config.LibraryStage) {
 	list(p, "adopts existing resources", s.Adopts, func(x config.LibraryAdopt) (string, []string) {
 		return x.Address, []string{"id " + foreign.OneLine(x.ID)}
 	})
+	list(p, "replaces resources with what they configure", s.Replaces,
+		func(x config.LibraryReplace) (string, []string) {
+			return x.Address, []string{"instance " + foreign.OneLine(x.Instance)}
+		})
 	list(p, "gates, all open before the stage is ready", s.Gates, checkLines)
 	fmt.Fprintf(p.w, "\nfiles, printed by castle stage show %s FILE\n", s.Source)
 	p.line(2, strings.Join(s.Files, ", "))

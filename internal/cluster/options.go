@@ -137,6 +137,8 @@ const (
 	PlatformLayer     = "platform"
 	KubeconfigOutput  = "kubeconfig"
 	TalosconfigOutput = "talosconfig"
+	MachinesOutput    = "machines" // role, address and reset of each machine, by name
+	InstanceOutput    = "instance" // what changes with each machine, by name
 )
 
 // Check validates the named clusters, or all of the repository, offline. It ignores Cluster, Reporter and

@@ -94,6 +94,22 @@ func (c *Cluster) RecordedStage(name string) (StageRef, error) {
 	return found[i], err
 }
 
+// CheckSources refuses a cluster that was created when the machines and Talos were one stage.
+func (c *Cluster) CheckSources() error {
+	names, err := c.Dir.Stages()
+	for _, name := range names {
+		rec, unread := c.Dir.Stage(name).Record()
+		configured := func(s *config.Stage) bool { return s.Source == rec.Source }
+		if unread == nil && (rec.Source == "platform/proxmox-talos" || rec.Source == "platform/talos-existing") &&
+			!slices.ContainsFunc(c.Config.Stages, configured) {
+			return Usagef("stage %s was created from %s, which is two stages now, of the machines and of Talos; "+
+				"castle cannot split its state: destroy the cluster and create it again: %s",
+				name, rec.Source, c.Command("destroy"))
+		}
+	}
+	return err
+}
+
 // layerOf returns a stage's recorded layer, or its configured one if a killed run left no record.
 func layerOf(c *Cluster, stage string) (string, error) {
 	rec, err := c.Dir.Stage(stage).Record()

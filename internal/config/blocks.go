@@ -50,6 +50,12 @@ func (r *blockReader) add(s *Stage) {
 		r.checkAddress(s, own)
 		s.Adopts = append(s.Adopts, &Adopt{Address: b.labels[0], Exists: r.exists(s, b.exists), block: own})
 	}
+	for _, b := range s.definition.replaces {
+		own := b.overriddenBy(nil)
+		r.setArguments(s, own, map[string]gate.Attribute{"instance": {Type: cty.Map(cty.String)}}, nil)
+		r.checkAddress(s, own)
+		s.Replaces = append(s.Replaces, &Replace{Address: b.labels[0], block: own})
+	}
 }
 
 // exists returns the lookup of an adoption, if it has one.
@@ -179,6 +185,16 @@ func (a *Adopt) ID(s *Stage, sc Scope) (string, hcl.Diagnostics) {
 	return values.String("id"), diags
 }
 
+// Instances returns for stage s what tells an object that is configured from the one before it, by key.
+func (r *Replace) Instances(s *Stage, sc Scope) (map[string]string, hcl.Diagnostics) {
+	values, diags := r.block.values(s, sc)
+	var all map[string]string
+	if err := values.Decode("instance", &all); err != nil && !diags.HasErrors() {
+		diags = append(diags, problem(r.block.at, r.block.of(s)+": unsuitable instance", "%s.", err))
+	}
+	return all, diags
+}
+
 // values evaluates a block's arguments. A null one counts as not set.
 func (b *block) values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
 	var diags hcl.Diagnostics
@@ -231,7 +247,7 @@ func (b *block) argument(s *Stage, arg *hcl.Attribute, takes gate.Attribute,
 	return v, diags
 }
 
-// blocks are the stage's preflights and adoptions.
+// blocks are the stage's preflights, adoptions and replacements.
 func (s *Stage) blocks() []*block {
 	var all []*block
 	for _, p := range s.Preflights {
@@ -242,6 +258,9 @@ func (s *Stage) blocks() []*block {
 		if a.Exists != nil {
 			all = append(all, a.Exists.block)
 		}
+	}
+	for _, r := range s.Replaces {
+		all = append(all, r.block)
 	}
 	return all
 }

@@ -101,6 +101,7 @@ type Stage struct {
 
 	Preflights []*Preflight
 	Adopts     []*Adopt
+	Replaces   []*Replace
 	Gates      []*Gate
 
 	cluster    *Cluster
@@ -171,6 +172,7 @@ type Preflight struct {
 	Needs []*Stage
 
 	block *block
+	needs []need
 }
 
 // Name is the preflight's type and label: "vm_ids.free".
@@ -181,6 +183,13 @@ type Adopt struct {
 	Address string // infisical_secret.kubeconfig
 	// Exists looks whether there is anything to import; nil: the import tries.
 	Exists *Exists
+
+	block *block
+}
+
+// Replace is a replace block: a resource whose instances castle replaces with what they configure.
+type Replace struct {
+	Address string // talos_machine_configuration_apply.node
 
 	block *block
 }

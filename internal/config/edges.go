@@ -36,6 +36,9 @@ func (s *Stage) Edges() []Edge { return edges(s.Needs, s.needs) }
 // Edges are the reasons for each of Needs, in its order.
 func (g *Gate) Edges() []Edge { return edges(g.Needs, g.needs) }
 
+// Edges are the reasons for each of Needs, in its order.
+func (p *Preflight) Edges() []Edge { return edges(p.Needs, p.needs) }
+
 func edges(stages []*Stage, needs []need) []Edge {
 	all := make([]Edge, len(stages))
 	for i, s := range stages {
@@ -85,7 +88,8 @@ func (c *connector) connect(s *Stage) {
 	c.connectInputs(s)
 	s.needs = append(s.needs, c.layerNeeds(s, "stage "+s.Name, s.layerNeeds())...)
 	for _, p := range s.Preflights {
-		p.Needs = c.distinctStages(s, c.blockNeeds(s, p.block))
+		p.needs = c.blockNeeds(s, p.block)
+		p.Needs = c.distinctStages(s, p.needs)
 	}
 	for _, b := range s.blocks() {
 		s.needs = append(s.needs, c.blockNeeds(s, b)...)

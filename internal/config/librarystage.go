@@ -35,6 +35,7 @@ type LibraryStage struct {
 	Providers  []LibraryProvider `json:"providers"`
 	Preflights []LibraryCheck    `json:"preflights"`
 	Adopts     []LibraryAdopt    `json:"adopts"`
+	Replaces   []LibraryReplace  `json:"replaces"`
 	Gates      []LibraryCheck    `json:"gates"`
 	Files      []string          `json:"files"` // paths below its folder
 
@@ -77,6 +78,12 @@ type LibraryAdopt struct {
 	ID      string `json:"id"`
 }
 
+// LibraryReplace is a resource whose instances castle replaces with what they configure.
+type LibraryReplace struct {
+	Address  string `json:"address"`
+	Instance string `json:"instance"` // the expression of what changes with that, by key
+}
+
 // ReadLibrary describes every stage there is, by layer and inside a layer by
 // name: those of o.Library, and those of o.Repository, which may be empty.
 func ReadLibrary(o Options) []*LibraryStage {
@@ -104,7 +111,7 @@ func (l *library) describe(d *definition, proves map[string]string) *LibraryStag
 		Source: of.Source, Layer: of.Layer, Summary: of.Summary, Origin: of.Origin,
 		EndsCluster: of.EndsCluster, Persistent: of.Persistent, Volatile: of.Volatile,
 		Needs: layerNames(d.settings.needs), Inputs: []LibraryInput{}, Outputs: []Output{},
-		Providers: []LibraryProvider{}, Adopts: []LibraryAdopt{}, Files: []string{},
+		Providers: []LibraryProvider{}, Adopts: []LibraryAdopt{}, Replaces: []LibraryReplace{}, Files: []string{},
 		Preflights: l.checks(d, d.preflights, proves), Gates: l.checks(d, d.gates, proves),
 		Folder: of.Module, Problems: syntax.InOrder(syntax.Distinct(d.diags.Diagnostics)),
 	}
@@ -127,6 +134,13 @@ func (l *library) describe(d *definition, proves map[string]string) *LibraryStag
 			adopt.ID = l.text(d, id.Expr)
 		}
 		s.Adopts = append(s.Adopts, adopt)
+	}
+	for _, b := range d.replaces {
+		replace := LibraryReplace{Address: b.labels[0]}
+		if instance := b.args["instance"]; instance != nil {
+			replace.Instance = l.text(d, instance.Expr)
+		}
+		s.Replaces = append(s.Replaces, replace)
 	}
 	// unreadable files are among the problems
 	_ = fs.WalkDir(of.Module, ".", func(name string, e fs.DirEntry, err error) error {

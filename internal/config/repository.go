@@ -57,6 +57,7 @@ type definition struct {
 	gates      []*block
 	preflights []*block
 	adopts     []*block
+	replaces   []*block
 
 	diags problems
 	// incomplete reports whether a file could not be read: a name that the folder lacks may be there.

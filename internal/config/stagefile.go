@@ -14,10 +14,11 @@ import (
 
 // stageSyntax is stage.hcl.
 type stageSyntax struct {
-	Stage      *stageBlock   `hcl:"stage,block"`
-	Gates      []blockSyntax `hcl:"gate,block"`
-	Preflights []blockSyntax `hcl:"preflight,block"`
-	Adopts     []adoptSyntax `hcl:"adopt,block"`
+	Stage      *stageBlock     `hcl:"stage,block"`
+	Gates      []blockSyntax   `hcl:"gate,block"`
+	Preflights []blockSyntax   `hcl:"preflight,block"`
+	Adopts     []adoptSyntax   `hcl:"adopt,block"`
+	Replaces   []replaceSyntax `hcl:"replace,block"`
 }
 
 // stageBlock is the stage block of stage.hcl.
@@ -52,6 +53,13 @@ type adoptSyntax struct {
 	} `hcl:"exists,block"`
 }
 
+// replaceSyntax is a replace block.
+type replaceSyntax struct {
+	Address  string         `hcl:"address,label"`
+	At       hcl.Range      `hcl:",def_range"`
+	Instance *hcl.Attribute `hcl:"instance" type:"expression"`
+}
+
 // settings are the arguments of a stage block that stage.hcl and cluster.hcl share.
 type settings struct {
 	timeout *hcl.Attribute // nil where the block has none
@@ -65,7 +73,7 @@ type layerName struct {
 	at   hcl.Range
 }
 
-// block is a gate, preflight or adopt block, or the exists block in the latter.
+// block is a gate, preflight, adopt or replace block, or the exists block in an adopt block.
 type block struct {
 	kind   string // "gate"
 	labels []string
@@ -118,6 +126,15 @@ func (d *definition) readStageFile(folder string) {
 		}
 		if seen.isFirst(&d.diags, adopt.name(), of, a.At) {
 			d.adopts = append(d.adopts, adopt)
+		}
+	}
+	for _, x := range file.Replaces {
+		replace := &block{kind: "replace", labels: []string{x.Address}, at: x.At, args: hcl.Attributes{}}
+		if x.Instance != nil {
+			replace.args["instance"] = x.Instance
+		}
+		if seen.isFirst(&d.diags, replace.name(), of, x.At) {
+			d.replaces = append(d.replaces, replace)
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // Report holds all findings.
@@ -73,6 +74,7 @@ func OfMachine(ctx context.Context, m Machine) (*Report, error) {
 
 // OfCluster checks the machine and everything that the cluster relies on.
 func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
+	t.Outputs = tfeval.Outputs(t.Stages, t.Outputs)
 	r := &checkRun{machine: m, target: t}
 	r.readSecrets(ctx)
 	checks := append(m.checks(), finding.Check{Name: "providers", Run: r.providers})
@@ -87,6 +89,9 @@ func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
 	}
 	checks = append(checks, r.platformChecks()...)
 	for _, p := range r.preflights(talos.PreflightMaintenance) {
+		if p.Values.Has("endpoints") && p.Values["endpoints"].LengthInt() == 0 {
+			continue // the platform makes its machines
+		}
 		// Before the cluster's secrets exist, no machine can be its own.
 		checks = append(checks, finding.Check{Name: "machines",
 			Run: func(ctx context.Context) []finding.Finding {

@@ -94,9 +94,9 @@ type Exists struct {
 	// Object is the object that Lookup looks for, for the receipt of a destroy. It has no ID if it cannot
 	// outlive its machines.
 	Object Object
-	// Lookup is one attempt, and changes nothing. known lists what the stage's state has. After an error
-	// that is not Permanent it is repeated for a while.
-	Lookup func(ctx context.Context, known []Known) (bool, error)
+	// Lookup is one attempt, and changes nothing. After an error that is not Permanent it is repeated for a
+	// while.
+	Lookup func(ctx context.Context) (bool, error)
 }
 
 // Object is something outside of Terraform.

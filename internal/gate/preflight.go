@@ -51,6 +51,8 @@ type MachineID struct {
 	UUID    string `json:"uuid"`
 	// Replaces is the uuid of the machine that this one is to replace. Until then it may have the id.
 	Replaces string `json:"replaces,omitempty"`
+	// Instance is the run that recorded the intent of its creation. It stays as long as the machine.
+	Instance string `json:"instance,omitempty"`
 }
 
 // Inspection is the result of a preflight for the objects that the stage is to own.

@@ -32,7 +32,7 @@ func TestOnlyAnObjectWithTheLabelsIsAdopted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		there, err := q.Lookup(t.Context(), nil)
+		there, err := q.Lookup(t.Context())
 		got := map[bool]string{true: "true", false: "false"}[there]
 		if err != nil {
 			got = err.Error()

@@ -72,7 +72,7 @@ func ExistsTypes() []gate.ExistsType {
 			if namespace := v.String("namespace"); namespace != "" {
 				object.ID = namespace + "/" + object.ID
 			}
-			lookup := func(ctx context.Context, _ []gate.Known) (found bool, err error) {
+			lookup := func(ctx context.Context) (found bool, err error) {
 				err = client.Do(ctx, target, func(ctx context.Context, a *client.API) error {
 					in, err := a.Resolve(ctx, v.String("api_version"), object.Kind)
 					if err != nil {

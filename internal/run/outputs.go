@@ -2,8 +2,11 @@ package run
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/zclconf/go-cty/cty"
@@ -13,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -23,13 +27,39 @@ type Outputs struct {
 
 	mu     sync.RWMutex
 	stages map[*config.Stage]map[string]cty.Value
-	layers map[string]map[string]cty.Value // by layer; a change replaces the map of its layer
+	// computed are outputs that castle knows before an apply.
+	computed map[*config.Stage]map[string]cty.Value
+	layers   map[string]map[string]cty.Value // by layer; a change replaces the map of its layer
 }
 
 // NewOutputs returns an empty set of outputs that adds sensitive values to masker.
 func NewOutputs(masker *secret.Masker) *Outputs {
 	return &Outputs{masker: masker, stages: map[*config.Stage]map[string]cty.Value{},
-		layers: map[string]map[string]cty.Value{}}
+		computed: map[*config.Stage]map[string]cty.Value{}, layers: map[string]map[string]cty.Value{}}
+}
+
+// Compute evaluates which machines the stages have, before they are applied: preflights and plans of later
+// stages read that.
+func (o *Outputs) Compute(stages []*config.Stage) {
+	for _, s := range stages {
+		if _, has := s.Outputs[cluster.MachinesOutput]; !has {
+			continue
+		}
+		module := tfeval.Read(s, s.KnownInputs(o.Scope(s).Outputs))
+		if v, known := module.Outputs()[cluster.MachinesOutput]; known {
+			o.computed[s] = map[string]cty.Value{cluster.MachinesOutput: v}
+			o.Set(s, nil)
+		}
+	}
+}
+
+// IsComputed reports whether all values of an edge were computed.
+func (o *Outputs) IsComputed(e config.Edge) bool {
+	return len(e.Values) > 0 && !e.Ordered && !slices.ContainsFunc(e.Values, func(value string) bool {
+		_, name, _ := strings.Cut(value, ".")
+		_, is := o.computed[e.From][name]
+		return !is
+	})
 }
 
 // Set replaces a stage's outputs. It masks sensitive values from now on.
@@ -43,6 +73,7 @@ func (o *Outputs) Set(s *config.Stage, outputs map[string]state.Output) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	maps.Copy(values, o.computed[s])
 	o.stages[s] = values
 	layer := map[string]cty.Value{}
 	for from, values := range o.stages {
@@ -83,9 +114,32 @@ func RecordedOutputs(c *cluster.Cluster, s *config.Stage, st *state.State) map[s
 	ready, err := dir.Fingerprint().Read()
 	module, digested := state.Digest(s.Module)
 	if errors.Join(recorded, err, digested) != nil || ready == nil || rec.Module != module {
-		return st.Outputs
+		return withInstances(dir, st.Outputs)
 	}
-	return WithNulls(s, st.Outputs)
+	return withInstances(dir, WithNulls(s, st.Outputs))
+}
+
+// withInstances adds to the output instance the runs that created the machines. If their record cannot be
+// read, the output is unknown, and nothing is replaced.
+func withInstances(dir *state.Stage, outputs map[string]state.Output) map[string]state.Output {
+	out, has := outputs[cluster.InstanceOutput]
+	if !has || out.Value.IsNull() || !out.Value.CanIterateElements() {
+		return outputs
+	}
+	ids, err := cluster.MachineIDs(dir).Value()
+	instances := out.Value.AsValueMap()
+	for _, id := range ids {
+		name, keyed := terraform.KeyOf(id.Address)
+		if _, is := instances[name]; keyed && is && id.Instance != "" {
+			instances[name] = cty.StringVal(id.Instance)
+		}
+	}
+	outputs = maps.Clone(outputs)
+	outputs[cluster.InstanceOutput] = state.Output{Value: cty.ObjectVal(instances)}
+	if err != nil {
+		outputs[cluster.InstanceOutput] = state.Output{Value: cty.DynamicVal}
+	}
+	return outputs
 }
 
 // WithNulls adds the outputs that are null: Terraform stores none of those.
@@ -98,6 +152,30 @@ func WithNulls(s *config.Stage, outputs map[string]state.Output) map[string]stat
 		}
 	}
 	return all
+}
+
+// Instances returns the instance of what each resource in a stage's replace blocks configures, by address. It
+// has none that are not known yet.
+func (r *Run) Instances(s *config.Stage) map[string]string {
+	all := map[string]string{}
+	for _, block := range s.Replaces {
+		instances, _ := block.Instances(s, r.Outputs.Scope(s)) //nolint:errcheck // see above
+		for key, instance := range instances {
+			all[fmt.Sprintf("%s[%q]", block.Address, key)] = instance
+		}
+	}
+	return all
+}
+
+// ConfiguresNew reports whether this run has created everything that a stage configures.
+func (r *Run) ConfiguresNew(s *config.Stage) bool {
+	all := r.Instances(s)
+	for _, instance := range all {
+		if instance != r.ID {
+			return false
+		}
+	}
+	return len(all) > 0 && r.ID != ""
 }
 
 // Inputs evaluates a stage's inputs. It masks the sensitive ones from now on.
@@ -152,7 +230,7 @@ func (r *Run) ReadOutputs(s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	r.Outputs.Set(s, WithNulls(s, st.Outputs))
+	r.Outputs.Set(s, withInstances(r.Cluster.Dir.Stage(s.Name), WithNulls(s, st.Outputs)))
 	if s.Layer == cluster.PlatformLayer {
 		return r.export()
 	}
@@ -171,6 +249,7 @@ func (r *Run) ReadRecorded(s *config.Stage) (*state.State, error) {
 // LastKnownStates reads the newest readable state and the outputs of every stage. The Notice of a state
 // explains why it could not be read.
 func (r *Run) LastKnownStates() (map[*config.Stage]*state.State, error) {
+	r.Outputs.Compute(r.Cluster.Config.Stages)
 	states := map[*config.Stage]*state.State{}
 	for _, s := range r.Cluster.Config.Stages {
 		st, err := r.Cluster.Dir.Stage(s.Name).LastKnown()

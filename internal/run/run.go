@@ -110,6 +110,9 @@ func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string, cleanUp 
 	if err != nil {
 		return ctx, nil, err
 	}
+	if err := c.CheckSources(); err != nil {
+		return ctx, nil, r.End(err)
+	}
 	for _, w := range warnings {
 		r.Notice(w)
 	}

@@ -25,22 +25,20 @@ import (
 //
 // A bootstrapped cluster rejects a second bootstrap, which the provider retries
 // for ten minutes. A blank control plane beside a living etcd accepts it and
-// founds a second cluster. So the check queries every existing control plane.
+// founds a second cluster. So the check queries every control plane.
 func ExistsTypes() []gate.ExistsType {
 	return []gate.ExistsType{{
 		Name:    "talos_bootstrapped",
 		Summary: "etcd has data on one of the control planes",
 		Attributes: map[string]gate.Attribute{
 			"endpoints": {Type: cty.Map(cty.String), Required: true,
-				Help: "The control planes' own addresses, by the key of the machine's resource instance."},
-			"resource": {Type: cty.String,
-				Help: "The resource whose instances are the machines, if the stage creates them: " +
-					"those that the state lacks do not exist yet. Without it, all are queried."},
+				Help: "The control planes' own addresses, by name. All are queried."},
 			"client_configuration": clientConfigurationAttribute(),
 		},
 		New: func(name string, _ gate.Target, values gate.Values) (gate.Exists, error) {
-			b := &bootstrapped{resource: values.String("resource")}
-			err := values.Decode("endpoints", &b.endpoints)
+			var endpoints map[string]string
+			err := values.Decode("endpoints", &endpoints)
+			b := &bootstrapped{endpoints: slices.Sorted(maps.Values(endpoints))}
 			if err == nil {
 				b.config, err = clientConfiguration(values)
 			}
@@ -54,17 +52,16 @@ func ExistsTypes() []gate.ExistsType {
 
 type bootstrapped struct {
 	config    *clientconfig.Config
-	endpoints map[string]string // by key
-	resource  string
+	endpoints []string
 }
 
 // ErrOtherSecrets means machines of another cluster, or secrets that were lost and generated again.
 var ErrOtherSecrets = errors.New(
 	"runs with other Talos secrets than the secrets layer has; only its own secrets give access")
 
-// check is true once one machine has data, and false only if every existing one answers that it has none.
-func (b *bootstrapped) check(ctx context.Context, known []gate.Known) (bool, error) {
-	m := &machines{config: b.config, timeout: attempt, endpoints: b.existing(known)}
+// check is true once one machine has data, and false only if every one answers that it has none.
+func (b *bootstrapped) check(ctx context.Context) (bool, error) {
+	m := &machines{config: b.config, timeout: attempt, endpoints: b.endpoints}
 	nodes, err := queryAll(ctx, m, m.queryEtcdData)
 	if err != nil {
 		return false, err
@@ -86,22 +83,6 @@ func (b *bootstrapped) check(ctx context.Context, known []gate.Known) (bool, err
 		return false, nil
 	}
 	return false, notReady("cannot determine whether the cluster is bootstrapped", problems)
-}
-
-// existing are the addresses of all machines, or of those that the state has and that are not off.
-func (b *bootstrapped) existing(known []gate.Known) []string {
-	var all []string
-	for _, key := range slices.Sorted(maps.Keys(b.endpoints)) {
-		runs := func(k gate.Known) bool {
-			started, reported := k.Attributes["started"].(bool)
-			own := k.Address == fmt.Sprintf("%s[%q]", b.resource, key) || k.Address == b.resource
-			return own && (started || !reported)
-		}
-		if b.resource == "" || slices.ContainsFunc(known, runs) {
-			all = append(all, b.endpoints[key])
-		}
-	}
-	return all
 }
 
 // queryEtcdData reads a machine's answer. In maintenance mode, its certificate is unknown and it has no data.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 	tfjson "github.com/hashicorp/terraform-json"
@@ -185,4 +186,13 @@ func outputsOf(shown *tfjson.Plan) (outputs map[string]cty.Value, known bool, er
 		}
 	}
 	return outputs, known, nil
+}
+
+// KeyOf returns the key of a resource with for_each.
+func KeyOf(address string) (string, bool) {
+	i := strings.LastIndex(address, `["`)
+	if i < 0 {
+		return "", false
+	}
+	return strings.TrimSuffix(address[i+2:], `"]`), true
 }

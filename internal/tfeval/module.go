@@ -287,6 +287,31 @@ func (m *Module) Local(name string) cty.Value {
 	return v
 }
 
+// Outputs are the outputs of stages, by layer, that follow from the values and from known outputs, which
+// stay as they are.
+func Outputs(stages []*config.Stage, known map[string]map[string]cty.Value) map[string]map[string]cty.Value {
+	all := map[string]map[string]cty.Value{}
+	for layer, outputs := range known {
+		all[layer] = maps.Clone(outputs)
+	}
+	seen := map[*config.Stage]bool{}
+	var add func(stages []*config.Stage)
+	add = func(stages []*config.Stage) {
+		for _, s := range stages {
+			if seen[s] {
+				continue
+			}
+			seen[s] = true
+			add(s.Needs)
+			outputs := Read(s, s.KnownInputs(all)).Outputs()
+			maps.Copy(outputs, all[s.Layer])
+			all[s.Layer] = outputs
+		}
+	}
+	add(stages)
+	return all
+}
+
 // Outputs are the outputs whose values are known.
 func (m *Module) Outputs() map[string]cty.Value {
 	all := map[string]cty.Value{}

@@ -16,7 +16,8 @@ stage "infisical" { source = "secrets/infisical" }
 %{ endif ~}
 stage "keys" { source = "secrets/keys" }
 
-stage "talos-existing" { source = "platform/talos-existing" }
+stage "machines" { source = "platform/existing-machines" }
+stage "talos" { source = "platform/talos" }
 %{ if secrets == "infisical" ~}
 stage "infisical-access" { source = "platform/infisical-access" }
 

@@ -10,7 +10,8 @@ stage "infisical" { source = "secrets/infisical" }
 stage "keys" { source = "secrets/keys" }
 
 stage "proxmox-image" { source = "platform/proxmox-image" }
-stage "proxmox-talos" { source = "platform/proxmox-talos" }
+stage "machines" { source = "platform/proxmox-machines" }
+stage "talos" { source = "platform/talos" }
 stage "infisical-access" { source = "platform/infisical-access" }
 
 # The one secret that External Secrets cannot fetch itself is castle's.

@@ -5,7 +5,8 @@ stage "infisical" { source = "secrets/infisical" }
 stage "keys" { source = "secrets/keys" }
 
 stage "proxmox-image" { source = "platform/proxmox-image" }
-stage "proxmox-talos" { source = "platform/proxmox-talos" }
+stage "machines" { source = "platform/proxmox-machines" }
+stage "talos" { source = "platform/talos" }
 stage "infisical-access" { source = "platform/infisical-access" }
 
 stage "external-secrets" { source = "engine/external-secrets" }

@@ -14,7 +14,8 @@ stage "vault-jwt" { source = "secrets/vault-jwt" }
 stage "vault-database" { source = "secrets/vault-database" }
 
 stage "proxmox-image" { source = "platform/proxmox-image" }
-stage "proxmox-talos" { source = "platform/proxmox-talos" }
+stage "machines" { source = "platform/proxmox-machines" }
+stage "talos" { source = "platform/talos" }
 
 # External Secrets and PGO need these secrets when they start.
 stage "bootstrap-secrets" { source = "engine/bootstrap-secrets" }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -35,11 +34,10 @@ func (a *attempt) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known := cluster.Known(st)
 	for _, one := range all {
 		found := true
 		err := a.work.Step("adopt", func() (err error) {
-			if found, err = exists(ctx, a.run, a.stage, one, known); err != nil || !found {
+			if found, err = exists(ctx, a.run, a.stage, one); err != nil || !found {
 				return err
 			}
 			if err = a.work.Root.Import(ctx, one.Address, one.ID); errors.Is(err, terraform.ErrNoSuchObject) {
@@ -60,13 +58,12 @@ func (a *attempt) adopt(ctx context.Context) error {
 
 // exists checks whether an adoption has anything to import, until there is an answer, an error that lasts, or
 // no time left. Without a lookup the import finds out.
-func exists(ctx context.Context, r *run.Run, s *config.Stage, one waiting.Adoption, known []gate.Known) (
-	there bool, err error) {
+func exists(ctx context.Context, r *run.Run, s *config.Stage, one waiting.Adoption) (there bool, err error) {
 	if one.Lookup == nil {
 		return true, nil
 	}
 	g := gate.Gate{Name: one.Name, Check: func(ctx context.Context) (err error) {
-		there, err = one.Lookup(ctx, known)
+		there, err = one.Lookup(ctx)
 		return err
 	}}
 	policy := one.Policy
@@ -125,7 +122,7 @@ func (a *attempt) checkNothingToAdopt(ctx context.Context) error {
 		if one.Lookup == nil {
 			continue
 		}
-		there, err := exists(ctx, a.run, a.stage, one, cluster.Known(a.before))
+		there, err := exists(ctx, a.run, a.stage, one)
 		if err != nil {
 			return fmt.Errorf("adopt %s: %w", one.Address, err)
 		}

@@ -36,6 +36,7 @@ type attempt struct {
 	imported bool               // an interrupted run was making something
 	ready    *state.Fingerprint // of the last good apply; nil if it is unknown
 	adopted  []string           // addresses
+	outdated []string           // addresses that have configured an earlier instance
 
 	changes  bool            // what comes now may change the stage
 	plan     *terraform.Plan // to apply; nil without one
@@ -80,6 +81,7 @@ func (a *attempt) steps() []step {
 		{"record what is applied", a.recordPlanned, planned},
 		{"apply", a.apply, func() bool { return a.plan != nil || a.planless }},
 		{"restore the objects of Helm releases", a.restoreReleases, nil},
+		{"record what it has configured", a.recordInstances, nil},
 	}
 }
 
@@ -175,6 +177,10 @@ func (a *attempt) record(context.Context) (err error) {
 	}
 	first := applied.RecordFirst(a.work, a.stage, a.before)
 	return errors.Join(a.dir.Fingerprint().Clear(), first, a.dir.Snapshot())
+}
+
+func (a *attempt) recordInstances(context.Context) error {
+	return applied.RecordInstances(a.run, a.stage)
 }
 
 // inspect runs the stage's preflights again and passes each inspection to use, unless a foreign object is in

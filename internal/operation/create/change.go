@@ -23,6 +23,13 @@ import (
 // the state and are applied without a saved plan.
 func (a *attempt) makePlan(ctx context.Context) error {
 	a.changes = true
+	st, err := a.run.ReadState(a.dir)
+	if err == nil {
+		a.outdated, err = applied.Outdated(a.run, a.stage, st)
+	}
+	if err != nil {
+		return err
+	}
 	first := a.approved == nil && !a.before.Exists && len(a.adopted) == 0 && len(a.pending) == 0
 	if a.planless = first && !outlivesState(a.stage); a.planless {
 		return nil
@@ -45,7 +52,7 @@ func (a *attempt) planOnce(ctx context.Context) error {
 		if a.approved.isExact() {
 			plan, err = a.approved.plan(a.work)
 		} else {
-			plan, err = a.work.Root.Plan(ctx, terraform.PlanOptions{})
+			plan, err = a.work.Root.Plan(ctx, terraform.PlanOptions{Replace: a.outdated})
 		}
 		if err != nil {
 			return err
@@ -89,7 +96,7 @@ func (a *attempt) apply(ctx context.Context) error {
 	intended := a.intended(ctx)
 	guard, err := a.guard()
 	if err == nil {
-		err = errors.Join(recordMachineIDs(a.dir, a.objects), forgetBorrowed(a.dir, a.objects))
+		err = errors.Join(recordMachineIDs(a.dir, a.objects, a.run.ID), forgetBorrowed(a.dir, a.objects))
 	}
 	if err = errors.Join(err, a.creation.saved.begin(a.dir)); err != nil {
 		return err
@@ -133,7 +140,11 @@ func (a *attempt) confirmLosses(ctx context.Context) error {
 		return err
 	}
 	loss := review.Loss{Stage: a.stage.Name, Layer: a.stage.Layer}
-	if lost := review.Losses(a.plan.Changes, st, intent); len(lost) > 0 {
+	lost := review.Losses(a.plan.Changes, st, intent)
+	lost = slices.DeleteFunc(lost, func(c terraform.Change) bool { // what it had configured is gone
+		return slices.Contains(a.outdated, c.Address)
+	})
+	if len(lost) > 0 {
 		if loss.Changes, _, err = review.Summarize(ctx, a.plan, lost, nil); err != nil {
 			return err
 		}

@@ -100,6 +100,7 @@ type creation struct {
 }
 
 func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err error) {
+	c.run.Outputs.Compute(chosen)
 	order, err := graph.Sort(chosen, run.StageNeeds)
 	if err != nil {
 		return err

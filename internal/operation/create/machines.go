@@ -39,7 +39,7 @@ func (a *attempt) guard() (*waiting.Guard, error) {
 
 // recordMachineIDs records the identity of each machine that a plan creates, before it exists. An identity
 // that was read afterwards could be that of a foreign machine that the provider has taken for its own.
-func recordMachineIDs(dir *state.Stage, objects []terraform.Object) error {
+func recordMachineIDs(dir *state.Stage, objects []terraform.Object, run string) error {
 	objects = slices.DeleteFunc(slices.Clone(objects), func(o terraform.Object) bool {
 		_, created := plannedID(o)
 		return !created
@@ -50,6 +50,7 @@ func recordMachineIDs(dir *state.Stage, objects []terraform.Object) error {
 	}
 	for _, o := range objects {
 		id, _ := plannedID(o)
+		id.Instance = run
 		if was := cluster.MachineIDOf(ids, o.Address); o.Action == "replace" && was.UUID != id.UUID {
 			id.Replaces = was.UUID
 		}
@@ -89,7 +90,7 @@ func (a *attempt) noteMachineIDs(ctx context.Context) error {
 	for _, old := range before { // also of a machine that is not there any more
 		read := cluster.MachineIDOf(ids, old.Address)
 		if read.ID != "" && (read.ID != old.ID || read.UUID == old.UUID) {
-			continue // what it has replaced is gone
+			old.ID, old.UUID, old.Replaces = read.ID, read.UUID, "" // what it has replaced is gone
 		}
 		ids = slices.DeleteFunc(ids, func(id gate.MachineID) bool { return id.Address == old.Address })
 		ids = append(ids, old)

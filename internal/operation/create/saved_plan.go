@@ -166,6 +166,7 @@ func (p *savedPlan) changedSince(ctx context.Context, chosen []*config.Stage) (
 	begun, unsettled := map[*config.Stage]bool{}, map[*config.Stage]bool{}
 	old := run.Observe(ctx, c)
 	old.Binary = p.run.Binary
+	old.Outputs.Compute(chosen)
 	for _, s := range c.Config.Stages {
 		st, err := p.run.ReadState(c.Dir.Stage(s.Name))
 		if err != nil {

@@ -135,6 +135,9 @@ func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) 
 	if changed, err := applied.Changed(c.run, s, old); err != nil || len(changed) > 0 {
 		return false, err
 	}
+	if outdated, err := applied.Outdated(c.run, s, st); err != nil || len(outdated) > 0 {
+		return false, err
+	}
 	if due, err := c.saved.isDue(s); err != nil || due {
 		return false, err
 	}

@@ -33,7 +33,7 @@ func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	var read []*config.Stage // by preflights
 	for _, s := range chosen {
 		for _, p := range s.Preflights {
-			read = append(read, p.Needs...)
+			read = append(read, c.reads(p)...)
 		}
 	}
 	for _, s := range graph.Closure(chosen, run.StageNeeds, read...) {
@@ -51,6 +51,17 @@ func (c *creation) createTasks(chosen []*config.Stage) []*task {
 		b.connectLate(s)
 	}
 	return b.tasks
+}
+
+// reads returns the stages that precede a preflight, because it reads outputs of theirs that castle cannot
+// compute.
+func (c *creation) reads(p *config.Preflight) (stages []*config.Stage) {
+	for _, edge := range p.Edges() {
+		if !c.run.Outputs.IsComputed(edge) {
+			stages = append(stages, edge.From)
+		}
+	}
+	return stages
 }
 
 type taskBuilder struct {
@@ -98,7 +109,7 @@ func (b *taskBuilder) addStage(s *config.Stage) {
 func (b *taskBuilder) addPreflights(s *config.Stage) {
 	for _, p := range s.Preflights {
 		b.preflights = append(b.preflights, b.add(&task{name: "preflight " + p.Name(), stage: s,
-			needs: b.after(p.Needs),
+			needs: b.after(b.creation.reads(p)),
 			do:    func(ctx context.Context) error { return b.creation.earlyPreflight(ctx, s, p) }}))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -58,21 +59,23 @@ func (c *creation) checkSecrets(ctx context.Context, s *config.Stage, p *config.
 			back = "bring this folder back from a backup: " + folder
 		}
 	}
-	known := cluster.Known(states[s])
-	for _, own := range ours {
-		known = append(known, gate.Known{
-			Address: own.Import.Address, Attributes: map[string]any{"started": own.Running},
-		})
-	}
-	all, incomplete := waiting.Adoptions(recorded, s, states[s])
-	if incomplete == nil {
-		why = ""
+	runs := func(own gate.Own) bool { return own.Running }
+	var all []waiting.Adoption
+	for _, next := range castle.Config.Stages { // the one that configures the machines
+		if !slices.Contains(next.Needs, s) || !slices.ContainsFunc(ours, runs) {
+			continue
+		}
+		more, incomplete := waiting.Adoptions(recorded, next, states[next])
+		if incomplete == nil {
+			why = ""
+		}
+		all = append(all, more...)
 	}
 	for _, one := range all {
 		if one.Lookup == nil {
 			continue
 		}
-		_, err := exists(ctx, c.run, s, one, known)
+		_, err := exists(ctx, c.run, s, one)
 		switch {
 		case errors.Is(err, talos.ErrOtherSecrets):
 			why = errors.Unwrap(err).Error()

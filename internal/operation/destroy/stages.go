@@ -61,7 +61,8 @@ func Select(c *cluster.Cluster, o Options) ([]*Stage, error) {
 	ends := slices.ContainsFunc(selected, func(s *Stage) bool { return s.Record.EndsCluster })
 	for _, s := range selected {
 		s.ended = ends && !o.Graceful
-		s.EndsWithCluster = s.ended && (len(s.lost()) < len(s.inFlight) || s.hasInCluster())
+		s.EndsWithCluster = s.ended && (len(s.lost()) < len(s.inFlight) ||
+			slices.ContainsFunc(s.state.Managed(), s.ends))
 	}
 	return selected, nil
 }
@@ -145,6 +146,13 @@ func (s *Stage) inCluster(res state.Resource) bool {
 	return slices.Contains(s.Record.InCluster, res.Provider)
 }
 
+// ends reports whether the resource ends with the cluster: it is inside of it, or in its machines, unless the
+// stage itself resets or deletes those.
+func (s *Stage) ends(res state.Resource) bool {
+	return s.inCluster(res) || s.Record.Layer == cluster.PlatformLayer && !s.Record.EndsCluster &&
+		cluster.InMachines(res.Provider)
+}
+
 func (s *Stage) hasInCluster() bool { return slices.ContainsFunc(s.state.Managed(), s.inCluster) }
 
 // targets returns the addresses that Terraform is to destroy. If the stage ends with the cluster, those are
@@ -155,7 +163,7 @@ func (s *Stage) targets() []string {
 	}
 	var external []string
 	for _, res := range s.state.Managed() {
-		if !s.inCluster(res) {
+		if !s.ends(res) {
 			external = append(external, res.Address)
 		}
 	}

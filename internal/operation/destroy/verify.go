@@ -216,7 +216,7 @@ func lookUp(
 	if err != nil {
 		return object, err
 	}
-	there, err := question.Lookup(ctx, nil)
+	there, err := question.Lookup(ctx)
 	object = event.OwnedObject{Kind: question.Object.Kind, ID: question.Object.ID, Gone: !there}
 	if there {
 		object.Reason, object.Fix = "still there", question.Object.Fix

@@ -173,7 +173,7 @@ func (c *Cluster) readStage(dir *state.Stage, configured bool) error {
 	if print != nil && configured {
 		c.Ready++
 	}
-	if !rec.EndsCluster {
+	if rec.Layer != cluster.PlatformLayer {
 		return nil
 	}
 	outputs, err := outputsOf(dir)

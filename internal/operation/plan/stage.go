@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -51,13 +52,25 @@ func (p *planning) readStates() error {
 	return nil
 }
 
-// stages plans all stages in parallel, but those that only read before the others.
+// stages plans all stages in parallel, but those that only read, and then those that make machines, before
+// the others.
 func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []*Stage {
+	p.run.Outputs.Compute(chosen)
 	made := make([]*Stage, len(chosen))
-	for _, volatile := range []bool{true, false} {
+	turn := func(s *config.Stage) int {
+		_, machines := s.Outputs[cluster.InstanceOutput]
+		switch {
+		case s.Volatile:
+			return 0
+		case machines:
+			return 1
+		}
+		return 2
+	}
+	for now := range 3 {
 		var all sync.WaitGroup
 		for i, s := range chosen {
-			if s.Volatile == volatile {
+			if turn(s) == now {
 				made[i] = &Stage{Name: s.Name, Layer: s.Layer, config: s}
 				all.Go(func() {
 					if err := p.examine(ctx, made[i]); err != nil {
@@ -168,6 +181,9 @@ func (p *planning) compare(ctx context.Context, one *Stage, dir *state.Stage) (u
 	if one.Differs, err = applied.Changed(p.run, one.config, old); err != nil || len(one.Differs) > 0 {
 		return false, err
 	}
+	if outdated, err := applied.Outdated(p.run, one.config, one.recorded); err != nil || len(outdated) > 0 {
+		return false, err
+	}
 	one.unchanged = true
 	var closed *waiting.GateError
 	if p.quick {
@@ -255,7 +271,7 @@ func (p *planning) adoptable(ctx context.Context, one *Stage) (found []string, e
 			continue
 		}
 		asking, stop := context.WithTimeout(ctx, answerTime)
-		there, err := a.Lookup(asking, cluster.Known(one.recorded))
+		there, err := a.Lookup(asking)
 		stop()
 		one.imports = one.imports || there || err != nil
 		if err != nil {
@@ -283,9 +299,13 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	if err := work.Prepare(ctx, one.config, inputs); err != nil {
 		return err
 	}
+	outdated, err := applied.Outdated(p.run, one.config, one.recorded)
+	if err != nil {
+		return err
+	}
 	var plan *terraform.Plan
 	err = work.Step("plan", func() (err error) {
-		plan, err = work.Root.Plan(ctx, terraform.PlanOptions{Replace: one.unfinished})
+		plan, err = work.Root.Plan(ctx, terraform.PlanOptions{Replace: slices.Concat(one.unfinished, outdated)})
 		return err
 	})
 	if err != nil {
@@ -361,8 +381,13 @@ func (s *Stage) conclude(empty bool, changes []review.Change, unknown error) {
 	}
 }
 
-// readOutputs keeps the planned outputs of a stage that only reads, so that other stages plan with them.
+// readOutputs keeps the planned outputs of a stage that only reads, or that makes machines, so that other
+// stages plan with them.
 func (p *planning) readOutputs(ctx context.Context, one *Stage, plan *terraform.Plan) error {
+	if _, machines := one.config.Outputs[cluster.InstanceOutput]; machines {
+		p.predictInstances(one, plan)
+		return nil
+	}
 	if plan.Empty || !one.config.Volatile || len(plan.Changes) > 0 {
 		return nil
 	}
@@ -377,4 +402,24 @@ func (p *planning) readOutputs(ctx context.Context, one *Stage, plan *terraform.
 	p.run.Outputs.Set(one.config, run.WithNulls(one.config, outputs))
 	one.outputsRead = true
 	return nil
+}
+
+// predictInstances sets the instances as a create would record them: each machine that it makes is new.
+func (p *planning) predictInstances(one *Stage, plan *terraform.Plan) {
+	outputs := run.RecordedOutputs(p.run.Cluster, one.config, one.recorded)
+	instances := map[string]cty.Value{}
+	if out, has := outputs[cluster.InstanceOutput]; has && out.Value.CanIterateElements() {
+		instances = out.Value.AsValueMap()
+	}
+	for _, c := range plan.Changes {
+		name, keyed := terraform.KeyOf(c.Address)
+		if makes := c.Action == "create" || c.Action == "replace"; makes && keyed &&
+			cluster.Platforms().IsMachine(c.Type) {
+			instances[name] = cty.StringVal(p.run.ID)
+		}
+	}
+	outputs = maps.Clone(outputs)
+	outputs[cluster.InstanceOutput] = state.Output{Value: cty.ObjectVal(instances)}
+	p.run.Outputs.Set(one.config, outputs)
+	one.outputsRead = true
 }

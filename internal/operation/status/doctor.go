@@ -97,7 +97,8 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 	p.Outputs = r.Outputs.Scope(&config.Stage{}).Outputs
 	p.Key = cluster.MachineKey(dir)
 	p.Exists = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool {
-		return s.EndsCluster && len(states[s].Resources) > 0
+		_, access := s.Outputs[cluster.KubeconfigOutput]
+		return (s.EndsCluster || access) && len(states[s].Resources) > 0
 	})
 	p.Known = func(s *config.Stage) ([]gate.Known, error) {
 		ids, err := cluster.MachineIDs(dir.Stage(s.Name)).Value()

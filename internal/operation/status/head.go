@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,7 +71,7 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 	}
 	for _, stage := range c.Config.Stages {
 		rec, err := c.Dir.Stage(stage.Name).Record()
-		if err != nil || !rec.EndsCluster { // statusOf reports it
+		if err != nil || rec.Layer != cluster.PlatformLayer { // statusOf reports it
 			continue
 		}
 		h.Castle = rec.Castle
@@ -80,7 +81,8 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 				Talos      string `json:"talos_version"`
 			}
 			if json.Unmarshal(inputs, &versions) == nil {
-				h.Kubernetes, h.Talos = versions.Kubernetes, versions.Talos
+				h.Kubernetes = cmp.Or(versions.Kubernetes, h.Kubernetes)
+				h.Talos = cmp.Or(versions.Talos, h.Talos)
 			}
 		}
 		if st, err := c.Dir.Stage(stage.Name).LastKnown(); err == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // Record records the facts that a later destroy of a stage needs, before castle changes anything: the
@@ -48,7 +49,7 @@ func Record(w *run.Workspace, s *config.Stage) error {
 func recordOf(r *run.Run, s *config.Stage) (state.Record, error) {
 	scope := r.Outputs.Scope(s)
 	rec := state.Record{Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
-		EndsCluster: s.EndsCluster, Persistent: s.Persistent, Volatile: s.Volatile, InCluster: s.InCluster,
+		EndsCluster: s.EndsCluster || resetsMachines(s, scope), Persistent: s.Persistent, Volatile: s.Volatile, InCluster: s.InCluster,
 		Castle: r.Cluster.Options.Version, Run: r.ID}
 	for _, need := range s.Needs {
 		rec.Needs = append(rec.Needs, need.Name)
@@ -83,6 +84,20 @@ func recordOf(r *run.Run, s *config.Stage) (state.Record, error) {
 		rec.Adopts = append(rec.Adopts, state.RecordedAdopt{Address: a.Address, Exists: check})
 	}
 	return rec, nil
+}
+
+// resetsMachines reports whether a stage configures machines of the platform that stay: then it resets them,
+// and the cluster ends with that.
+func resetsMachines(s *config.Stage, scope config.Scope) bool {
+	if s.Layer != cluster.PlatformLayer || !slices.ContainsFunc(s.ResourceProviders, cluster.InMachines) {
+		return false
+	}
+	for _, m := range tfeval.Map(scope.Outputs[cluster.PlatformLayer][cluster.MachinesOutput]) {
+		if tfeval.Printed(tfeval.Attribute(m, "reset")) == "true" {
+			return true
+		}
+	}
+	return false
 }
 
 // ReadRecord reads a stage's record. If that is damaged or lost, it is rebuilt from the configuration and the

@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -8,18 +9,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zclconf/go-cty/cty"
-
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // NodeError reports that castle left a stage unchanged because its plan takes nodes out of a cluster that
-// runs. The nodes of a stage are the keys of its output node_addresses. Its control planes are those at an
-// endpoint of its output talosconfig; without one, any node may be a control plane.
+// runs. The nodes of a stage are those of its output machines, with their roles, or else the keys of its
+// output node_addresses. Then the control planes are those at an endpoint of the talosconfig; without one, any
+// node may be a control plane.
 type NodeError struct {
 	Lost   []LostNode
 	Begun  []LostNode // control planes that an earlier run destroyed, or began to
@@ -93,12 +94,13 @@ func (e *NodeError) Error() string {
 // state. A replaced machine is a loss like any other, which the user confirms.
 func CheckNodes(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
 	plan *terraform.Plan, force bool) error {
-	if _, runs := before.Outputs[cluster.KubeconfigOutput]; !runs || plan.Empty {
+	was := newNodes(before.Outputs)
+	if len(was.addresses) == 0 || plan.Empty {
 		return nil
 	}
-	was := newNodes(before.Outputs)
-	if len(was.addresses) == 0 {
-		return nil
+	talosconfig, runs, err := access(r)
+	if err != nil || !runs {
+		return err
 	}
 	values, known, err := plan.Outputs(ctx)
 	if err != nil {
@@ -109,7 +111,7 @@ func CheckNodes(ctx context.Context, r *run.Run, before *state.State, intent *st
 		planned[name] = state.Output{Value: value}
 	}
 	is := newNodes(planned)
-	_, listed := planned["node_addresses"]
+	listed := is.listed
 	fates := machineFates(plan.Changes, before, intent)
 	e := &NodeError{
 		create: r.Cluster.Command("create"), again: r.Cluster.Command("recreate"),
@@ -127,7 +129,7 @@ func CheckNodes(ctx context.Context, r *run.Run, before *state.State, intent *st
 		switch {
 		case !remains && (listed && known || n.How != ""):
 			n.How = removed
-		case n.How == "" && n.ControlPlane && is.endpoints != nil && !is.isControlPlane(name):
+		case n.How == "" && n.ControlPlane && is.controlPlanes != nil && !is.isControlPlane(name):
 			n.How = demoted
 		}
 		if n.ControlPlane {
@@ -144,7 +146,7 @@ func CheckNodes(ctx context.Context, r *run.Run, before *state.State, intent *st
 			stays = append(stays, n.Address)
 		}
 	}
-	if e.Never = e.endsEtcd(ctx, before, stays); e.Never || needsForce && !force {
+	if e.Never = e.endsEtcd(ctx, talosconfig, stays); e.Never || needsForce && !force {
 		return e
 	}
 	return nil
@@ -170,7 +172,7 @@ func (e *NodeError) controlPlanes() (destroyed int, lost []string) {
 // endsEtcd reports whether a plan destroys a control plane and leaves etcd without two at once, or without
 // the last one. Those that have left etcd do not count. What an earlier run began counts, too: that run may
 // have destroyed the machine.
-func (e *NodeError) endsEtcd(ctx context.Context, before *state.State, stays []string) bool {
+func (e *NodeError) endsEtcd(ctx context.Context, talosconfig string, stays []string) bool {
 	destroyed, lost := e.controlPlanes()
 	if len(stays) == 0 { // the rest of what an earlier run began was permitted then
 		return slices.ContainsFunc(e.Lost, func(n LostNode) bool { return n.ControlPlane })
@@ -180,7 +182,7 @@ func (e *NodeError) endsEtcd(ctx context.Context, before *state.State, stays []s
 	}
 	asking, stop := context.WithTimeout(ctx, answerTime)
 	defer stop()
-	members, err := talos.EtcdMembers(asking, []byte(text(before.Outputs[cluster.TalosconfigOutput])), stays)
+	members, err := talos.EtcdMembers(asking, []byte(talosconfig), stays)
 	in := func(address string) bool { return slices.Contains(members, address) }
 	if err != nil || slices.ContainsFunc(stays, func(a string) bool { return !in(a) }) {
 		return true // its members have other addresses, or it does not answer
@@ -188,35 +190,50 @@ func (e *NodeError) endsEtcd(ctx context.Context, before *state.State, stays []s
 	return len(slices.DeleteFunc(lost, func(a string) bool { return !in(a) })) > 1
 }
 
+// access returns the talosconfig in the states of the platform's stages, and whether they have a kubeconfig.
+func access(r *run.Run) (talosconfig string, runs bool, err error) {
+	for _, s := range r.Cluster.Config.Stages {
+		if s.Layer != cluster.PlatformLayer {
+			continue
+		}
+		st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
+		if err != nil {
+			return "", false, err
+		}
+		_, has := st.Outputs[cluster.KubeconfigOutput]
+		runs, talosconfig = runs || has, cmp.Or(talosconfig, text(st.Outputs[cluster.TalosconfigOutput]))
+	}
+	return talosconfig, runs, nil
+}
+
 // nodes are those of a stage's outputs.
 type nodes struct {
-	addresses map[string]string // by name
-	endpoints []string          // of the control planes; nil if they are not known
+	listed        bool              // an output has them
+	addresses     map[string]string // by name
+	controlPlanes []string          // their addresses; nil if they are not known
 }
 
 func newNodes(outputs map[string]state.Output) nodes {
 	n := nodes{addresses: map[string]string{}}
-	list := outputs["node_addresses"].Value
-	if list != cty.NilVal && list.IsKnown() && !list.IsNull() &&
-		(list.Type().IsMapType() || list.Type().IsObjectType()) {
-		for name, address := range list.AsValueMap() {
-			n.addresses[name] = text(state.Output{Value: address})
+	n.controlPlanes = talos.Endpoints([]byte(text(outputs[cluster.TalosconfigOutput])))
+	_, n.listed = outputs["node_addresses"]
+	for name, address := range tfeval.Map(outputs["node_addresses"].Value) {
+		n.addresses[name] = tfeval.Text(address)
+	}
+	for name, m := range tfeval.Map(outputs[cluster.MachinesOutput].Value) {
+		n.listed, n.addresses[name] = true, tfeval.Text(tfeval.Attribute(m, "address"))
+		if tfeval.Text(tfeval.Attribute(m, "role")) == "controlplane" {
+			n.controlPlanes = append(n.controlPlanes, n.addresses[name])
 		}
 	}
-	n.endpoints = talos.Endpoints([]byte(text(outputs[cluster.TalosconfigOutput])))
 	return n
 }
 
 func (n nodes) isControlPlane(name string) bool {
-	return n.endpoints == nil || slices.Contains(n.endpoints, n.addresses[name])
+	return n.controlPlanes == nil || slices.Contains(n.controlPlanes, n.addresses[name])
 }
 
-func text(o state.Output) string {
-	if o.Value == cty.NilVal || !o.Value.IsKnown() || o.Value.IsNull() || o.Value.Type() != cty.String {
-		return ""
-	}
-	return o.Value.AsString()
-}
+func text(o state.Output) string { return tfeval.Text(o.Value) }
 
 // fate is what becomes of a machine.
 type fate struct {
@@ -234,7 +251,7 @@ func machineFates(changes []terraform.Change, before *state.State, intent *state
 		at := slices.IndexFunc(before.Resources, func(res state.Resource) bool {
 			return res.Address == c.Address && !res.Deposed
 		})
-		name, keyed := keyOf(c.Address)
+		name, keyed := terraform.KeyOf(c.Address)
 		if at < 0 || !keyed {
 			continue
 		}
@@ -246,7 +263,7 @@ func machineFates(changes []terraform.Change, before *state.State, intent *state
 		}
 	}
 	for _, c := range changes {
-		name, keyed := keyOf(c.Address)
+		name, keyed := terraform.KeyOf(c.Address)
 		if c.Action != "create" || !keyed {
 			continue
 		}
@@ -257,13 +274,4 @@ func machineFates(changes []terraform.Change, before *state.State, intent *state
 		}
 	}
 	return all
-}
-
-// keyOf returns the key of a resource with for_each.
-func keyOf(address string) (string, bool) {
-	i := strings.LastIndex(address, `["`)
-	if i < 0 {
-		return "", false
-	}
-	return strings.TrimSuffix(address[i+2:], `"]`), true
 }

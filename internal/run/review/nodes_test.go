@@ -19,7 +19,7 @@ func TestMachinesThatAPlanDestroysOrMakes(t *testing.T) {
 		{Address: vm + `.node["w-01"]`, Type: vm, Tainted: true},
 		{Address: apply + `.node["cp-03"]`, Type: apply, Attributes: resets},
 		{Address: apply + `.node["w-02"]`, Type: apply},
-		{Address: `terraform_data.machine["w-03"]`, Type: "terraform_data"},
+		{Address: `terraform_data.note["w-03"]`, Type: "terraform_data"},
 	}}
 	change := func(address, action, reason string) terraform.Change {
 		typ, _, _ := strings.Cut(address, ".")
@@ -28,7 +28,7 @@ func TestMachinesThatAPlanDestroysOrMakes(t *testing.T) {
 	got := machineFates([]terraform.Change{
 		change(vm+`.node["cp-01"]`, "replace", "cannot_update"), change(vm+`.node["cp-02"]`, "delete", ""),
 		change(vm+`.node["w-01"]`, "replace", "tainted"), change(apply+`.node["cp-03"]`, "delete", ""),
-		change(apply+`.node["w-02"]`, "replace", ""), change(`terraform_data.machine["w-03"]`, "delete", ""),
+		change(apply+`.node["w-02"]`, "replace", ""), change(`terraform_data.note["w-03"]`, "delete", ""),
 		change(vm+`.node["w-04"]`, "create", ""), change(apply+`.node["w-04"]`, "create", ""),
 		change(apply+`.node["w-05"]`, "create", ""), change(apply+`.node["cp-01"]`, "create", ""),
 	}, st, nil)
@@ -52,6 +52,14 @@ func TestControlPlanesAreTheEndpoints(t *testing.T) {
 	if n := newNodes(outputs); !n.isControlPlane("a") || n.isControlPlane("b") {
 		t.Error("control planes are the endpoints")
 	}
+	machine := func(role, address string) cty.Value {
+		return cty.ObjectVal(map[string]cty.Value{"role": cty.StringVal(role), "address": cty.StringVal(address)})
+	}
+	outputs = map[string]state.Output{"machines": {Value: cty.ObjectVal(map[string]cty.Value{
+		"a": machine("controlplane", "10.0.0.1"), "b": machine("worker", "10.0.0.2")})}}
+	if n := newNodes(outputs); !n.isControlPlane("a") || n.isControlPlane("b") || n.addresses["b"] != "10.0.0.2" {
+		t.Errorf("a stage of machines knows their roles: %+v", n)
+	}
 	if n := newNodes(map[string]state.Output{"node_addresses": {Value: cty.NullVal(cty.String)}}); len(
 		n.addresses) > 0 {
 		t.Errorf("got %v", n.addresses)
@@ -63,18 +71,18 @@ func TestTheLastControlPlaneIsNeverDestroyed(t *testing.T) {
 	e := &NodeError{Of: 1, Lost: []LostNode{
 		{Name: "cp-01", Address: "127.0.0.1", How: replaced, ControlPlane: true},
 		{Name: "w-01", How: replaced}}}
-	if !e.endsEtcd(t.Context(), &state.State{}, nil) {
+	if !e.endsEtcd(t.Context(), "", nil) {
 		t.Error("the only control plane may be replaced")
 	}
 	e.Never = true
 	if text := e.Error(); !strings.Contains(text, "no control plane would be left") {
 		t.Errorf("got %q", text)
 	}
-	if e.endsEtcd(t.Context(), &state.State{}, []string{"127.0.0.2"}) {
+	if e.endsEtcd(t.Context(), "", []string{"127.0.0.2"}) {
 		t.Error("one of two control planes may not be replaced")
 	}
 	e.Lost[1].ControlPlane = true
-	if !e.endsEtcd(t.Context(), &state.State{}, []string{"127.0.0.2"}) {
+	if !e.endsEtcd(t.Context(), "", []string{"127.0.0.2"}) {
 		t.Error("two of three may be replaced although etcd was not asked")
 	}
 }
@@ -101,7 +109,7 @@ func TestControlPlanesThatAnEarlierRunDestroyedCount(t *testing.T) {
 			[]LostNode{node("cp-01", gone)}, nil, true},
 	} {
 		e := &NodeError{Lost: test.lost, Begun: test.begun}
-		if got := e.endsEtcd(t.Context(), &state.State{}, test.stays); got != test.want {
+		if got := e.endsEtcd(t.Context(), "", test.stays); got != test.want {
 			t.Errorf("%s: %v", test.name, got)
 		}
 	}

@@ -17,14 +17,18 @@ import (
 type Adoption struct {
 	Address, ID string
 
-	Name   string                                            // of the lookup
-	Lookup func(context.Context, []gate.Known) (bool, error) // nil: the import finds out
-	Policy gate.Policy                                       // how long castle repeats the lookup
+	Name   string                              // of the lookup
+	Lookup func(context.Context) (bool, error) // nil: the import finds out
+	Policy gate.Policy                         // how long castle repeats the lookup
 }
 
-// Adoptions returns the adoptions of a stage whose id is known.
+// Adoptions returns the adoptions of a stage whose id is known. There are none if the run has created all
+// that the stage configures.
 func Adoptions(r *run.Run, s *config.Stage, st *state.State) ([]Adoption, error) {
 	var all []Adoption
+	if r.ConfiguresNew(s) {
+		return nil, nil
+	}
 	for _, a := range s.Adopts {
 		// An object that only waits for its deletion is present, too.
 		present := func(res state.Resource) bool { return res.Address == a.Address }

@@ -46,7 +46,7 @@ func ExistsTypes() []gate.ExistsType {
 				Name: name,
 				Object: gate.Object{Kind: secretKind, Fix: "delete it in Infisical",
 					ID: s.folder.name(s.name)},
-				Lookup: func(ctx context.Context, _ []gate.Known) (bool, error) { return s.exists(ctx) },
+				Lookup: s.exists,
 			}, nil
 		},
 	}}

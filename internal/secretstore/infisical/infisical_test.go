@@ -56,7 +56,7 @@ func ask(t *testing.T, host string, arguments map[string]string, secret string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return q.Lookup(t.Context(), nil)
+	return q.Lookup(t.Context())
 }
 
 func TestASecretExistsOrNot(t *testing.T) {

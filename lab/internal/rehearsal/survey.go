@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
 	"github.com/ephemeral-castle/castle/stages"
@@ -98,8 +99,9 @@ func inspect(repository string, o Options) (*survey, error) {
 			}
 		}
 	}
+	outputs := tfeval.Outputs(loaded.Stages, nil)
 	for _, stage := range loaded.Stages {
-		if err := s.expect(stage); err != nil {
+		if err := s.expect(stage, outputs); err != nil {
 			return nil, err
 		}
 		if _, is := stage.Variables[localSecrets]; is {
@@ -115,13 +117,13 @@ func inspect(repository string, o Options) (*survey, error) {
 
 // expect collects the machines that a stage expects in maintenance mode: those that its preflight
 // checks.
-func (s *survey) expect(stage *config.Stage) error {
+func (s *survey) expect(stage *config.Stage, outputs map[string]map[string]cty.Value) error {
 	for _, p := range stage.Preflights {
 		if p.Type.Name != cluster.PreflightMaintenance {
 			continue
 		}
 		//nolint:errcheck // the secrets are not known yet, and need not be
-		values, _ := p.Values(stage, config.Scope{})
+		values, _ := p.Values(stage, config.Scope{Outputs: outputs})
 		endpoints := map[string]string{}
 		if err := values.Decode("endpoints", &endpoints); err != nil {
 			return err

@@ -6,9 +6,5 @@ terraform {
       source  = "bpg/proxmox"
       version = "~> 0.111.1"
     }
-    talos = {
-      source  = "siderolabs/talos"
-      version = "~> 0.10"
-    }
   }
 }

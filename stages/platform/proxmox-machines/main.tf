@@ -105,12 +105,3 @@ resource "proxmox_virtual_environment_vm" "node" {
     ignore_changes = [disk[0].import_from, smbios]
   }
 }
-
-# This stage once fetched the image, too. The file belongs to platform/proxmox-image now.
-removed {
-  from = proxmox_virtual_environment_download_file.talos
-
-  lifecycle {
-    destroy = false
-  }
-}

@@ -1,12 +1,12 @@
 locals {
-  controlplanes    = sort([for name, node in var.nodes : name if node.role == "controlplane"])
-  first            = var.nodes[local.controlplanes[0]].address
-  addresses        = { for name, node in var.nodes : name => node.address }
+  controlplanes    = sort([for name, machine in var.machines : name if machine.role == "controlplane"])
+  first            = var.machines[local.controlplanes[0]].address
+  addresses        = { for name, machine in var.machines : name => machine.address }
   cluster_endpoint = "https://${var.vip}:6443"
 }
 
 data "talos_machine_configuration" "node" {
-  for_each = var.nodes
+  for_each = var.machines
 
   cluster_name       = var.cluster_name
   cluster_endpoint   = local.cluster_endpoint
@@ -18,10 +18,9 @@ data "talos_machine_configuration" "node" {
   examples           = false
 
   config_patches = concat(
-    local.patches,
-    each.value.role == "controlplane" ? local.controlplane_patches : [],
-    local.node_patches[each.key],
-    each.value.longhorn_disk != null ? local.longhorn_patches : [],
+    local.machine_patches[each.key],
+    each.value.role == "controlplane" ? local.controlplane_patches[each.key] : [],
+    local.longhorn_patches[each.key],
     var.talos_config_patches,
   )
 }
@@ -29,21 +28,17 @@ data "talos_machine_configuration" "node" {
 # castle's preflight finds these resources by their address in Terraform: node["<name>"].
 # Every call goes to the machine itself, never to the VIP: the VIP needs etcd.
 resource "talos_machine_configuration_apply" "node" {
-  for_each = var.nodes
+  for_each = var.machines
 
   node                        = each.value.address
   endpoint                    = each.value.address
   client_configuration        = var.client_configuration
   machine_configuration_input = data.talos_machine_configuration.node[each.key].machine_configuration
 
-  # The machines are reset, not deleted, and wait for a configuration again. All reset at
-  # once: a graceful reset leaves etcd first, which the last member cannot. All three
-  # arguments are set, because release 0.10 of the provider fails without one of them.
-  on_destroy = {
-    reset    = true
-    graceful = false
-    reboot   = true
-  }
+  # A machine that stays is reset, and waits for a configuration again; another ends with its disks. All reset
+  # at once: a graceful reset leaves etcd first, which the last member cannot. All three arguments are set,
+  # because release 0.10 of the provider fails without one of them.
+  on_destroy = each.value.reset ? { reset = true, graceful = false, reboot = true } : null
 }
 
 resource "talos_machine_bootstrap" "cluster" {

@@ -84,7 +84,7 @@ variable "vm_id_range" {
 }
 
 variable "vip" {
-  description = "Virtual address of the Kubernetes API. The control planes hold it in turn."
+  description = "Virtual address of the Kubernetes API. No machine has it; platform/talos gives it to the control planes."
   type        = string
 
   validation {

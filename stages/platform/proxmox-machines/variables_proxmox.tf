@@ -53,3 +53,13 @@ variable "proxmox_disk_datastore" {
   type        = string
   default     = "local-lvm"
 }
+
+variable "talos_images" {
+  description = "Volume id of Talos' image, by Proxmox node. castle wires it from platform/proxmox-image."
+  type        = map(string)
+}
+
+variable "serviceaccount_public_key_pem" {
+  description = "Key that verifies ServiceAccount tokens. No other cluster has it, so the machines' UUIDs are derived from it. castle wires it from the secrets layer."
+  type        = string
+}

@@ -1,13 +1,3 @@
-variable "cluster_name" {
-  description = "Name of the cluster; Kubernetes nodes are called <cluster_name>-<node>. castle wires it."
-  type        = string
-
-  validation {
-    condition     = can(regex("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", var.cluster_name))
-    error_message = "cluster_name consists of lower-case letters, digits and inner hyphens: it becomes host names."
-  }
-}
-
 variable "nodes" {
   description = <<-EOT
     The machines by name. role is controlplane or worker. Each runs Talos in maintenance mode at address, which a DHCP
@@ -58,7 +48,7 @@ variable "nodes" {
 }
 
 variable "vip" {
-  description = "Virtual address of the Kubernetes API. The control planes hold it in turn."
+  description = "Virtual address of the Kubernetes API. No machine has it; platform/talos gives it to the control planes."
   type        = string
 
   validation {
@@ -106,4 +96,24 @@ variable "network" {
     condition     = !contains([for node in var.nodes : node.address], var.network.gateway)
     error_message = "A node has the gateway's address."
   }
+}
+
+variable "talos_platform" {
+  description = "What the machines are to Talos: metal if they were booted from its ISO or by PXE, else the platform that their image was made for, such as nocloud."
+  type        = string
+  default     = "metal"
+
+  validation {
+    condition     = can(regex("^[a-z0-9-]+$", var.talos_platform))
+    error_message = "talos_platform is one of the image factory's platforms, such as metal or nocloud."
+  }
+}
+
+variable "talos_uplink" {
+  description = <<-EOT
+    Which card of a control plane gets the VIP, as a CEL expression that is true of exactly one of its links. The default is the
+    only card with a cable; with several, choose one: link.driver == "igb", or mac(link.permanent_addr) == "00:1a:2b:3c:4d:5e".
+  EOT
+  type        = string
+  default     = "link.type == 1 && link.kind == \"\" && link.link_state"
 }

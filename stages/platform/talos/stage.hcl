@@ -1,23 +1,28 @@
 stage {
-  summary      = "Creates Kubernetes with Talos on existing machines in maintenance mode"
-  ends_cluster = true
+  summary = "Creates Kubernetes with Talos on the platform's machines"
 
   inputs = {
     cluster_name                   = cluster.name
+    machines                       = platform.machines
     client_configuration           = secrets.talos_client_configuration
     machine_secrets                = secrets.talos_machine_secrets
     serviceaccount_private_key_pem = secrets.serviceaccount_private_key_pem
   }
 }
 
-# Applying a configuration takes over a machine and its contents. So it goes only to machines in
+# Applying a configuration takes over an existing machine and its contents. So it goes only to machines in
 # maintenance mode, and to those that this cluster's own secrets open.
 preflight "talos_maintenance" "machines" {
-  endpoints            = { for name, node in var.nodes : name => node.address }
+  endpoints            = { for name, machine in var.machines : name => machine.address if machine.reset }
   resource             = "talos_machine_configuration_apply.node"
-  founders             = [for name, node in var.nodes : name if node.role == "controlplane"]
+  founders             = [for name, machine in var.machines : name if machine.reset && machine.role == "controlplane"]
   founding             = "talos_machine_bootstrap.cluster"
   client_configuration = var.client_configuration
+}
+
+# A new machine has no configuration.
+replace "talos_machine_configuration_apply.node" {
+  instance = platform.instance
 }
 
 # A cluster whose state was lost is not bootstrapped again: the machines know.
@@ -25,7 +30,7 @@ adopt "talos_machine_bootstrap.cluster" {
   id = "machine_bootstrap"
 
   exists "talos_bootstrapped" {
-    endpoints            = { for name, node in var.nodes : name => node.address if node.role == "controlplane" }
+    endpoints            = { for name, machine in var.machines : name => machine.address if machine.role == "controlplane" }
     client_configuration = var.client_configuration
   }
 }
@@ -33,7 +38,7 @@ adopt "talos_machine_bootstrap.cluster" {
 # One machine is not yet a quorum, and the VIP is held before the API answers
 # behind it; it moves once more while control planes join.
 gate "talos_etcd" "quorum" {
-  voters  = length([for node in var.nodes : node if node.role == "controlplane"])
+  voters  = length([for machine in var.machines : machine if machine.role == "controlplane"])
   timeout = "15m"
 }
 
@@ -45,27 +50,27 @@ gate "virtual_ip" "holder" {
 
 gate "kubernetes_api" "vip" {
   address   = var.vip
-  endpoints = [for node in var.nodes : node.address if node.role == "controlplane"]
+  endpoints = [for machine in var.machines : machine.address if machine.role == "controlplane"]
   stable    = 3
   timeout   = "15m"
 }
 
 # The node of a machine that was removed stays until somebody deletes it.
 gate "nodes" "ready" {
-  names   = [for name in keys(var.nodes) : "${cluster.name}-${name}"]
+  names   = [for name in keys(var.machines) : "${cluster.name}-${name}"]
   timeout = "15m"
 }
 
 # A machine keeps its Talos until it is upgraded, whatever its configuration names.
 gate "talos_version" "machines" {
   version   = var.talos_version
-  machines  = { for name, node in var.nodes : name => node.address }
-  installer = "${var.talos_image_factory}/${var.talos_platform}-installer/${var.talos_schematic_id}:${var.talos_version}"
+  machines  = { for name, machine in var.machines : name => machine.address }
+  installer = "${var.talos_image_factory}/${values(var.machines)[0].platform}-installer/${var.talos_schematic_id}:${var.talos_version}"
   timeout   = "15m"
 }
 
 gate "kubernetes_version" "machines" {
   version   = var.kubernetes_version
-  endpoints = [for node in var.nodes : node.address if node.role == "controlplane"]
+  endpoints = [for machine in var.machines : machine.address if machine.role == "controlplane"]
   timeout   = "15m"
 }

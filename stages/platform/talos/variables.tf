@@ -1,3 +1,40 @@
+variable "cluster_name" {
+  description = "Name of the cluster; Kubernetes nodes are called <cluster_name>-<node>. castle wires it."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", var.cluster_name))
+    error_message = "cluster_name consists of lower-case letters, digits and inner hyphens: it becomes host names."
+  }
+}
+
+variable "machines" {
+  description = <<-EOT
+    The machines by name. role is controlplane or worker. reset tells that the machine outlives the cluster: destroy resets it.
+    platform is what the machine is to Talos, as its image factory calls it. uplink is a CEL expression that is true of the
+    card which gets the VIP; longhorn_disk, which may be null, one that is true of the disk for Longhorn. castle wires it.
+  EOT
+  type = map(object({
+    role          = string
+    address       = string
+    reset         = bool
+    platform      = string
+    uplink        = string
+    install_disk  = string
+    longhorn_disk = string
+  }))
+}
+
+variable "vip" {
+  description = "Virtual address of the Kubernetes API. The control planes hold it in turn."
+  type        = string
+
+  validation {
+    condition     = can(cidrhost("${var.vip}/32", 0))
+    error_message = "vip is an IPv4 address without a prefix length."
+  }
+}
+
 variable "talos_version" {
   description = "Talos release that the machines run, such as v1.13.0."
   type        = string
@@ -21,7 +58,7 @@ variable "kubernetes_version" {
 }
 
 variable "talos_image_factory" {
-  description = "Host name of the image factory that makes disk images and installers."
+  description = "Host name of the image factory that makes installers."
   type        = string
   default     = "factory.talos.dev"
 }
@@ -35,11 +72,6 @@ variable "talos_schematic_id" {
     condition     = can(regex("^[0-9a-f]{64}$", var.talos_schematic_id))
     error_message = "talos_schematic_id has 64 hexadecimal digits."
   }
-}
-
-variable "talos_images" {
-  description = "Volume id of Talos' image, by Proxmox node. castle wires it from platform/proxmox-image."
-  type        = map(string)
 }
 
 variable "talos_config_patches" {
@@ -74,11 +106,6 @@ variable "serviceaccount_private_key_pem" {
   description = "Key that signs ServiceAccount tokens. castle wires it from the secrets layer."
   type        = string
   sensitive   = true
-}
-
-variable "serviceaccount_public_key_pem" {
-  description = "Key that verifies ServiceAccount tokens. No other cluster has it, so the machines' UUIDs are derived from it. castle wires it from the secrets layer."
-  type        = string
 }
 
 variable "client_configuration" {

@@ -1,0 +1,21 @@
+# castle reads this output before the stage is applied: it depends on no resource.
+output "machines" {
+  description = "The machines by name: role, address, and what platform/talos needs to configure each. castle reads it, too."
+  value = {
+    for name, node in var.nodes : name => {
+      role         = node.role
+      address      = node.address
+      reset        = true # the machine stays, and waits for a configuration again
+      platform     = var.talos_platform
+      uplink       = var.talos_uplink
+      install_disk = node.install_disk
+      # The disk gets one partition. After a reset it is found and used again.
+      longhorn_disk = node.longhorn_disk == null ? null : "disk.dev_path == \"${node.longhorn_disk}\" || \"${node.longhorn_disk}\" in disk.symlinks"
+    }
+  }
+}
+
+output "instance" {
+  description = "What changes with each machine: nothing, as castle creates none."
+  value       = { for name in keys(var.nodes) : name => "" }
+}

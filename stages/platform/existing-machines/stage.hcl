@@ -1,0 +1,3 @@
+stage {
+  summary = "Names existing machines, which run Talos in maintenance mode"
+}
