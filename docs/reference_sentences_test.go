@@ -49,11 +49,12 @@ func sentences() map[string]string {
 			"known",
 		"stageSyntax.Adopts": "an object that castle imports into the state if it " +
 			"exists and the state lacks it",
-		"stageSyntax.Replaces": "a resource that castle replaces together with the machine that it configures, " +
-			"though nothing of its own has changed",
-		"replaceSyntax.Address": "the address of the resource in the stage's module; its keys are those of the machines",
-		"replaceSyntax.Instance": "what changes with each machine, by key: `platform.instance`. castle plans " +
-			"a key with -replace if its last apply had another instance",
+		"stageSyntax.Replaces": "a resource that castle replaces with the machine that it " +
+			"configures, though nothing of its own has changed",
+		"replaceSyntax.Address": "the address of the resource in the stage's module, whose " +
+			"keys are the machines' names",
+		"replaceSyntax.Instance": "what changes with each machine, by key: platform.instance; " +
+			"castle plans the keys with -replace whose last apply had another one",
 		"stageBlock.Summary": "one sentence about the purpose of the stage, for " +
 			"castle stage list",
 		"stageBlock.EndsCluster": "true, in the layer platform alone: everything in the" +

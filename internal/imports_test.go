@@ -91,7 +91,7 @@ func table() map[string][]string {
 		"internal/run/review": {"internal/cluster", "internal/config", "internal/gate",
 			"internal/kube/release",
 			"internal/run", "internal/run/applied", "internal/run/recovery", "internal/state",
-			"internal/state/commits", "internal/talos", "internal/terraform"},
+			"internal/state/commits", "internal/talos", "internal/terraform", "internal/tfeval"},
 		"internal/run/applied": {"internal/cluster", "internal/history", "internal/config", "internal/gate",
 			"internal/kube",
 			"internal/providers", "internal/revision", "internal/run", "internal/run/waiting",
@@ -219,8 +219,8 @@ func TestTheLabUsesOnlyWhatItStandsInFor(t *testing.T) {
 		"internal/emulator/infisical", "internal/platform/proxmox",
 		"internal/event", "internal/fault", "internal/gitops", "internal/history", "internal/process",
 		"internal/providers", "internal/secret",
-		"internal/report", "internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages",
-		"templates",
+		"internal/report", "internal/terraform", "internal/tfeval", "internal/ui", "internal/gate",
+		"internal/kube", "stages", "templates",
 	}
 	for pkg, imports := range list(t, "../lab") {
 		for _, imp := range imports {

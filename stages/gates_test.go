@@ -36,7 +36,8 @@ func metal(t *testing.T) string {
 	for name, text := range map[string]string{
 		"cluster.hcl": `
 stage "keys" { source = "secrets/keys" }
-stage "talos-existing" { source = "platform/talos-existing" }
+stage "machines" { source = "platform/existing-machines" }
+stage "talos" { source = "platform/talos" }
 `,
 		"terraform.tfvars": `
 vip     = "192.168.1.240"

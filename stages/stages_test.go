@@ -46,7 +46,7 @@ func module(t *testing.T, stage string) *tfconfig.Module {
 
 func TestEveryStageHasItsFilesAndNoLeftovers(t *testing.T) {
 	for _, stage := range all(t) {
-		for _, file := range []string{"main.tf", "variables.tf", "outputs.tf", "versions.tf"} {
+		for _, file := range []string{"variables.tf", "outputs.tf", "versions.tf"} {
 			if _, err := fs.Stat(stages.Library, stage+"/"+file); err != nil {
 				t.Error(err)
 			}

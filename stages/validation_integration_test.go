@@ -118,7 +118,7 @@ func clusterFolder(t *testing.T, name string) string {
 }
 
 func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
-	files, err := filepath.Glob("platform/proxmox-talos/variables*.tf")
+	files, err := filepath.Glob("platform/proxmox-machines/variables*.tf")
 	if err != nil {
 		t.Fatal(err)
 	}

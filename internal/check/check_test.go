@@ -300,7 +300,7 @@ func TestAllClustersShareTheStagesThatAreRead(t *testing.T) {
 		if _, err := check.Run(o); err != nil {
 			t.Fatal(err)
 		}
-		if library.opened["platform/proxmox-talos/stage.hcl"] == 0 {
+		if library.opened["platform/proxmox-machines/stage.hcl"] == 0 {
 			t.Error("the platform was not read")
 		}
 		for name, times := range library.opened {

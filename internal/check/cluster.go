@@ -61,7 +61,9 @@ type machine struct {
 func newCluster(c *config.Cluster, o config.Options) *cluster {
 	x := &cluster{config: c, options: o, label: c.Name + "/" + c.Platform, masker: &secret.Masker{},
 		declares: map[string]*config.Stage{}, invalid: map[string]bool{}}
-	x.outputs = sync.OnceValue(func() map[string]map[string]cty.Value { return tfeval.Outputs(c.Stages, nil) })
+	x.outputs = sync.OnceValue(func() map[string]map[string]cty.Value {
+		return tfeval.Outputs(c.Stages, nil)
+	})
 	for _, s := range c.Stages {
 		for name := range s.Variables {
 			if x.declares[name] == nil || s.Layer == "platform" {

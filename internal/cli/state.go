@@ -109,7 +109,7 @@ func newStateShow(a *app) *cobra.Command {
 		Short: "Show the resources in a state, and its snapshots",
 		Long: `Show the addresses of the resources in a stage's state, and its snapshots with serial
 and time, the newest first. No values. STAGE may be a layer.`,
-		Example: "  castle state show blue proxmox-talos",
+		Example: "  castle state show blue machines",
 		Args:    a.cluster(cobra.MaximumNArgs(2)),
 		RunE: a.onStates(func(c *cluster.Cluster, states []repair.StageState) error {
 			return a.print(statesJSON(c, states), func(w io.Writer) {
@@ -238,7 +238,7 @@ manages them. ADDRESS is that of a resource, with all its instances, or of a mod
 For an object that a destroy has left over, it is the name that destroy printed (421,
 local:snippets/user.yaml), and no later destroy checks it. castle refuses a state that
 it cannot read. Asks for the cluster's name; without a terminal it requires --yes.`,
-		Example: `  castle state forget blue proxmox-talos \
+		Example: `  castle state forget blue machines \
     'module.nodes.proxmox_virtual_environment_vm.this["worker-02"]'`,
 		Args: usage(cobra.MinimumNArgs(3)),
 		RunE: a.onRecorded(a.progress, func(ctx context.Context, c *cluster.Cluster, args []string) error {

@@ -17,7 +17,7 @@ func newTerraform(a *app) *cobra.Command {
 		Long: `Run a Terraform command in a stage's work directory, with the inputs that create
 would use. castle locks the cluster and takes a snapshot of the state first. STAGE may
 be a layer that has one stage.`,
-		Example: `  castle terraform blue proxmox-talos -- plan
+		Example: `  castle terraform blue machines -- plan
   castle terraform blue metallb -- state list`,
 		Args: usage(func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 2 || len(args) < 3 {

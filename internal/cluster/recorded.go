@@ -94,17 +94,17 @@ func (c *Cluster) RecordedStage(name string) (StageRef, error) {
 	return found[i], err
 }
 
-// CheckSources refuses a cluster that was created when the machines and Talos were one stage.
+// CheckSources refuses a cluster whose machines were created by a stage that the configuration lacks: no other
+// one knows them.
 func (c *Cluster) CheckSources() error {
 	names, err := c.Dir.Stages()
 	for _, name := range names {
 		rec, unread := c.Dir.Stage(name).Record()
-		configured := func(s *config.Stage) bool { return s.Source == rec.Source }
-		if unread == nil && (rec.Source == "platform/proxmox-talos" || rec.Source == "platform/talos-existing") &&
-			!slices.ContainsFunc(c.Config.Stages, configured) {
-			return Usagef("stage %s was created from %s, which is two stages now, of the machines and of Talos; "+
-				"castle cannot split its state: destroy the cluster and create it again: %s",
-				name, rec.Source, c.Command("destroy"))
+		same := func(s *config.Stage) bool { return s.Source == rec.Source }
+		if unread == nil && rec.EndsCluster && !slices.ContainsFunc(c.Config.Stages, same) {
+			return Usagef("the cluster was created with %s (stage %s), which is not configured any more, and "+
+				"castle cannot hand its machines to another stage. Destroy the cluster, and create it again: %s",
+				rec.Source, name, c.Command("destroy"))
 		}
 	}
 	return err

@@ -226,6 +226,15 @@ func (c *connector) reportAbsent() (suggested []string) {
 			c.reportGroup(layer, g)
 		}
 	}
+	for i := 0; i < len(suggested); i++ { // and those that the suggested ones need
+		for _, in := range c.load.library.definition(suggested[i]).settings.inputs {
+			for _, r := range references(in.expr) {
+				if c.load.cluster.owners[r.root][r.name] == nil {
+					suggested = append(suggested, c.load.library.provides(r.root, r.name)...)
+				}
+			}
+		}
+	}
 	return suggested
 }
 

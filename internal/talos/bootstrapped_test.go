@@ -79,10 +79,14 @@ func TestBootstrappedReadsEtcdDataOfTheMachines(t *testing.T) {
 		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("a machine that does not answer: %v, %v", there, err)
 	}
-	l.bootNew(1)
-	answers(t, q, false) // it waits for its configuration
+	l.bootNew(2)
+	waiting := l.bootstrapped(2, role.Admin)
+	if there, err := waiting.Lookup(t.Context()); there || err == nil {
+		t.Errorf("one of two does not answer: %v, %v", there, err)
+	}
 	l.configure(1, machine.TypeControlPlane)
 	answers(t, q, false)
+	answers(t, waiting, false) // the other one waits for its configuration
 	l.bootstrap(1)
 	answers(t, q, true)
 }

@@ -190,9 +190,6 @@ func outputsOf(shown *tfjson.Plan) (outputs map[string]cty.Value, known bool, er
 
 // KeyOf returns the key of a resource with for_each.
 func KeyOf(address string) (string, bool) {
-	i := strings.LastIndex(address, `["`)
-	if i < 0 {
-		return "", false
-	}
-	return strings.TrimSuffix(address[i+2:], `"]`), true
+	_, key, keyed := strings.Cut(address, `["`)
+	return strings.TrimSuffix(key, `"]`), keyed
 }

@@ -303,7 +303,9 @@ func Outputs(stages []*config.Stage, known map[string]map[string]cty.Value) map[
 			}
 			seen[s] = true
 			add(s.Needs)
-			outputs := Read(s, s.KnownInputs(all)).Outputs()
+			m := Read(s, s.KnownInputs(all))
+			m.Objects() // whose names the outputs may read
+			outputs := m.Outputs()
 			maps.Copy(outputs, all[s.Layer])
 			all[s.Layer] = outputs
 		}

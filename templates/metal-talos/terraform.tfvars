@@ -9,7 +9,7 @@
 # The values of ${cluster}. No secret belongs here: they are in Infisical, in the folder
 # /ephemeral-castle/${cluster}/${platform}.
 %{ endif ~}
-# Every variable is explained in the variables.tf of its stage; `castle stage show platform/talos-existing`
+# Every variable is explained in the variables.tf of its stage; `castle stage show platform/existing-machines`
 # lists those of the machines.
 
 %{ if secrets == "local" ~}

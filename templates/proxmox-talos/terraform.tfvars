@@ -9,7 +9,7 @@
 # The values of ${cluster}. No secret belongs here: they are in Infisical, in the folder
 # /ephemeral-castle/${cluster}/${platform}.
 %{ endif ~}
-# Every variable is explained in the variables.tf of its stage; `castle stage show platform/proxmox-talos`
+# Every variable is explained in the variables.tf of its stage; `castle stage show platform/proxmox-machines`
 # lists those of the machines.
 
 %{ if secrets == "local" ~}

@@ -9,7 +9,7 @@ variable "cluster_name" {
 }
 
 variable "nodes" {
-  description = "The machines by name, as platform/proxmox-talos explains them. Only node_name counts here."
+  description = "The machines by name, as platform/proxmox-machines explains them. Only node_name counts here."
   type = map(object({
     role          = string
     vm_id         = number
