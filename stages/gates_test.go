@@ -108,9 +108,11 @@ func explained(t *testing.T) map[string]waits {
 func TestEveryStageThatMakesSomethingInTheClusterHasAGate(t *testing.T) {
 	have := gates(t)
 	gateless := []string{
-		"engine/bootstrap-secrets",  // a Secret is there as soon as the API says so
-		"engine/infisical-identity", // likewise
-		"platform/proxmox-image",    // Terraform ends when Proxmox has it
+		"engine/bootstrap-secrets",   // a Secret is there as soon as the API says so
+		"engine/infisical-identity",  // likewise
+		"platform/proxmox-machines",  // platform/talos configures them as soon as they answer
+		"platform/existing-machines", // likewise
+		"platform/proxmox-image",     // Terraform ends when Proxmox has it
 		// a secret is there as soon as Infisical says so, and nothing stands on it
 		"platform/infisical-access",
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -94,17 +95,17 @@ func (c *Cluster) RecordedStage(name string) (StageRef, error) {
 	return found[i], err
 }
 
-// CheckSources refuses a cluster whose machines were created by a stage that the configuration lacks: no other
-// one knows them.
+// CheckSources refuses a cluster whose machines were created by a stage that the configuration lacks: no
+// other one knows them.
 func (c *Cluster) CheckSources() error {
 	names, err := c.Dir.Stages()
 	for _, name := range names {
 		rec, unread := c.Dir.Stage(name).Record()
 		same := func(s *config.Stage) bool { return s.Source == rec.Source }
 		if unread == nil && rec.EndsCluster && !slices.ContainsFunc(c.Config.Stages, same) {
-			return Usagef("the cluster was created with %s (stage %s), which is not configured any more, and "+
-				"castle cannot hand its machines to another stage. Destroy the cluster, and create it again: %s",
-				rec.Source, name, c.Command("destroy"))
+			return Usagef("the cluster was created with %s (stage %s), which is not configured any more; "+
+				"castle cannot hand its machines to another stage: destroy the cluster, and create it "+
+				"again: %s", rec.Source, name, c.Command("destroy"))
 		}
 	}
 	return err
@@ -276,4 +277,10 @@ func Datacenters(rec state.Record) ([]Datacenter, error) {
 		all = append(all, Datacenter{p, account, ids})
 	}
 	return all, nil
+}
+
+// KeyOf returns the key of a resource with for_each.
+func KeyOf(address string) (string, bool) {
+	_, key, keyed := strings.Cut(address, `["`)
+	return strings.TrimSuffix(key, `"]`), keyed
 }

@@ -111,7 +111,8 @@ func (l *library) describe(d *definition, proves map[string]string) *LibraryStag
 		Source: of.Source, Layer: of.Layer, Summary: of.Summary, Origin: of.Origin,
 		EndsCluster: of.EndsCluster, Persistent: of.Persistent, Volatile: of.Volatile,
 		Needs: layerNames(d.settings.needs), Inputs: []LibraryInput{}, Outputs: []Output{},
-		Providers: []LibraryProvider{}, Adopts: []LibraryAdopt{}, Replaces: []LibraryReplace{}, Files: []string{},
+		Providers: []LibraryProvider{}, Adopts: []LibraryAdopt{}, Replaces: []LibraryReplace{},
+		Files:      []string{},
 		Preflights: l.checks(d, d.preflights, proves), Gates: l.checks(d, d.gates, proves),
 		Folder: of.Module, Problems: syntax.InOrder(syntax.Distinct(d.diags.Diagnostics)),
 	}

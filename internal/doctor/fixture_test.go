@@ -219,7 +219,7 @@ func (w *world) load(t *testing.T) {
 		Repository: "../..", Cluster: "mini", Vars: w.vars, CastleVersion: "1.0.0", Library: stages.Library,
 		Templates:  templates.Files,
 		Gates:      append(append(kube.GateTypes(), talos.GateTypes()...), probe.GateTypes()...),
-		Preflights: realproxmox.PreflightTypes(),
+		Preflights: append(realproxmox.PreflightTypes(), talos.PreflightTypes()...),
 		Exists:     append(append(kube.ExistsTypes(), talos.ExistsTypes()...), realvault.ExistsTypes()...),
 	})
 	if diags.HasErrors() {

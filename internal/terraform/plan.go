@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 	tfjson "github.com/hashicorp/terraform-json"
@@ -186,10 +185,4 @@ func outputsOf(shown *tfjson.Plan) (outputs map[string]cty.Value, known bool, er
 		}
 	}
 	return outputs, known, nil
-}
-
-// KeyOf returns the key of a resource with for_each.
-func KeyOf(address string) (string, bool) {
-	_, key, keyed := strings.Cut(address, `["`)
-	return strings.TrimSuffix(key, `"]`), keyed
 }

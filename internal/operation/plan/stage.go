@@ -305,7 +305,8 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	}
 	var plan *terraform.Plan
 	err = work.Step("plan", func() (err error) {
-		plan, err = work.Root.Plan(ctx, terraform.PlanOptions{Replace: slices.Concat(one.unfinished, outdated)})
+		o := terraform.PlanOptions{Replace: slices.Concat(one.unfinished, outdated)}
+		plan, err = work.Root.Plan(ctx, o)
 		return err
 	})
 	if err != nil {
@@ -412,7 +413,7 @@ func (p *planning) predictInstances(one *Stage, plan *terraform.Plan) {
 		instances = out.Value.AsValueMap()
 	}
 	for _, c := range plan.Changes {
-		name, keyed := terraform.KeyOf(c.Address)
+		name, keyed := cluster.KeyOf(c.Address)
 		if makes := c.Action == "create" || c.Action == "replace"; makes && keyed &&
 			cluster.Platforms().IsMachine(c.Type) {
 			instances[name] = cty.StringVal(p.run.ID)

@@ -49,8 +49,10 @@ func Record(w *run.Workspace, s *config.Stage) error {
 func recordOf(r *run.Run, s *config.Stage) (state.Record, error) {
 	scope := r.Outputs.Scope(s)
 	rec := state.Record{Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
-		EndsCluster: s.EndsCluster || resetsMachines(s, scope), Persistent: s.Persistent, Volatile: s.Volatile, InCluster: s.InCluster,
-		Castle: r.Cluster.Options.Version, Run: r.ID}
+		EndsCluster: s.EndsCluster || resetsMachines(s, scope),
+		Persistent:  s.Persistent, Volatile: s.Volatile,
+		InCluster: s.InCluster,
+		Castle:    r.Cluster.Options.Version, Run: r.ID}
 	for _, need := range s.Needs {
 		rec.Needs = append(rec.Needs, need.Name)
 	}

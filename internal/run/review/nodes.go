@@ -19,8 +19,8 @@ import (
 
 // NodeError reports that castle left a stage unchanged because its plan takes nodes out of a cluster that
 // runs. The nodes of a stage are those of its output machines, with their roles, or else the keys of its
-// output node_addresses. Then the control planes are those at an endpoint of the talosconfig; without one, any
-// node may be a control plane.
+// output node_addresses. Then the control planes are those at an endpoint of the talosconfig; without one,
+// any node may be a control plane.
 type NodeError struct {
 	Lost   []LostNode
 	Begun  []LostNode // control planes that an earlier run destroyed, or began to
@@ -251,7 +251,7 @@ func machineFates(changes []terraform.Change, before *state.State, intent *state
 		at := slices.IndexFunc(before.Resources, func(res state.Resource) bool {
 			return res.Address == c.Address && !res.Deposed
 		})
-		name, keyed := terraform.KeyOf(c.Address)
+		name, keyed := cluster.KeyOf(c.Address)
 		if at < 0 || !keyed {
 			continue
 		}
@@ -263,7 +263,7 @@ func machineFates(changes []terraform.Change, before *state.State, intent *state
 		}
 	}
 	for _, c := range changes {
-		name, keyed := terraform.KeyOf(c.Address)
+		name, keyed := cluster.KeyOf(c.Address)
 		if c.Action != "create" || !keyed {
 			continue
 		}

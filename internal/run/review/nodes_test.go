@@ -53,11 +53,13 @@ func TestControlPlanesAreTheEndpoints(t *testing.T) {
 		t.Error("control planes are the endpoints")
 	}
 	machine := func(role, address string) cty.Value {
-		return cty.ObjectVal(map[string]cty.Value{"role": cty.StringVal(role), "address": cty.StringVal(address)})
+		return cty.ObjectVal(map[string]cty.Value{"role": cty.StringVal(role),
+			"address": cty.StringVal(address)})
 	}
 	outputs = map[string]state.Output{"machines": {Value: cty.ObjectVal(map[string]cty.Value{
 		"a": machine("controlplane", "10.0.0.1"), "b": machine("worker", "10.0.0.2")})}}
-	if n := newNodes(outputs); !n.isControlPlane("a") || n.isControlPlane("b") || n.addresses["b"] != "10.0.0.2" {
+	if n := newNodes(outputs); !n.isControlPlane("a") || n.isControlPlane("b") ||
+		n.addresses["b"] != "10.0.0.2" {
 		t.Errorf("a stage of machines knows their roles: %+v", n)
 	}
 	if n := newNodes(map[string]state.Output{"node_addresses": {Value: cty.NullVal(cty.String)}}); len(
