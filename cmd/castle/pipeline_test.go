@@ -55,7 +55,7 @@ func TestPipeline(t *testing.T) {
 
 	review := f.trigger(pull("me/castles"))
 	f.expect(review, map[string]string{plans: "success"})
-	f.contains(review.summary[plans], "### castle plan mini/proxmox", "| platform/proxmox-talos |")
+	f.contains(review.summary[plans], "### castle plan mini/proxmox", "| platform/machines |")
 	plan, err := os.ReadFile(f.artifact(review.id, "mini-proxmox-plan", "mini-proxmox.castleplan"))
 	if err != nil || !bytes.HasPrefix(plan, []byte("age-encryption.org/v1\n")) {
 		t.Fatalf("the plan is not encrypted: %v", err)

@@ -180,7 +180,7 @@ func (k *soak) checkKeys() {
 		return
 	}
 	if k.machine != nil { // keys that nothing has used may be lost with their machine
-		used, err := filepath.Glob(filepath.Join(k.files.state, "stages/proxmox-talos/[it]*"))
+		used, err := filepath.Glob(filepath.Join(k.files.state, "stages/machines/[it]*"))
 		must(k.t, err)
 		if len(used) == 0 {
 			return

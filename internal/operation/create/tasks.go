@@ -25,22 +25,31 @@ func (t *task) String() string { return t.name }
 // that was not chosen gets a task that checks it.
 //
 // A preflight starts as soon as its inputs are known. All preflights precede all stages, except the
-// stages whose outputs a preflight reads: castle reports a conflict before it changes anything.
+// stages whose outputs a preflight reads: castle reports a conflict before it changes anything. These stages
+// follow the preflights that read fewer of them.
 //
 // A gate with needs waits for them.
 func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	b := &taskBuilder{creation: c, ready: map[*config.Stage]*task{}}
-	var read []*config.Stage // by preflights
+	type early struct {
+		stage     *config.Stage
+		preflight *config.Preflight
+		reads     []*config.Stage
+	}
+	var all []early
 	for _, s := range chosen {
 		for _, p := range s.Preflights {
-			read = append(read, c.reads(p)...)
+			all = append(all, early{s, p, graph.Closure(chosen, run.StageNeeds, c.reads(p)...)})
 		}
 	}
-	for _, s := range graph.Closure(chosen, run.StageNeeds, read...) {
-		b.addStage(s)
-	}
-	for _, s := range chosen {
-		b.addPreflights(s)
+	slices.SortStableFunc(all, func(a, b early) int { return len(a.reads) - len(b.reads) })
+	for _, x := range all {
+		for _, s := range x.reads {
+			if b.ready[s] == nil {
+				b.addStage(s)
+			}
+		}
+		b.addPreflight(x.stage, x.preflight)
 	}
 	for _, s := range chosen {
 		if b.ready[s] == nil {
@@ -106,12 +115,10 @@ func (b *taskBuilder) addStage(s *config.Stage) {
 	}
 }
 
-func (b *taskBuilder) addPreflights(s *config.Stage) {
-	for _, p := range s.Preflights {
-		b.preflights = append(b.preflights, b.add(&task{name: "preflight " + p.Name(), stage: s,
-			needs: b.after(b.creation.reads(p)),
-			do:    func(ctx context.Context) error { return b.creation.earlyPreflight(ctx, s, p) }}))
-	}
+func (b *taskBuilder) addPreflight(s *config.Stage, p *config.Preflight) {
+	b.preflights = append(b.preflights, b.add(&task{name: "preflight " + p.Name(), stage: s,
+		needs: b.after(b.creation.reads(p)),
+		do:    func(ctx context.Context) error { return b.creation.earlyPreflight(ctx, s, p) }}))
 }
 
 // connectLate adds the needs of a stage's deferred gates, once every stage has its task.

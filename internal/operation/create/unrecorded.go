@@ -62,7 +62,7 @@ func (c *creation) checkSecrets(ctx context.Context, s *config.Stage, p *config.
 	runs := func(own gate.Own) bool { return own.Running }
 	var all []waiting.Adoption
 	for _, next := range castle.Config.Stages { // the one that configures the machines
-		if !slices.Contains(next.Needs, s) || !slices.ContainsFunc(ours, runs) {
+		if next != s && !slices.Contains(next.Needs, s) || !slices.ContainsFunc(ours, runs) {
 			continue
 		}
 		more, incomplete := waiting.Adoptions(recorded, next, states[next])
