@@ -57,7 +57,7 @@ func table() map[string][]string {
 		"internal/operation/plan": {"internal/cluster", "internal/config", "internal/gate",
 			"internal/kube", "internal/kube/release", "internal/run", "internal/run/applied",
 			"internal/run/recovery", "internal/run/review", "internal/run/unrecorded", "internal/run/waiting",
-			"internal/state", "internal/state/recorded", "internal/terraform"},
+			"internal/state", "internal/state/recorded", "internal/terraform", "internal/tfeval"},
 		"internal/operation/status": {"internal/cluster", "internal/config", "internal/doctor",
 			"internal/gate", "internal/revision", "internal/run", "internal/run/applied",
 			"internal/run/diagnose", "internal/history", "internal/run/recovery", "internal/run/review",

@@ -29,7 +29,7 @@ local. Secrets are masked. Without --run it is the newest run; castle history li
 on another machine is followed through the store, a few seconds behind.`,
 		SuggestFor: []string{"log"},
 		Example: `  castle logs blue -f
-  castle logs blue talos --since 10m
+  castle logs blue machines --since 10m
   castle logs blue --run 3f9a1c`,
 		Args: a.cluster(cobra.MatchAll(cobra.MaximumNArgs(2), func(*cobra.Command, []string) error {
 			if o.Since < 0 {

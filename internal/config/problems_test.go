@@ -254,6 +254,14 @@ stage "metallb" {
 			gates("adopt \"module.a.b.c\" {\n  id = \"a\"\n  exists \"talos_bootstrapped\" { endpoint = " +
 				"self.x }\n}"),
 			[]string{metallb + `:4 | exists talos_bootstrapped: endpoint: self is not known here`}},
+		{"a replacement of nothing", gates(`replace "helm_release.metalb" { instance = {} }`) +
+			"-- library/networking/metallb/main.tf --\nresource \"helm_release\" \"metallb\" {}\n" +
+			"output \"metallb_namespace\" { value = 1 }\n",
+			[]string{metallb + `:2 | replace helm_release.metalb: unknown resource | Did you mean`}},
+		{"a replacement without an instance", gates(`replace "module.a.b.c" {}`),
+			[]string{metallb + `:2 | instance`}},
+		{"a replacement with what is no map", gates(`replace "module.a.b.c" { instance = "a" }`),
+			[]string{metallb + `:2 | replace module.a.b.c: unsuitable instance`}},
 		{"an override of nothing", override(`gate "endpoint_slice" "webhok" { timeout = "1m" }`),
 			[]string{clusterFile + `:4 | stage metallb: no gate endpoint_slice.webhok to override | ` +
 				metallb + ` | Did you mean "endpoint_slice.webhook"?`}},

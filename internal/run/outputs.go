@@ -121,12 +121,11 @@ func RecordedOutputs(c *cluster.Cluster, s *config.Stage, st *state.State) map[s
 // withInstances adds to the output instance the runs that created the machines. If their record cannot be
 // read, the output is unknown, and nothing is replaced.
 func withInstances(dir *state.Stage, outputs map[string]state.Output) map[string]state.Output {
-	out, has := outputs[cluster.InstanceOutput]
-	if !has || out.Value.IsNull() || !out.Value.CanIterateElements() {
+	instances := tfeval.Map(outputs[cluster.InstanceOutput].Value)
+	if len(instances) == 0 {
 		return outputs
 	}
 	ids, err := cluster.MachineIDs(dir).Value()
-	instances := out.Value.AsValueMap()
 	for _, id := range ids {
 		name, keyed := cluster.KeyOf(id.Address)
 		if _, is := instances[name]; keyed && is && id.Instance != "" {

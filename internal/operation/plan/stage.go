@@ -25,6 +25,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // answerTime bounds each lookup of a plan.
@@ -409,9 +410,7 @@ func (p *planning) readOutputs(ctx context.Context, one *Stage, plan *terraform.
 func (p *planning) predictInstances(one *Stage, plan *terraform.Plan) {
 	outputs := run.RecordedOutputs(p.run.Cluster, one.config, one.recorded)
 	instances := map[string]cty.Value{}
-	if out, has := outputs[cluster.InstanceOutput]; has && out.Value.CanIterateElements() {
-		instances = out.Value.AsValueMap()
-	}
+	maps.Copy(instances, tfeval.Map(outputs[cluster.InstanceOutput].Value))
 	for _, c := range plan.Changes {
 		name, keyed := cluster.KeyOf(c.Address)
 		if makes := c.Action == "create" || c.Action == "replace"; makes && keyed &&
