@@ -114,7 +114,7 @@ func PreflightTypes() []gate.PreflightType {
 	return types
 }
 
-// PreflightMaintenance is the preflight of platforms on machines that exist already.
+// PreflightMaintenance is the preflight of machines that exist already.
 const PreflightMaintenance = talos.PreflightMaintenance
 
 // ExistsTypes returns every type of lookup that an adoption may use.

@@ -52,7 +52,8 @@ func (r *blockReader) add(s *Stage) {
 	}
 	for _, b := range s.definition.replaces {
 		own := b.overriddenBy(nil)
-		r.setArguments(s, own, map[string]gate.Attribute{"instance": {Type: cty.Map(cty.String)}}, nil)
+		r.setArguments(s, own, map[string]gate.Attribute{"instance": {Type: cty.Map(cty.String),
+			Required: true}}, nil)
 		r.checkAddress(s, own)
 		s.Replaces = append(s.Replaces, &Replace{Address: b.labels[0], block: own})
 	}

@@ -259,7 +259,7 @@ stage "metallb" {
 			"output \"metallb_namespace\" { value = 1 }\n",
 			[]string{metallb + `:2 | replace helm_release.metalb: unknown resource | Did you mean`}},
 		{"a replacement without an instance", gates(`replace "module.a.b.c" {}`),
-			[]string{metallb + `:2 | instance`}},
+			[]string{metallb + `:2 | replace module.a.b.c: missing argument instance`}},
 		{"a replacement with what is no map", gates(`replace "module.a.b.c" { instance = "a" }`),
 			[]string{metallb + `:2 | replace module.a.b.c: unsuitable instance`}},
 		{"an override of nothing", override(`gate "endpoint_slice" "webhok" { timeout = "1m" }`),

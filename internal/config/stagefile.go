@@ -57,7 +57,7 @@ type adoptSyntax struct {
 type replaceSyntax struct {
 	Address  string         `hcl:"address,label"`
 	At       hcl.Range      `hcl:",def_range"`
-	Instance *hcl.Attribute `hcl:"instance" type:"expression"`
+	Instance *hcl.Attribute `hcl:"instance,optional" type:"expression"`
 }
 
 // settings are the arguments of a stage block that stage.hcl and cluster.hcl share.

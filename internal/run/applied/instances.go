@@ -29,8 +29,9 @@ func Outdated(r *run.Run, s *config.Stage, st *state.State) ([]string, error) {
 
 // RecordInstances records what an apply of a stage has configured.
 func RecordInstances(r *run.Run, s *config.Stage) error {
-	if len(s.Replaces) == 0 {
+	all := r.Instances(s)
+	if len(all) == 0 { // or they are not known
 		return nil
 	}
-	return instancesOf(r.Cluster.Dir.Stage(s.Name)).Write(r.Instances(s))
+	return instancesOf(r.Cluster.Dir.Stage(s.Name)).Write(all)
 }
