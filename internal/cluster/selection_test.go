@@ -9,7 +9,7 @@ import (
 
 func TestSelectionFiltersStagesAndLayers(t *testing.T) {
 	places := []StageRef{
-		{"infisical", "secrets"}, {"keys", "secrets"}, {"proxmox-talos", "platform"},
+		{"infisical", "secrets"}, {"keys", "secrets"}, {"machines", "platform"},
 		{"metallb", "networking"}, {"address-pool", "networking"}, {"longhorn", "storage"},
 	}
 	for _, c := range []struct {
@@ -17,7 +17,7 @@ func TestSelectionFiltersStagesAndLayers(t *testing.T) {
 		selection Selection
 		want      []string
 	}{
-		{"nothing said selects all", Selection{}, []string{"infisical", "keys", "proxmox-talos", "metallb",
+		{"nothing said selects all", Selection{}, []string{"infisical", "keys", "machines", "metallb",
 			"address-pool", "longhorn"}},
 		{"a stage", Selection{Only: []string{"keys"}}, []string{"keys"}},
 		{"a layer is all its stages", Selection{Only: []string{"networking"}},
@@ -25,8 +25,8 @@ func TestSelectionFiltersStagesAndLayers(t *testing.T) {
 		{"from a stage in the middle of a layer", Selection{From: "address-pool"},
 			[]string{"address-pool", "longhorn"}},
 		{"up to a layer takes all of it", Selection{To: "networking"},
-			[]string{"infisical", "keys", "proxmox-talos", "metallb", "address-pool"}},
-		{"from and to", Selection{From: "platform", To: "metallb"}, []string{"proxmox-talos", "metallb"}},
+			[]string{"infisical", "keys", "machines", "metallb", "address-pool"}},
+		{"from and to", Selection{From: "platform", To: "metallb"}, []string{"machines", "metallb"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			chosen, err := c.selection.Filter(places)

@@ -15,7 +15,7 @@ func library() map[string]*config.Stage {
 	infisical := &config.Stage{Name: "infisical", Layer: "secrets", Volatile: true}
 	keys := &config.Stage{Name: "keys", Layer: "secrets"}
 	platform := &config.Stage{
-		Name: "proxmox-talos", Layer: "platform", Needs: []*config.Stage{infisical, keys},
+		Name: "machines", Layer: "platform", Needs: []*config.Stage{infisical, keys},
 		Preflights: []*config.Preflight{
 			{Type: gate.PreflightType{Name: "vm_ids"}, Label: "free", Needs: []*config.Stage{infisical}},
 		},
@@ -50,11 +50,11 @@ func tasksOf(chosen ...*config.Stage) map[string][]string {
 
 func TestNothingIsChangedBeforeThePreflightsHavePassed(t *testing.T) {
 	l := library()
-	needs := tasksOf(l["infisical"], l["keys"], l["proxmox-talos"], l["metallb"])
+	needs := tasksOf(l["infisical"], l["keys"], l["machines"], l["metallb"])
 	if got, want := needs["preflight vm_ids.free"], []string{"infisical"}; !slices.Equal(got, want) {
 		t.Errorf("the preflight waits for %v, want only what it reads from: %v", got, want)
 	}
-	for _, stage := range []string{"keys", "proxmox-talos", "metallb"} {
+	for _, stage := range []string{"keys", "machines", "metallb"} {
 		if !slices.Contains(needs[stage], "preflight vm_ids.free") {
 			t.Errorf("%s starts before the preflight: it waits for %v", stage, needs[stage])
 		}
@@ -64,9 +64,25 @@ func TestNothingIsChangedBeforeThePreflightsHavePassed(t *testing.T) {
 	}
 }
 
+// A stage that one preflight reads makes nothing before the others have passed.
+func TestAStageThatAPreflightReadsFollowsTheOtherPreflights(t *testing.T) {
+	l := library()
+	talos := &config.Stage{Name: "talos", Layer: "platform", Needs: []*config.Stage{l["keys"]},
+		Preflights: []*config.Preflight{{Type: gate.PreflightType{Name: "talos_maintenance"},
+			Label: "machines", Needs: []*config.Stage{l["infisical"], l["keys"]}}}}
+	needs := tasksOf(l["infisical"], l["keys"], talos, l["machines"])
+	if got, want := needs["keys"], []string{"preflight vm_ids.free"}; !slices.Equal(got, want) {
+		t.Errorf("keys waits for %v, want %v", got, want)
+	}
+	if got, want := needs["preflight talos_maintenance.machines"], []string{"infisical",
+		"keys"}; !slices.Equal(got, want) {
+		t.Errorf("the preflight of Talos waits for %v, want %v", got, want)
+	}
+}
+
 func TestAGateWithNeedsIsJudgedAfterThemAndItsStageAppliedBefore(t *testing.T) {
 	l := library()
-	needs := tasksOf(l["infisical"], l["keys"], l["proxmox-talos"], l["metallb"], l["address-pool"],
+	needs := tasksOf(l["infisical"], l["keys"], l["machines"], l["metallb"], l["address-pool"],
 		l["sync"])
 	if slices.Contains(needs["sync"], "address-pool") {
 		t.Errorf("sync waits for the address pool before it is applied: %v", needs["sync"])
@@ -82,7 +98,7 @@ func TestAStageThatWasNotSelectedIsAsked(t *testing.T) {
 	if got, want := needs["address-pool"], []string{"metallb (not selected)"}; !slices.Equal(got, want) {
 		t.Errorf("address-pool waits for %v, want %v", got, want)
 	}
-	if _, question := needs["proxmox-talos (not selected)"]; !question {
+	if _, question := needs["machines (not selected)"]; !question {
 		t.Errorf("what metallb's own gates read from is not asked: %v", needs)
 	}
 }

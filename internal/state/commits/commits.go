@@ -43,7 +43,7 @@ type Commit struct {
 	Host     string    `json:"host"`
 	User     string    `json:"user"`
 	Castle   string    `json:"castle"` // the writer's version
-	What     string    `json:"what"`   // what was committed: "before platform/proxmox-talos is applied"
+	What     string    `json:"what"`   // what was committed: "before platform/machines is applied"
 	// Files are the files of the state directory, by slash-separated path.
 	Files map[string]File `json:"files"`
 	Lock  *Lock           `json:"lock,omitempty"` // nil: nobody holds it
