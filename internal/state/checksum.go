@@ -24,7 +24,8 @@ var documents = map[string]string{
 	"borrowed.json": "a destroy leaves the files that it lists: restore it from a backup, or " +
 		"delete it and its copy, and the destroy deletes them",
 	"fingerprint.json": dispensable, "seen.json": dispensable, "reviewed.json": dispensable,
-	"revisions.json": dispensable, "recreate.json": dispensable, "proved.json": dispensable,
+	"revisions.json": dispensable, "instances.json": dispensable, "recreate.json": dispensable,
+	"proved.json": dispensable,
 }
 
 const (
