@@ -103,7 +103,8 @@ func FuzzDamagedRecord(f *testing.F) {
 		f.Add(uint16(60), uint16(1), []byte("x"), both)
 		f.Add(uint16(60), uint16(0), []byte{0}, both)
 	}
-	record := Record{Name: "platform", Layer: "platform", Source: "platform/proxmox-machines", EndsCluster: true,
+	record := Record{Name: "platform", Layer: "platform", Source: "platform/proxmox-machines",
+		EndsCluster: true,
 		Needs: []string{"infisical", "keys"}, Run: "20260101T000000.000-create-000001",
 		Preflights: []RecordedCheck{{Type: "vm_ids", Label: "free", Values: map[string]json.RawMessage{
 			"vm_ids": []byte(`{"value":{"cp":421},"type":["map","number"]}`)}}}}
