@@ -105,7 +105,7 @@ func FuzzDamagedRecord(f *testing.F) {
 	}
 	record := Record{Name: "platform", Layer: "platform", Source: "platform/proxmox-machines",
 		EndsCluster: true,
-		Needs: []string{"infisical", "keys"}, Run: "20260101T000000.000-create-000001",
+		Needs:       []string{"infisical", "keys"}, Run: "20260101T000000.000-create-000001",
 		Preflights: []RecordedCheck{{Type: "vm_ids", Label: "free", Values: map[string]json.RawMessage{
 			"vm_ids": []byte(`{"value":{"cp":421},"type":["map","number"]}`)}}}}
 	f.Fuzz(func(t *testing.T, at, cut uint16, insert []byte, both bool) {
