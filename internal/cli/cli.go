@@ -180,7 +180,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case is[*state.HeldError](err):
 		return exitLocked
-	case is[*run.PreflightError](err), is[*review.NodeError](err):
+	case is[*run.PreflightError](err), is[*review.NodeError](err), is[*review.HarmError](err):
 		return exitPreflight
 	case is[*review.UnagreedError](err), is[*review.StaleError](err), is[*review.UnreviewedError](err),
 		is[*review.LossesError](err):
@@ -205,6 +205,9 @@ func ending(err error, command string) event.Ending {
 		e.Result, e.Resume = event.OutcomeRefused, ""
 	case exitPreflight:
 		e.Result = event.OutcomeRefused
+		if is[*review.NodeError](err) || is[*review.HarmError](err) { // the configuration changes first
+			e.Resume = ""
+		}
 	}
 	return e
 }

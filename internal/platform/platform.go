@@ -13,6 +13,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
+	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/revision"
@@ -51,6 +52,12 @@ type Resources interface {
 	Identities() map[string]terraform.Identity
 	// IsMachine reports whether castle's stages make their machines with resources of a type.
 	IsMachine(typ string) bool
+	// Effects returns what a change of a machine's resource does to the machine while it runs. was are its
+	// attributes; replaces: Terraform replaces it, because of the differences.
+	Effects(was map[string]any, replaces bool, differences []terraform.Difference) []effect.Effect
+	// Describe names the machine of a resource for people, "VM 421 on node pve", and its disks with their
+	// sizes.
+	Describe(attributes map[string]any) (machine string, disks []string)
 	// LacksMachines reports whether a machine that its machine preflight checks is none of the known
 	// resources.
 	LacksMachines(v gate.Values, known []gate.Known) bool
@@ -145,8 +152,11 @@ func (s Set) Owner(typ string) Platform {
 }
 
 // IsMachine reports whether resources of a type are machines.
-func (s Set) IsMachine(typ string) bool {
-	return s.find(func(p Platform) bool { return p.IsMachine(typ) }) != nil
+func (s Set) IsMachine(typ string) bool { return s.OfResource(typ) != nil }
+
+// OfResource returns the platform whose machines resources of a type are; nil if they are none.
+func (s Set) OfResource(typ string) Platform {
+	return s.find(func(p Platform) bool { return p.IsMachine(typ) })
 }
 
 func (s Set) find(fits func(Platform) bool) Platform {

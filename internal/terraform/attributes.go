@@ -2,21 +2,83 @@ package terraform
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	tfjson "github.com/hashicorp/terraform-json"
 )
 
-// Attributes names those attributes of a resource instance that differ. It holds names only: the values may
-// be secret.
+// Attributes are those attributes of a resource instance that differ.
 type Attributes struct {
 	Names []string // values, cpu
 	Paths []string // the same, to the depth at which they differ: values[0], cpu.cores
+	// Differences has the values of each of the paths. They may be secret.
+	Differences []Difference
+}
+
+// Difference is a place at which a resource instance differs.
+type Difference struct {
+	Path    string
+	Was, Is any  // decoded JSON; nil is null
+	Hidden  bool // sensitive, before or after
+	Unknown bool // Is is known after apply
+}
+
+// Texts are the values as Terraform writes them, if they are short and not sensitive. ok is false for others.
+func (d Difference) Texts() (was, is string, ok bool) {
+	was, wasShort := shortText(d.Was)
+	is, isShort := shortText(d.Is)
+	if d.Unknown {
+		is, isShort = "(known after apply)", true
+	}
+	return was, is, wasShort && isShort && !d.Hidden
+}
+
+// Text is the path, with its values if they may be shown: disk[1].size 80 → 60.
+func (d Difference) Text() string {
+	if was, is, ok := d.Texts(); ok {
+		return d.Path + " " + was + " → " + is
+	}
+	return d.Path
+}
+
+// shortText formats a value of at most one line.
+func shortText(value any) (string, bool) {
+	const most = 80
+	var text string
+	switch v := value.(type) {
+	case nil:
+		return "none", true
+	case string:
+		text = strconv.Quote(v)
+	case bool, float64, json.Number:
+		text = fmt.Sprint(v)
+		if f, is := v.(float64); is {
+			text = strconv.FormatFloat(f, 'f', -1, 64)
+		}
+	case []any:
+		all := make([]string, len(v))
+		for i, one := range v {
+			if _, nested := one.(map[string]any); nested {
+				return "", false
+			}
+			short, ok := shortText(one)
+			if !ok {
+				return "", false
+			}
+			all[i] = short
+		}
+		text = "[" + strings.Join(all, ", ") + "]"
+	default:
+		return "", false
+	}
+	return text, len(text) <= most && !strings.Contains(text, `\n`)
 }
 
 // Drift is a resource instance that differs from its last apply, as the refresh of a plan found it.
@@ -46,8 +108,20 @@ func changedAttributes(shown *tfjson.Plan) map[string]Attributes {
 		case actions.Update():
 			all[c.Address] = differing(c.Change)
 		}
+		if isSecret(c.Change) {
+			for i := range all[c.Address].Differences {
+				all[c.Address].Differences[i].Hidden = true
+			}
+		}
 	}
 	return all
+}
+
+// isSecret reports whether a resource is the manifest of a Secret: Terraform marks nothing of it.
+func isSecret(c *tfjson.Change) bool {
+	return slices.ContainsFunc([]any{c.Before, c.After}, func(value any) bool {
+		return part(part(value, "manifest"), "kind") == "Secret"
+	})
 }
 
 func driftOf(shown *tfjson.Plan) map[string]Drift {
@@ -64,7 +138,7 @@ func driftOf(shown *tfjson.Plan) map[string]Drift {
 }
 
 func forcingReplacement(c *tfjson.Change) Attributes {
-	names, paths := map[string]bool{}, map[string]bool{}
+	names, paths := map[string]bool{}, map[string]values{}
 	for _, one := range c.ReplacePaths {
 		steps, _ := one.([]any)
 		at, path := valuesOf(c), ""
@@ -76,10 +150,14 @@ func forcingReplacement(c *tfjson.Change) Attributes {
 			at = at.child(step)
 		}
 		if len(steps) > 0 {
-			names[fmt.Sprint(steps[0])], paths[path] = true, true
+			names[fmt.Sprint(steps[0])], paths[path] = true, at
 		}
 	}
-	return Attributes{slices.Sorted(maps.Keys(names)), slices.Sorted(maps.Keys(paths))}
+	a := Attributes{Names: slices.Sorted(maps.Keys(names)), Paths: slices.Sorted(maps.Keys(paths))}
+	for _, path := range a.Paths {
+		a.Differences = append(a.Differences, paths[path].difference(path))
+	}
+	return a
 }
 
 func differing(c *tfjson.Change) (a Attributes) {
@@ -90,7 +168,9 @@ func differing(c *tfjson.Change) (a Attributes) {
 			continue
 		}
 		a.Names = append(a.Names, name)
-		one.differing(name, func(path string) { a.Paths = append(a.Paths, path) })
+		one.differing(name, func(d Difference) {
+			a.Paths, a.Differences = append(a.Paths, d.Path), append(a.Differences, d)
+		})
 	}
 	return a
 }
@@ -107,6 +187,24 @@ func valuesOf(c *tfjson.Change) values {
 }
 
 func (v values) equal() bool { return v.unknown != true && reflect.DeepEqual(v.was, v.is) }
+
+func (v values) difference(path string) Difference {
+	hidden := holdsTrue(v.hidden[0]) || holdsTrue(v.hidden[1])
+	return Difference{Path: path, Was: v.was, Is: v.is, Hidden: hidden, Unknown: holdsTrue(v.unknown)}
+}
+
+// holdsTrue reports whether true stands anywhere in a value.
+func holdsTrue(value any) bool {
+	switch v := value.(type) {
+	case bool:
+		return v
+	case map[string]any:
+		return slices.ContainsFunc(slices.Collect(maps.Values(v)), holdsTrue)
+	case []any:
+		return slices.ContainsFunc(v, holdsTrue)
+	}
+	return false
+}
 
 // sensitive reports whether the keys of the value may be secret, too.
 func (v values) sensitive() bool { return v.hidden[0] == true || v.hidden[1] == true }
@@ -142,7 +240,7 @@ func (v values) keys() []string {
 }
 
 // differing adds the paths at which the values differ, as deep as both have the same shape.
-func (v values) differing(path string, add func(string)) {
+func (v values) differing(path string, add func(Difference)) {
 	var steps []any
 	_, was := v.was.(map[string]any)
 	_, is := v.is.(map[string]any)
@@ -161,7 +259,7 @@ func (v values) differing(path string, add func(string)) {
 	}
 	steps = slices.DeleteFunc(steps, func(step any) bool { return v.child(step).equal() })
 	if len(steps) == 0 || wasList && len(steps) > 1 && !v.hasObjects() {
-		add(path) // in a set of texts, one that changes moves others
+		add(v.difference(path)) // in a set of texts, one that changes moves others
 		return
 	}
 	for _, step := range steps {

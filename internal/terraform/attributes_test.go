@@ -24,6 +24,9 @@ const altered = `{"format_version":"1.2","terraform_version":"1.11.4","resource_
   "after":{"spec":{"template":{"image":"b"}},"disk":[{"id":2}],"secrets":{"tr0ub4dor-and-3":"b"}},
   "after_sensitive":{"secrets":true},
   "replace_paths":[["spec","template","image"],["disk",0,"id"],["secrets","tr0ub4dor-and-3"],[]]}},
+ {"address":"secret","mode":"managed","type":"kubernetes_manifest","change":{"actions":["update"],
+  "before":{"manifest":{"kind":"Secret","data":{"password":"dHIwdWI0ZG9y"}}},
+  "after":{"manifest":{"kind":"Secret","data":{"password":"aHVudGVyMg=="}}}}},
  {"address":"vm.c","mode":"managed","type":"vm","change":{"actions":["create"],"after":{"size":1}}}
 ],"resource_drift":[
  {"address":"vm.a","mode":"managed","type":"vm","change":{"actions":["update"],
@@ -47,16 +50,16 @@ func TestAPlanNamesTheAttributesThatDifferAndNoValue(t *testing.T) {
 	}
 	for address, want := range map[string]Attributes{
 		"vm.a": {
-			words("cpu disk grown id labels password secrets tags values"),
-			words(`cpu.cores disk[1].size grown id labels.app labels["example.com/tier"] password ` +
+			Names: words("cpu disk grown id labels password secrets tags values"),
+			Paths: words(`cpu.cores disk[1].size grown id labels.app labels["example.com/tier"] password ` +
 				`secrets tags values[0]`),
 		},
-		"vm.b": {words("disk secrets spec"), words("disk.id secrets spec.template.image")},
+		"vm.b": {Names: words("disk secrets spec"), Paths: words("disk.id secrets spec.template.image")},
 		"vm.c": {},
 	} {
 		got := changed[address]
 		if !slices.Equal(got.Names, want.Names) || !slices.Equal(got.Paths, want.Paths) {
-			t.Errorf("%s:\ngot  %q\nwant %q", address, got, want)
+			t.Errorf("%s:\ngot  %+v\nwant %+v", address, got, want)
 		}
 	}
 	got := drift["vm.a"]
@@ -68,6 +71,33 @@ func TestAPlanNamesTheAttributesThatDifferAndNoValue(t *testing.T) {
 	}
 	if log.Len() > 0 {
 		t.Errorf("the log heard %q", log.String())
+	}
+}
+
+// Values are shown where Terraform shows them, too, and fit into a line.
+func TestADifferenceShowsShortValuesThatAreNotSensitive(t *testing.T) {
+	r, home := fake(t)
+	writeFile(t, filepath.Join(home, "show.out"), altered)
+	changed, _, err := (&Plan{File: "castle.tfplan", root: r}).Differences(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range slices.Concat(changed["vm.a"].Differences, changed["vm.b"].Differences,
+		changed["secret"].Differences) {
+		got = append(got, d.Text())
+	}
+	want := []string{"cpu.cores 2 → 4", "disk[1].size 2 → 3", "grown [1] → [1, 2]",
+		`id "1" → (known after apply)`, `labels.app "a" → "b"`, `labels["example.com/tier"] "1" → "2"`,
+		"password", "secrets", `tags ["a", "b"] → ["b", "c"]`, `values[0] "x" → "y"`,
+		"disk.id 1 → 2", "secrets", `spec.template.image "a" → "b"`, "manifest.data.password"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	long := Difference{Path: "values", Was: strings.Repeat("a", 100), Is: "b"}
+	lines := Difference{Path: "values", Was: "a\nb", Is: "b"}
+	if long.Text() != "values" || lines.Text() != "values" {
+		t.Errorf("got %q, %q", long.Text(), lines.Text())
 	}
 }
 

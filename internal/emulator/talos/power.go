@@ -42,6 +42,7 @@ func (p *power) start(m *machine) {
 	stage, signer := Maintenance, (*installed)(nil)
 	if m.installed != nil {
 		stage, signer = Running, p.signer(m.installed)
+		p.world.configured(m)
 		m.awaitsSigner = signer == nil
 	}
 	if m.awaitsSigner {
@@ -159,6 +160,7 @@ func (p *power) apply(m *machine, c *installed, mode pb.ApplyConfigurationReques
 		}
 		before := p.world.machineSpec(m)
 		m.installed = c
+		p.world.configured(m)
 		if moved {
 			p.etcd.advance()
 		}

@@ -10,14 +10,16 @@ import (
 	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
 	"github.com/cosi-project/runtime/pkg/state/protobuf/server"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
 // resourceService serves the resources of a request's target. Of Talos' many types
-// it knows addresses, links and the machine's status.
+// it knows addresses, links, the machine's status and its configuration.
 type resourceService struct {
 	v1alpha1.UnimplementedStateServer
 	world *world
@@ -54,15 +56,19 @@ func (s *watchStream) Context() context.Context { return s.ctx }
 
 // target needs the fleet's mutex.
 func (s *resourceService) target(ctx context.Context) *server.State {
-	return server.NewState(state.Filter(requestOf(ctx).target.resources, readable))
+	roles := requestOf(ctx).roles
+	return server.NewState(state.Filter(requestOf(ctx).target.resources,
+		func(_ context.Context, access state.Access) error { return readable(roles, access) }))
 }
 
 // readable refuses the reads that Talos refuses, with its texts, and those that are not emulated.
-func readable(_ context.Context, access state.Access) error {
+func readable(roles role.Set, access state.Access) error {
 	switch {
+	case access.ResourceType == config.MachineConfigType && !roles.Includes(role.Admin): // it holds keys
+		return status.Error(codes.PermissionDenied, "authorization failed")
 	case !access.Verb.Readonly():
 		return status.Error(codes.PermissionDenied, "write access is not allowed")
-	case access.ResourceType == runtime.MachineStatusType:
+	case access.ResourceType == runtime.MachineStatusType, access.ResourceType == config.MachineConfigType:
 		return nil
 	case access.ResourceType != network.AddressStatusType && access.ResourceType != network.LinkStatusType:
 		return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", access.ResourceType)
@@ -99,6 +105,15 @@ func (w *world) report(m *machine, stage runtime.MachineStage) {
 		w.fail(m, err)
 	}
 	w.fail(m, m.resources.Create(w.ctx, status))
+}
+
+// configured replaces the resource of the configuration that runs.
+func (w *world) configured(m *machine) {
+	now := config.NewMachineConfig(m.installed.config)
+	if err := m.resources.Destroy(w.ctx, now.Metadata()); !state.IsNotFoundError(err) {
+		w.fail(m, err)
+	}
+	w.fail(m, m.resources.Create(w.ctx, now))
 }
 
 func (w *world) addLink(m *machine, name string, spec network.LinkStatusSpec) {

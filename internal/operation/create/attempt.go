@@ -76,6 +76,7 @@ func (a *attempt) steps() []step {
 		{"end an empty plan", a.endEmpty, planned},
 		{"keep borrowed files", a.keepBorrowed, planned},
 		{"check that no node leaves the cluster", a.checkNodes, planned},
+		{"check that no machine is harmed", a.checkHarm, planned},
 		{"confirm losses", a.confirmLosses, planned},
 		{"run the preflights again", a.recheck, planned}, // the plan took a while
 		{"record what is applied", a.recordPlanned, planned},
@@ -110,7 +111,8 @@ func (a *attempt) try(ctx context.Context) error {
 // not be restored.
 func (a *attempt) finish(ctx context.Context, err error) error {
 	unconfirmed := errors.As(err, new(*review.UnagreedError)) ||
-		errors.As(err, new(*review.UnreviewedError)) || errors.As(err, new(*review.NodeError))
+		errors.As(err, new(*review.UnreviewedError)) || errors.As(err, new(*review.NodeError)) ||
+		errors.As(err, new(*review.HarmError))
 	if a.ready != nil && unconfirmed {
 		err = errors.Join(err, a.dir.Fingerprint().Write(*a.ready)) // nothing has changed
 	}

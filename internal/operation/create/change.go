@@ -121,6 +121,24 @@ func (a *attempt) checkNodes(ctx context.Context) error {
 	return review.CheckNodes(ctx, a.run, st, intent, a.plan, a.creation.removesNodes)
 }
 
+// checkHarm refuses a plan, a saved one included, that harms machines which run, and reports what waits for
+// their restart.
+func (a *attempt) checkHarm(ctx context.Context) error {
+	intent, err := a.dir.Intent().Read()
+	if err != nil {
+		return err
+	}
+	st, err := a.run.ReadState(a.dir)
+	if err != nil {
+		return err
+	}
+	pending, err := review.CheckHarm(ctx, a.run, st, intent, a.plan, a.creation.removesNodes)
+	for _, m := range pending {
+		a.run.Notice(a.stage.Name + ": " + review.PendingText(m))
+	}
+	return err
+}
+
 // confirmLosses asks before a plan replaces or destroys anything. It does not ask about the rest of an
 // interrupted run: partly created objects, and replacements that were confirmed before.
 func (a *attempt) confirmLosses(ctx context.Context) error {

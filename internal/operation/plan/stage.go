@@ -337,7 +337,7 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	return err
 }
 
-// checkNodes records that a create would refuse to take nodes out of the cluster.
+// checkNodes records that a create would refuse to take nodes out of the cluster, or to harm their machines.
 func (p *planning) checkNodes(ctx context.Context, one *Stage, plan *terraform.Plan) error {
 	intent, err := p.run.Cluster.Dir.Stage(one.Name).Intent().Read()
 	if err != nil {
@@ -345,6 +345,17 @@ func (p *planning) checkNodes(ctx context.Context, one *Stage, plan *terraform.P
 	}
 	err = review.CheckNodes(ctx, p.run, one.recorded, intent, plan, false)
 	if errors.As(err, new(*review.NodeError)) {
+		one.Refused = append(one.Refused, err.Error())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pending, err := review.CheckHarm(ctx, p.run, one.recorded, intent, plan, false)
+	for _, m := range pending {
+		one.note("%s", review.PendingText(m))
+	}
+	if errors.As(err, new(*review.HarmError)) {
 		one.Refused = append(one.Refused, err.Error())
 		return nil
 	}

@@ -64,9 +64,11 @@ type Change struct {
 	Address    string   `json:"address"`
 	Action     string   `json:"action"`               // Terraform's, adopt or restore
 	Reason     string   `json:"reason,omitempty"`     // in Terraform's words: tainted, cannot_update …
-	Attributes []string `json:"attributes,omitempty"` // names of those that change; never values
+	Attributes []string `json:"attributes,omitempty"` // names of those that change
 	// Paths lead into the attributes, to where they change or force a replacement: cpu.cores, values[0].
 	Paths []string `json:"paths,omitempty"`
+	// Values are those of the paths that are short and not sensitive.
+	Values []Value `json:"values,omitempty"`
 	// Drift holds those of the paths that differ from the last apply: somebody else has changed them.
 	Drift []string `json:"drift,omitempty"`
 	// Absent: the last apply left the object, and it does not exist any more.
@@ -75,6 +77,13 @@ type Change struct {
 	Lost     []string `json:"lost,omitempty"`
 	From     string   `json:"moved_from,omitempty"` // the address before a move
 	Imported bool     `json:"imported,omitempty"`   // by an import block of the module
+}
+
+// Value is an attribute before and after a change, as Terraform writes it.
+type Value struct {
+	Path string `json:"path"`
+	Was  string `json:"was"`
+	Is   string `json:"is"`
 }
 
 // Drift is a resource that differs from its last apply in a way that no apply changes back: the attribute is
@@ -98,6 +107,10 @@ func (c *Change) Mask(hide func(string) string) {
 	}
 	for _, texts := range [][]string{c.Attributes, c.Paths, c.Drift, c.Lost} {
 		maskAll(hide, texts)
+	}
+	for i := range c.Values {
+		v := &c.Values[i]
+		v.Path, v.Was, v.Is = hide(v.Path), hide(v.Was), hide(v.Is)
 	}
 }
 
@@ -174,7 +187,7 @@ func (c Change) why() string {
 	case known:
 		add(true, reason)
 	case c.Action == "replace" && len(paths) > 0:
-		add(true, "replaced, because "+names(paths)+" "+
+		add(true, "replaced, because "+names(c.withValues(paths))+" "+
 			map[bool]string{true: "changes", false: "change"}[len(paths) == 1])
 	case c.Action == Restore: // its reason is drift
 	default:
@@ -182,11 +195,24 @@ func (c Change) why() string {
 	}
 	if c.Action != "replace" {
 		own := slices.DeleteFunc(slices.Clone(paths), isDrift)
-		add(len(own) > 0, names(own))
+		add(len(own) > 0, names(c.withValues(own)))
 	}
 	add(c.Absent, "drift: absent")
-	add(!c.Absent && len(c.Drift) > 0, "drift: "+names(c.Drift))
+	add(!c.Absent && len(c.Drift) > 0, "drift: "+names(c.withValues(c.Drift)))
 	return strings.Join(why, "; ")
+}
+
+// withValues adds their values to paths: "cpu.cores 2 → 4".
+func (c Change) withValues(paths []string) []string {
+	all := slices.Clone(paths)
+	for i, path := range all {
+		for _, v := range c.Values {
+			if v.Path == path {
+				all[i] = path + " " + v.Was + " → " + v.Is
+			}
+		}
+	}
+	return all
 }
 
 // names lists a few paths.
@@ -215,6 +241,11 @@ func Summarize(ctx context.Context, plan *terraform.Plan, changes []terraform.Ch
 			Imported: c.Imported}
 		if altered(c) {
 			one.Attributes, one.Paths = named[c.Address].Names, named[c.Address].Paths
+			for _, d := range named[c.Address].Differences {
+				if was, is, ok := d.Texts(); ok {
+					one.Values = append(one.Values, Value{d.Path, was, is})
+				}
+			}
 		}
 		if c.Action == "create" && slices.Contains(adopted, c.Address) {
 			one.Action = "adopt"

@@ -1,0 +1,136 @@
+package proxmox
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// attributeFacts and blockFacts are the parts of a provider's recorded schema.
+type attributeFacts struct {
+	Type               any
+	Optional, Required bool
+}
+
+type blockFacts struct {
+	Attributes map[string]attributeFacts
+	BlockTypes map[string]struct{ Block blockFacts } `json:"block_types"`
+}
+
+// settable lists the paths that a module can set.
+func settable(at string, b blockFacts) (all []string) {
+	for name, a := range b.Attributes {
+		if a.Optional || a.Required {
+			all = append(all, at+name)
+			for field := range objectOf(a.Type) {
+				all = append(all, at+name+"."+field)
+			}
+		}
+	}
+	for name, nested := range b.BlockTypes {
+		all = append(append(all, at+name), settable(at+name+".", nested.Block)...)
+	}
+	return all
+}
+
+// objectOf returns the fields of a list's objects: ["list", ["object", {…}]].
+func objectOf(typ any) map[string]any {
+	list, _ := typ.([]any)
+	if len(list) == 2 {
+		if fields, is := list[1].(map[string]any); is {
+			return fields
+		}
+		return objectOf(list[1])
+	}
+	return nil
+}
+
+// Every argument of the real provider's machine has a row: one without counts as a replacement.
+func TestEveryArgumentOfAMachineHasAnEffect(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "lab", "schemas", "bpg-proxmox.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var facts struct {
+		Resources map[string]struct{ Block blockFacts } `json:"resource_schemas"`
+	}
+	if err := json.Unmarshal(text, &facts); err != nil {
+		t.Fatal(err)
+	}
+	paths := settable("", facts.Resources[typeVM].Block)
+	if len(paths) < 100 {
+		t.Errorf("only %d arguments: %q", len(paths), paths)
+	}
+	for _, path := range paths {
+		if _, known := kindOf(path); !known {
+			t.Errorf("%s has no row", path)
+		}
+	}
+	if kind, known := kindOf("novelty.size"); known || kind != effect.Replaces {
+		t.Errorf("an unknown argument: %v", kind)
+	}
+}
+
+func TestEffectsOfAChangeOnAMachineThatRuns(t *testing.T) {
+	disk := func(at string, size float64, storage string) any {
+		return map[string]any{"interface": at, "size": size, "datastore_id": storage}
+	}
+	system, data := disk("scsi0", 32, "local-lvm"), disk("scsi1", 40, "local-lvm")
+	list := func(disks ...any) []any { return disks }
+	for name, test := range map[string]struct {
+		change   terraform.Difference
+		replaces bool
+		worst    effect.Kind
+		texts    []string
+	}{
+		"memory waits for a restart": {terraform.Difference{Path: "memory.dedicated", Was: 8192.0, Is: 12288.0},
+			false, effect.Pending,
+			[]string{"memory.dedicated 8192 → 12288 takes effect when the machine restarts"}},
+		"a VLAN": {terraform.Difference{Path: "network_device.vlan_id", Was: nil, Is: 20.0}, false,
+			effect.Interrupts, []string{"network_device.vlan_id none → 20 interrupts it"}},
+		"tags": {terraform.Difference{Path: "tags", Was: []any{"a"}, Is: []any{"b"}}, false, effect.None,
+			[]string{`tags ["a"] → ["b"] changes nothing that runs`}},
+		"another id": {terraform.Difference{Path: "vm_id", Was: 422.0, Is: 432.0}, true, effect.Replaces,
+			[]string{"replaced, because vm_id 422 → 432 changes"}},
+		"a disk grows": {terraform.Difference{Path: "disk[1].size", Was: 40.0, Is: 80.0}, false, effect.None,
+			[]string{"disk[1].size 40 → 80 changes nothing that runs"}},
+		"a disk shrinks": {terraform.Difference{Path: "disk[1].size", Was: 40.0, Is: 20.0}, false,
+			effect.Impossible, []string{"disk[1].size 40 → 20 is impossible"}},
+		"another storage": {terraform.Difference{Path: "disk[0].datastore_id", Was: "a", Is: "b"}, false,
+			effect.Impossible, []string{`disk[0].datastore_id "a" → "b" is impossible`}},
+		"a disk goes": {terraform.Difference{Path: "disk", Was: list(system, data), Is: list(system)}, false,
+			effect.LosesData, []string{"detaches the disk scsi1 (40 GiB on local-lvm)"}},
+		"a disk comes": {terraform.Difference{Path: "disk", Was: list(system), Is: list(system, data)}, false,
+			effect.None, nil},
+		"one disk comes, another shrinks": {terraform.Difference{Path: "disk", Was: list(system),
+			Is: list(disk("scsi0", 16, "local-lvm"), data)}, false, effect.Impossible,
+			[]string{"disk scsi0 size 32 → 16 is impossible"}},
+		"another address": {terraform.Difference{Path: "initialization.ip_config.ipv4.address",
+			Was: "192.168.1.222/24", Is: "192.168.1.199/24"}, false, effect.Impossible,
+			[]string{`initialization.ip_config.ipv4.address "192.168.1.222/24" → "192.168.1.199/24" is ` +
+				"impossible"}},
+		"a stopped machine is started": {terraform.Difference{Path: "started", Was: false, Is: true}, false,
+			effect.None, []string{"started false → true changes nothing that runs"}},
+		"a machine is stopped": {terraform.Difference{Path: "started", Was: true, Is: false}, false,
+			effect.Restarts, []string{"started true → false restarts it"}},
+		"what nobody knows": {terraform.Difference{Path: "novelty", Was: 1.0, Is: 2.0}, false, effect.Replaces,
+			[]string{"novelty 1 → 2 replaces it"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := Platform{}.Effects(map[string]any{"vm_id": 422.0}, test.replaces,
+				[]terraform.Difference{test.change})
+			var texts []string
+			for _, e := range all {
+				texts = append(texts, e.Text)
+			}
+			if effect.Worst(all) != test.worst || !slices.Equal(texts, test.texts) {
+				t.Errorf("got %v: %q", effect.Worst(all), texts)
+			}
+		})
+	}
+}

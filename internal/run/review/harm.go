@@ -1,0 +1,213 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// HarmError reports that castle left a stage unchanged because its plan harms machines of a cluster that
+// runs. Terraform would change all of them at once.
+type HarmError struct {
+	Machines []Harmed
+	create   string // the command that goes on
+}
+
+// Harmed is a machine, and what a plan does to it.
+type Harmed struct {
+	Name, Node string // worker-01, blue-worker-01
+	Place      string // VM 422 on node pve, or an address
+	Effects    []effect.Effect
+	Disks      []string // with their sizes
+	Volumes    []string // Longhorn's volumes that have no intact replica elsewhere
+}
+
+func (e *HarmError) Error() string {
+	var b strings.Builder
+	b.WriteString("it would harm machines of a cluster that runs; nothing was changed:")
+	var remedies []string
+	possible := false
+	for _, m := range e.Machines {
+		var texts []string
+		for _, one := range m.Effects {
+			texts = append(texts, one.Text)
+			possible = possible || one.Kind != effect.Impossible
+			if remedy := one.Remedy; remedy != "" && !slices.Contains(remedies, remedy) {
+				remedies = append(remedies, remedy)
+			}
+		}
+		fmt.Fprintf(&b, "\n  %s (%s): %s", m.Name, m.Place, names(texts))
+		if len(m.Disks) > 0 {
+			b.WriteString("\n    its disks: " + strings.Join(m.Disks, ", "))
+		}
+		if len(m.Volumes) > 0 {
+			b.WriteString("\n    the only intact replica of Longhorn's volumes: " + names(m.Volumes))
+		}
+	}
+	if !possible {
+		for _, remedy := range remedies {
+			b.WriteString("\n  " + remedy)
+		}
+		return b.String()
+	}
+	b.WriteString("\n  set the former values again, or make the change by hand, on one machine after the other:")
+	node := e.Machines[0].Node
+	fmt.Fprintf(&b, "\n    kubectl drain %s --ignore-daemonsets --delete-emptydir-data", node)
+	for _, remedy := range remedies {
+		b.WriteString("\n    " + remedy)
+	}
+	fmt.Fprintf(&b, "\n    wait until it is Ready, etcd has all members and Longhorn's volumes are healthy\n"+
+		"    kubectl uncordon %s", node)
+	return b.String() + "\n  then nothing is left to change: " + e.create
+}
+
+// CheckHarm returns a *HarmError if a plan harms machines of a cluster that runs. It also returns what takes
+// effect when a machine restarts. before is the stage's state. With force, one machine may be replaced.
+func CheckHarm(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
+	plan *terraform.Plan, force bool) (pending []Harmed, err error) {
+	changes := slices.DeleteFunc(slices.Clone(plan.Changes), func(c terraform.Change) bool {
+		return c.Action != "update" && c.Action != "replace" || c.Reason == "tainted" ||
+			intent.Replaces(c.Address) || !isJudged(c.Type) || !before.Has(c.Address)
+	})
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	talosconfig, runs, err := access(r)
+	if err != nil || !runs {
+		return nil, err
+	}
+	differing, _, err := plan.Differences(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h := harm{run: r, talosconfig: []byte(talosconfig)}
+	e := &HarmError{create: r.Cluster.Command("create")}
+	for _, c := range changes {
+		m, err := h.of(ctx, c, before, differing[c.Address].Differences)
+		if err != nil {
+			return nil, err
+		}
+		harmful := effect.Harmful(m.Effects)
+		if len(harmful) > 0 {
+			m.Effects = harmful
+			e.Machines = append(e.Machines, m)
+		} else if effect.Worst(m.Effects) == effect.Pending {
+			pending = append(pending, m)
+		}
+	}
+	if force && len(e.Machines) == 1 && effect.Worst(e.Machines[0].Effects) == effect.Replaces {
+		return pending, nil
+	}
+	if len(e.Machines) == 0 {
+		return pending, nil
+	}
+	slices.SortFunc(e.Machines, func(a, b Harmed) int { return strings.Compare(a.Name, b.Name) })
+	h.nameVolumes(ctx, e.Machines)
+	return nil, e
+}
+
+// applyType is the resource that gives a machine its configuration.
+const applyType = "talos_machine_configuration_apply"
+
+// isJudged reports whether a change of a resource of a type reaches a machine.
+func isJudged(typ string) bool { return typ == applyType || cluster.Platforms().IsMachine(typ) }
+
+type harm struct {
+	run         *run.Run
+	talosconfig []byte
+}
+
+func (h harm) of(ctx context.Context, c terraform.Change, before *state.State,
+	differences []terraform.Difference) (Harmed, error) {
+	name, keyed := cluster.KeyOf(c.Address)
+	if !keyed {
+		name = c.Address
+	}
+	m := Harmed{Name: name, Node: h.run.Cluster.Config.Name + "-" + name}
+	at := slices.IndexFunc(before.Resources, func(res state.Resource) bool {
+		return res.Address == c.Address && !res.Deposed
+	})
+	was := before.Resources[at].Attributes
+	if c.Type == applyType {
+		m.Place, _ = was["node"].(string)
+		var err error
+		m.Effects, err = h.configured(ctx, m.Place, c.Action == "replace", differences)
+		return m, err
+	}
+	of := cluster.Platforms().OfResource(c.Type)
+	m.Effects = of.Effects(was, c.Action == "replace", differences)
+	m.Place, m.Disks = of.Describe(was)
+	return m, nil
+}
+
+// configured returns what a new configuration does to the machine at an address. It compares with what the
+// machine has now, if it answers: somebody may have made the change there already.
+func (h harm) configured(ctx context.Context, address string, replaces bool,
+	differences []terraform.Difference) (all []effect.Effect, err error) {
+	if replaces {
+		return []effect.Effect{{Kind: effect.Replaces, Text: "configured anew"}}, nil
+	}
+	for _, d := range differences {
+		switch d.Path {
+		case "node", "endpoint":
+			all = append(all, effect.Effect{Kind: effect.Impossible, Text: d.Text(),
+				Remedy: "a machine keeps its address; set the former one again"})
+		case "machine_configuration_input":
+			was, _ := d.Was.(string)
+			is, known := d.Is.(string)
+			asking, stop := context.WithTimeout(ctx, answerTime)
+			active, askErr := talos.ActiveConfig(asking, h.talosconfig, address)
+			stop()
+			if askErr == nil {
+				was = string(active)
+			}
+			if d.Unknown || !known {
+				all = append(all, effect.Effect{Kind: effect.Restarts,
+					Text: "its new configuration is not known yet"})
+				continue
+			}
+			effects, err := talos.Effects([]byte(was), []byte(is))
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", address, err)
+			}
+			all = append(all, effects...)
+		}
+	}
+	return all, nil
+}
+
+// nameVolumes adds the volumes that stand on the machines alone. A cluster that does not answer has told
+// nothing: the refusal does not depend on it.
+func (h harm) nameVolumes(ctx context.Context, machines []Harmed) {
+	asking, stop := context.WithTimeout(ctx, answerTime)
+	defer stop()
+	volumes, err := kube.LastReplicas(asking, h.run.Outputs.Target())
+	for i, m := range machines {
+		if w := effect.Worst(m.Effects); w == effect.Replaces || w == effect.LosesData {
+			machines[i].Volumes = volumes[m.Node]
+			if err != nil {
+				machines[i].Volumes = []string{"unknown, because the cluster does not answer"}
+			}
+		}
+	}
+}
+
+// PendingText says which changes wait for a restart.
+func PendingText(m Harmed) string {
+	var texts []string
+	for _, e := range m.Effects {
+		if e.Kind == effect.Pending {
+			texts = append(texts, e.Text)
+		}
+	}
+	return fmt.Sprintf("restart needed: %s (%s): %s", m.Name, m.Place, names(texts))
+}

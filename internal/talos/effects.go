@@ -1,0 +1,269 @@
+package talos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/hashicorp/go-version"
+	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/resources/config"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/ephemeral-castle/castle/internal/effect"
+)
+
+// immediate says what Talos does when a part of the v1alpha1 document changes while it runs. The longest path
+// that fits decides. A part without a row restarts the machine: that is how Talos itself decides
+// (internal/app/machined/pkg/runtime/v1alpha1/v1alpha1_runtime.go, CanApplyImmediate, v1.13).
+var immediate = map[string]effect.Kind{
+	"debug": effect.None, "machine.acceptedCAs": effect.None, "machine.ca": effect.Interrupts,
+	"machine.certSANs": effect.None, "machine.controlPlane": effect.Interrupts,
+	"machine.features.hostDNS": effect.None, "machine.features.imageCache": effect.None,
+	"machine.features.kubePrism":                effect.Interrupts,
+	"machine.features.kubernetesTalosAPIAccess": effect.None,
+	"machine.features.nodeAddressSortAlgorithm": effect.Interrupts,
+	"machine.install":                           effect.None, // read by the next upgrade
+	"machine.kernel":                            effect.None,
+	"machine.kubelet":                           effect.None, // it restarts; the Pods go on
+	"machine.kubelet.nodeIP":                    effect.Interrupts,
+	"machine.logging":                           effect.None,
+	"machine.network":                           effect.Interrupts,
+	"machine.nodeAnnotations":                   effect.None,
+	"machine.nodeLabels":                        effect.None,
+	"machine.nodeTaints":                        effect.None,
+	"machine.pods":                              effect.None,
+	"machine.registries":                        effect.None,
+	"machine.seccompProfiles":                   effect.None,
+	"machine.sysctls":                           effect.None,
+	"machine.sysfs":                             effect.None,
+	"machine.time":                              effect.None,
+	"cluster":                                   effect.Interrupts, // its static Pods restart
+	"cluster.adminKubeconfig":                   effect.None,
+	"cluster.allowSchedulingOnControlPlanes":    effect.None,
+	"cluster.ca":                                effect.Impossible,
+	"cluster.clusterName":                       effect.None,
+	"cluster.controlPlane.endpoint":             effect.Impossible,
+	"cluster.extraManifests":                    effect.None,
+	"cluster.extraManifestHeaders":              effect.None,
+	"cluster.id":                                effect.Impossible,
+	"cluster.inlineManifests":                   effect.None,
+	"cluster.network.cni":                       effect.Interrupts,
+	"cluster.network.dnsDomain":                 effect.Impossible,
+	"cluster.network.podSubnets":                effect.Impossible,
+	"cluster.network.serviceSubnets":            effect.Impossible,
+	"cluster.secret":                            effect.Impossible,
+	"cluster.secretboxEncryptionSecret":         effect.Impossible,
+	"cluster.aescbcEncryptionSecret":            effect.Impossible,
+	"cluster.token":                             effect.None,
+}
+
+// documents says the same of the other documents, by their kind. One without a row restarts the machine.
+var documents = map[string]effect.Kind{
+	"ExistingVolumeConfig": effect.Interrupts, "ExtensionServiceConfig": effect.Interrupts,
+	"EventSinkConfig": effect.None, "HostnameConfig": effect.Impossible, "KmsgLogConfig": effect.None,
+	"RawVolumeConfig": effect.LosesData, "RegistryMirrorConfig": effect.None, "ResolverConfig": effect.None,
+	"SwapVolumeConfig": effect.Interrupts, "TimeSyncConfig": effect.None, "TrustedRootsConfig": effect.None,
+	"UserVolumeConfig": effect.LosesData, "WatchdogTimerConfig": effect.None, "ZswapConfig": effect.None,
+	"BondConfig": effect.Interrupts, "BridgeConfig": effect.Interrupts, "DHCPv4Config": effect.Interrupts,
+	"EthernetConfig": effect.Interrupts, "Layer2VIPConfig": effect.Interrupts,
+	"LinkAliasConfig": effect.Interrupts, "LinkConfig": effect.Interrupts, "VLANConfig": effect.Interrupts,
+	"NetworkDefaultActionConfig": effect.Interrupts, "NetworkRuleConfig": effect.Interrupts,
+	"StaticHostConfig": effect.None, "KubespanEndpointsConfig": effect.Interrupts,
+}
+
+// images are the parts whose tag is the release of Kubernetes, those of the control plane first.
+var images = []string{"cluster.apiServer.image", "cluster.controllerManager.image",
+	"cluster.scheduler.image", "cluster.proxy.image", "machine.kubelet.image"}
+
+// Effects returns what a change of its configuration does to a machine that runs. The texts name parts, and
+// no value but releases: a configuration holds keys.
+func Effects(was, is []byte) ([]effect.Effect, error) {
+	before, err := readDocuments(was)
+	if err != nil {
+		return nil, fmt.Errorf("the machine's configuration: %w", err)
+	}
+	after, err := readDocuments(is)
+	if err != nil {
+		return nil, fmt.Errorf("the new configuration: %w", err)
+	}
+	var all []effect.Effect
+	parts := differingParts("", before[""], after[""])
+	if release, found := releaseEffect(before[""], after[""]); found {
+		all = append(all, release)
+		parts = slices.DeleteFunc(parts, func(part string) bool { return slices.Contains(images, part) })
+	}
+	for _, part := range parts {
+		if kind := kindOfPart(part); kind != effect.None {
+			all = append(all, effect.Effect{Kind: kind, Text: part + " " + kind.Verb(), Remedy: remedyOf(kind)})
+		}
+	}
+	names := maps.Clone(before)
+	maps.Copy(names, after)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		_, had := before[name]
+		if name == "" || !had || reflect.DeepEqual(before[name], after[name]) {
+			continue // what is new harms nobody
+		}
+		kind, known := documents[strings.SplitN(name, " ", 2)[0]]
+		if !known {
+			kind = effect.Restarts
+		}
+		if kind != effect.None {
+			all = append(all, effect.Effect{Kind: kind, Text: name + " " + kind.Verb(), Remedy: remedyOf(kind)})
+		}
+	}
+	return all, nil
+}
+
+func remedyOf(kind effect.Kind) string {
+	if kind == effect.Impossible {
+		return "a running cluster keeps it: set the former value again, or castle recreate"
+	}
+	return "apply it with talosctl patch machineconfig"
+}
+
+// readDocuments returns the documents of a configuration by kind and name. That of v1alpha1 has neither.
+func readDocuments(text []byte) (map[string]map[string]any, error) {
+	all := map[string]map[string]any{}
+	for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var document map[string]any
+		switch err := decoder.Decode(&document); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, errors.New("not valid YAML") // the error would quote it
+		}
+		kind, _ := document["kind"].(string)
+		name, _ := document["name"].(string)
+		all[strings.TrimSpace(kind+" "+name)], _ = withoutEmpty(document).(map[string]any)
+	}
+}
+
+// withoutEmpty removes what is null or empty: talosctl writes it, and the provider does not.
+func withoutEmpty(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		left := map[string]any{}
+		for key, one := range v {
+			if one = withoutEmpty(one); one != nil {
+				left[key] = one
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		return left
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+	}
+	return value
+}
+
+// differingParts lists the paths at which two objects differ. A list is one part.
+func differingParts(at string, was, is map[string]any) (all []string) {
+	keys := maps.Clone(was)
+	if keys == nil {
+		keys = map[string]any{}
+	}
+	maps.Copy(keys, is)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		path := strings.TrimPrefix(at+"."+key, ".")
+		before, hadObject := was[key].(map[string]any)
+		after, hasObject := is[key].(map[string]any)
+		switch {
+		case reflect.DeepEqual(was[key], is[key]):
+		case (hadObject || was[key] == nil) && (hasObject || is[key] == nil) && (hadObject || hasObject):
+			all = append(all, differingParts(path, before, after)...)
+		default:
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
+// kindOf returns the effect of the longest row that fits a path.
+func kindOfPart(path string) effect.Kind {
+	for at := path; ; {
+		if kind, known := immediate[at]; known {
+			return kind
+		}
+		cut := strings.LastIndex(at, ".")
+		if cut < 0 {
+			return effect.Restarts
+		}
+		at = at[:cut]
+	}
+}
+
+// releaseEffect compares the releases of Kubernetes that two configurations name.
+func releaseEffect(was, is map[string]any) (effect.Effect, bool) {
+	for _, path := range images {
+		before, after := tagAt(was, path), tagAt(is, path)
+		if before == after || before == "" || after == "" {
+			continue
+		}
+		e := effect.Effect{Kind: effect.Interrupts, Text: fmt.Sprintf("Kubernetes %s → %s restarts its part "+
+			"of Kubernetes", before, after), Remedy: "talosctl upgrade-k8s --to " + after}
+		from, err := version.NewVersion(before)
+		to, unread := version.NewVersion(after)
+		if errors.Join(err, unread) != nil {
+			return e, true
+		}
+		minor := from.Segments()[1] + 1
+		switch {
+		case to.LessThan(from):
+			e.Kind = effect.Impossible
+			e.Text = fmt.Sprintf("Kubernetes %s → %s goes back", before, after)
+			e.Remedy = fmt.Sprintf("Kubernetes supports no way back: set kubernetes_version = %q again, or "+
+				"castle recreate", before)
+		case to.Segments()[0] != from.Segments()[0] || to.Segments()[1] > minor:
+			e.Kind = effect.Impossible
+			e.Text = fmt.Sprintf("Kubernetes %s → %s skips a minor release", before, after)
+			e.Remedy = fmt.Sprintf("upgrade to a release of %d.%d first", from.Segments()[0], minor)
+		}
+		return e, true
+	}
+	return effect.Effect{}, false
+}
+
+// tagAt returns the release that the image at a path has as its tag, without its v.
+func tagAt(document map[string]any, path string) string {
+	var at any = document
+	for step := range strings.SplitSeq(path, ".") {
+		object, _ := at.(map[string]any)
+		at = object[step]
+	}
+	image, _ := at.(string)
+	image, _, _ = strings.Cut(image, "@")
+	_, tag, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
+	return strings.TrimPrefix(tag, "v")
+}
+
+// ActiveConfig reads the configuration that a machine has now. It holds keys.
+func ActiveConfig(ctx context.Context, talosconfig []byte, address string) (text []byte, err error) {
+	m, err := newMachines(talosconfig, nil)
+	if err != nil {
+		return nil, err
+	}
+	p := m.call(ctx, address, "its configuration", func(c *client.Client) error {
+		found, err := safe.StateGetByID[*config.MachineConfig](ctx, c.COSI, config.ActiveID)
+		if err == nil {
+			text, err = found.Provider().Bytes()
+		}
+		return err
+	})
+	if p != nil {
+		return nil, fmt.Errorf("%s: %s", hostOf(address), p.reason)
+	}
+	return text, nil
+}
