@@ -3,19 +3,45 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/rogpeppe/go-internal/testscript"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 )
 
 // TestLabNodes rehearses the cluster mini and changes its nodes and their releases.
 func TestLabNodes(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-nodes")
+}
+
+// upgradeKubernetes does to one machine what talosctl upgrade-k8s does: its configuration gets the images of
+// another release, at once. Its arguments are the machine's address and the two releases.
+func upgradeKubernetes(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: upgrade-kubernetes ADDRESS FROM TO")
+	}
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	file := filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "mini", "proxmox", "talosconfig")
+	c, err := client.New(ctx, client.WithConfigFromFile(file), client.WithEndpoints(args[0]))
+	ts.Check(err)
+	defer c.Close() //nolint:errcheck // it has answered
+	active, err := safe.StateGetByID[*config.MachineConfig](ctx, c.COSI, config.ActiveID)
+	ts.Check(err)
+	text, err := active.Provider().Bytes()
+	ts.Check(err)
+	_, err = c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{
+		Data: bytes.ReplaceAll(text, []byte(":v"+args[1]), []byte(":v"+args[2])),
+		Mode: machineapi.ApplyConfigurationRequest_NO_REBOOT,
+	})
+	ts.Check(err)
 }
 
 // upgrade does what `talosctl -n ADDRESS upgrade --image IMAGE` does.

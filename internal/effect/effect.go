@@ -3,8 +3,8 @@
 package effect
 
 import (
-	"fmt"
 	"slices"
+	"strings"
 )
 
 // Kind is how much harm a change does.
@@ -24,9 +24,11 @@ const (
 // Effect is one effect of a change.
 type Effect struct {
 	Kind Kind
-	Text string // "network_device.vlan_id none → 20 interrupts its network"
+	Text string // what changes: "network_device.vlan_id 0 → 20"
 	// Remedy is how to make the change by hand, or what to do instead; empty if nothing is known.
 	Remedy string
+	// Once: the remedy is one command for all machines, which changes one after the other.
+	Once bool
 }
 
 // Harms reports whether the change must not reach a machine that runs.
@@ -47,23 +49,30 @@ func Worst(all []Effect) (worst Kind) {
 	return worst
 }
 
-// Verb completes a sentence whose subject is a change: "interrupts its network".
-func (k Kind) Verb() string {
+// Fate completes a sentence whose subject is a machine.
+func (k Kind) Fate() string {
 	switch k {
-	case None:
-		return "changes nothing that runs"
 	case Pending:
-		return "takes effect when the machine restarts"
+		return "needs a restart"
 	case Restarts:
-		return "restarts it"
+		return "would restart"
 	case Interrupts:
-		return "interrupts it"
+		return "would be interrupted"
 	case Replaces:
-		return "replaces it"
+		return "would be replaced"
 	case LosesData:
-		return "loses data"
+		return "would lose data"
 	case Impossible:
-		return "is impossible"
+		return "cannot follow"
 	}
-	return fmt.Sprint(int(k))
+	return "goes on"
+}
+
+// Texts joins what changes.
+func Texts(all []Effect) string {
+	texts := make([]string, len(all))
+	for i, e := range all {
+		texts[i] = e.Text
+	}
+	return strings.Join(texts, ", ")
 }

@@ -98,7 +98,7 @@ func (e *StageError) causes() []found {
 		return all
 	}
 	c := event.Cause{Text: e.Err.Error(), Stages: []string{e.Stage}}
-	if e.Log != "" {
+	if e.Log != "" && !errors.As(e.Err, new(Refusal)) {
 		c.Next = "less " + process.Quote(e.Log)
 	}
 	return []found{{cause: c}}

@@ -91,6 +91,16 @@ type TimeoutError struct{ After time.Duration }
 
 func (e TimeoutError) Error() string { return "timed out after " + e.After.String() }
 
+// Refusal is the error of a change that castle refuses before Terraform begins it: the error says all, and
+// Terraform's log nothing.
+type Refusal interface {
+	error
+	IsRefusal()
+}
+
+// IsRefusal marks the error.
+func (*PreflightError) IsRefusal() {}
+
 // PreflightError reports that a preflight stopped a stage, because foreign objects are in the way.
 type PreflightError struct {
 	Preflight        string

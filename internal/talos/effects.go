@@ -102,7 +102,7 @@ func Effects(was, is []byte) ([]effect.Effect, error) {
 	}
 	for _, part := range parts {
 		if kind := kindOfPart(part); kind != effect.None {
-			all = append(all, effect.Effect{Kind: kind, Text: part + " " + kind.Verb(), Remedy: remedyOf(kind)})
+			all = append(all, effect.Effect{Kind: kind, Text: part, Remedy: remedyOf(kind)})
 		}
 	}
 	names := maps.Clone(before)
@@ -117,7 +117,7 @@ func Effects(was, is []byte) ([]effect.Effect, error) {
 			kind = effect.Restarts
 		}
 		if kind != effect.None {
-			all = append(all, effect.Effect{Kind: kind, Text: name + " " + kind.Verb(), Remedy: remedyOf(kind)})
+			all = append(all, effect.Effect{Kind: kind, Text: name, Remedy: remedyOf(kind)})
 		}
 	}
 	return all, nil
@@ -213,7 +213,7 @@ func releaseEffect(was, is map[string]any) (effect.Effect, bool) {
 			continue
 		}
 		e := effect.Effect{Kind: effect.Interrupts, Text: fmt.Sprintf("Kubernetes %s → %s restarts its part "+
-			"of Kubernetes", before, after), Remedy: "talosctl upgrade-k8s --to " + after}
+			"of Kubernetes", before, after), Remedy: "talosctl upgrade-k8s --to " + after, Once: true}
 		from, err := version.NewVersion(before)
 		to, unread := version.NewVersion(after)
 		if errors.Join(err, unread) != nil {
@@ -222,11 +222,13 @@ func releaseEffect(was, is map[string]any) (effect.Effect, bool) {
 		minor := from.Segments()[1] + 1
 		switch {
 		case to.LessThan(from):
+			e.Once = false
 			e.Kind = effect.Impossible
 			e.Text = fmt.Sprintf("Kubernetes %s → %s goes back", before, after)
 			e.Remedy = fmt.Sprintf("Kubernetes supports no way back: set kubernetes_version = %q again, or "+
 				"castle recreate", before)
 		case to.Segments()[0] != from.Segments()[0] || to.Segments()[1] > minor:
+			e.Once = false
 			e.Kind = effect.Impossible
 			e.Text = fmt.Sprintf("Kubernetes %s → %s skips a minor release", before, after)
 			e.Remedy = fmt.Sprintf("upgrade to a release of %d.%d first", from.Segments()[0], minor)

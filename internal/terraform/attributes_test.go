@@ -88,7 +88,7 @@ func TestADifferenceShowsShortValuesThatAreNotSensitive(t *testing.T) {
 		got = append(got, d.Text())
 	}
 	want := []string{"cpu.cores 2 → 4", "disk[1].size 2 → 3", "grown [1] → [1, 2]",
-		`id "1" → (known after apply)`, `labels.app "a" → "b"`, `labels["example.com/tier"] "1" → "2"`,
+		"id", `labels.app "a" → "b"`, `labels["example.com/tier"] "1" → "2"`,
 		"password", "secrets", `tags ["a", "b"] → ["b", "c"]`, `values[0] "x" → "y"`,
 		"disk.id 1 → 2", "secrets", `spec.template.image "a" → "b"`, "manifest.data.password"}
 	if !slices.Equal(got, want) {

@@ -134,7 +134,7 @@ func (a *attempt) checkHarm(ctx context.Context) error {
 	}
 	pending, err := review.CheckHarm(ctx, a.run, st, intent, a.plan, a.creation.removesNodes)
 	for _, m := range pending {
-		a.run.Notice(a.stage.Name + ": " + review.PendingText(m))
+		a.run.Notice(a.stage.Name + ": " + m.String())
 	}
 	return err
 }

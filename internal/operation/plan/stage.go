@@ -353,7 +353,7 @@ func (p *planning) checkNodes(ctx context.Context, one *Stage, plan *terraform.P
 	}
 	pending, err := review.CheckHarm(ctx, p.run, one.recorded, intent, plan, false)
 	for _, m := range pending {
-		one.note("%s", review.PendingText(m))
+		one.note("%s", m.String())
 	}
 	if errors.As(err, new(*review.HarmError)) {
 		one.Refused = append(one.Refused, err.Error())

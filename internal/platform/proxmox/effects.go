@@ -75,7 +75,7 @@ func (Platform) Effects(was map[string]any, replaces bool, differences []terrafo
 		switch path := index.ReplaceAllString(d.Path, ""); {
 		case replaces:
 			all = append(all, effect.Effect{Kind: effect.Replaces,
-				Text: "replaced, because " + d.Text() + " changes", Remedy: remedyFor(path, guest)})
+				Text: d.Text(), Remedy: remedyFor(path, guest)})
 		case path == "disk" || path == "disk.interface":
 			all = append(all, disks(d, was, guest)...)
 		default:
@@ -83,7 +83,7 @@ func (Platform) Effects(was map[string]any, replaces bool, differences []terrafo
 		}
 	}
 	if replaces && len(all) == 0 {
-		all = append(all, effect.Effect{Kind: effect.Replaces, Text: "replaced"})
+		all = append(all, effect.Effect{Kind: effect.Replaces, Text: "on request"})
 	}
 	return all
 }
@@ -100,7 +100,7 @@ func change(d terraform.Difference, path, guest string) effect.Effect {
 	case path == "started" && d.Is != true:
 		e.Kind = effect.Restarts
 	}
-	e.Text = d.Text() + " " + e.Kind.Verb()
+	e.Text = d.Text()
 	return e
 }
 
@@ -108,7 +108,7 @@ func change(d terraform.Difference, path, guest string) effect.Effect {
 func disks(d terraform.Difference, was map[string]any, guest string) (all []effect.Effect) {
 	before, after := diskList(d.Was), diskList(d.Is)
 	if before == nil || after == nil { // one attribute of one disk: the whole list is not known
-		return []effect.Effect{{Kind: effect.LosesData, Text: d.Text() + " exchanges a disk"}}
+		return []effect.Effect{{Kind: effect.LosesData, Text: d.Text()}}
 	}
 	for _, disk := range before {
 		at := slices.IndexFunc(after, func(o map[string]any) bool {

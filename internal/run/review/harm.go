@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -31,21 +33,28 @@ type Harmed struct {
 	Volumes    []string // Longhorn's volumes that have no intact replica elsewhere
 }
 
+// String says what the machine does: worker-01 (VM 422 on node pve) would be interrupted: …
+func (m Harmed) String() string {
+	return fmt.Sprintf("%s (%s) %s: %s", m.Name, m.Place, effect.Worst(m.Effects).Fate(),
+		effect.Texts(m.Effects))
+}
+
 func (e *HarmError) Error() string {
 	var b strings.Builder
 	b.WriteString("it would harm machines of a cluster that runs; nothing was changed:")
 	var remedies []string
-	possible := false
+	possible, once := false, ""
 	for _, m := range e.Machines {
-		var texts []string
 		for _, one := range m.Effects {
-			texts = append(texts, one.Text)
 			possible = possible || one.Kind != effect.Impossible
-			if remedy := one.Remedy; remedy != "" && !slices.Contains(remedies, remedy) {
+			remedy := strings.Replace(one.Remedy, "talosctl ", "talosctl -n "+m.Place+" ", 1)
+			if one.Once {
+				once = cmp.Or(once, remedy)
+			} else if remedy != "" && !slices.Contains(remedies, remedy) {
 				remedies = append(remedies, remedy)
 			}
 		}
-		fmt.Fprintf(&b, "\n  %s (%s): %s", m.Name, m.Place, names(texts))
+		b.WriteString("\n  " + m.String())
 		if len(m.Disks) > 0 {
 			b.WriteString("\n    its disks: " + strings.Join(m.Disks, ", "))
 		}
@@ -53,7 +62,10 @@ func (e *HarmError) Error() string {
 			b.WriteString("\n    the only intact replica of Longhorn's volumes: " + names(m.Volumes))
 		}
 	}
-	if !possible {
+	if once != "" {
+		b.WriteString("\n  set the former value again, or: " + once)
+	}
+	if !possible || len(remedies) == 0 && once != "" {
 		for _, remedy := range remedies {
 			b.WriteString("\n  " + remedy)
 		}
@@ -81,15 +93,15 @@ func CheckHarm(ctx context.Context, r *run.Run, before *state.State, intent *sta
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	talosconfig, runs, err := access(r)
-	if err != nil || !runs {
+	access, err := accessOf(r)
+	if err != nil || access.Kubeconfig == nil {
 		return nil, err
 	}
 	differing, _, err := plan.Differences(ctx)
 	if err != nil {
 		return nil, err
 	}
-	h := harm{run: r, talosconfig: []byte(talosconfig)}
+	h := harm{run: r, access: access}
 	e := &HarmError{create: r.Cluster.Command("create")}
 	for _, c := range changes {
 		m, err := h.of(ctx, c, before, differing[c.Address].Differences)
@@ -101,6 +113,7 @@ func CheckHarm(ctx context.Context, r *run.Run, before *state.State, intent *sta
 			m.Effects = harmful
 			e.Machines = append(e.Machines, m)
 		} else if effect.Worst(m.Effects) == effect.Pending {
+			m.Effects = slices.DeleteFunc(m.Effects, func(e effect.Effect) bool { return e.Kind == effect.None })
 			pending = append(pending, m)
 		}
 	}
@@ -122,8 +135,8 @@ const applyType = "talos_machine_configuration_apply"
 func isJudged(typ string) bool { return typ == applyType || cluster.Platforms().IsMachine(typ) }
 
 type harm struct {
-	run         *run.Run
-	talosconfig []byte
+	run    *run.Run
+	access gate.Target
 }
 
 func (h harm) of(ctx context.Context, c terraform.Change, before *state.State,
@@ -165,7 +178,7 @@ func (h harm) configured(ctx context.Context, address string, replaces bool,
 			was, _ := d.Was.(string)
 			is, known := d.Is.(string)
 			asking, stop := context.WithTimeout(ctx, answerTime)
-			active, askErr := talos.ActiveConfig(asking, h.talosconfig, address)
+			active, askErr := talos.ActiveConfig(asking, h.access.Talosconfig, address)
 			stop()
 			if askErr == nil {
 				was = string(active)
@@ -190,7 +203,7 @@ func (h harm) configured(ctx context.Context, address string, replaces bool,
 func (h harm) nameVolumes(ctx context.Context, machines []Harmed) {
 	asking, stop := context.WithTimeout(ctx, answerTime)
 	defer stop()
-	volumes, err := kube.LastReplicas(asking, h.run.Outputs.Target())
+	volumes, err := kube.LastReplicas(asking, h.access)
 	for i, m := range machines {
 		if w := effect.Worst(m.Effects); w == effect.Replaces || w == effect.LosesData {
 			machines[i].Volumes = volumes[m.Node]
@@ -199,15 +212,4 @@ func (h harm) nameVolumes(ctx context.Context, machines []Harmed) {
 			}
 		}
 	}
-}
-
-// PendingText says which changes wait for a restart.
-func PendingText(m Harmed) string {
-	var texts []string
-	for _, e := range m.Effects {
-		if e.Kind == effect.Pending {
-			texts = append(texts, e.Text)
-		}
-	}
-	return fmt.Sprintf("restart needed: %s (%s): %s", m.Name, m.Place, names(texts))
 }

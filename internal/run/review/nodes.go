@@ -1,7 +1,6 @@
 package review
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
@@ -98,8 +98,8 @@ func CheckNodes(ctx context.Context, r *run.Run, before *state.State, intent *st
 	if len(was.addresses) == 0 || plan.Empty {
 		return nil
 	}
-	talosconfig, runs, err := access(r)
-	if err != nil || !runs {
+	access, err := accessOf(r)
+	if err != nil || access.Kubeconfig == nil {
 		return err
 	}
 	values, known, err := plan.Outputs(ctx)
@@ -146,7 +146,7 @@ func CheckNodes(ctx context.Context, r *run.Run, before *state.State, intent *st
 			stays = append(stays, n.Address)
 		}
 	}
-	if e.Never = e.endsEtcd(ctx, talosconfig, stays); e.Never || needsForce && !force {
+	if e.Never = e.endsEtcd(ctx, string(access.Talosconfig), stays); e.Never || needsForce && !force {
 		return e
 	}
 	return nil
@@ -190,20 +190,25 @@ func (e *NodeError) endsEtcd(ctx context.Context, talosconfig string, stays []st
 	return len(slices.DeleteFunc(lost, func(a string) bool { return !in(a) })) > 1
 }
 
-// access returns the talosconfig in the states of the platform's stages, and whether they have a kubeconfig.
-func access(r *run.Run) (talosconfig string, runs bool, err error) {
+// accessOf returns the access that the states of the platform's stages have. Without a kubeconfig no cluster
+// runs.
+func accessOf(r *run.Run) (access gate.Target, err error) {
 	for _, s := range r.Cluster.Config.Stages {
 		if s.Layer != cluster.PlatformLayer {
 			continue
 		}
 		st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
 		if err != nil {
-			return "", false, err
+			return gate.Target{}, err
 		}
-		_, has := st.Outputs[cluster.KubeconfigOutput]
-		runs, talosconfig = runs || has, cmp.Or(talosconfig, text(st.Outputs[cluster.TalosconfigOutput]))
+		if kubeconfig, has := st.Outputs[cluster.KubeconfigOutput]; has {
+			access.Kubeconfig = []byte(text(kubeconfig))
+		}
+		if talosconfig, has := st.Outputs[cluster.TalosconfigOutput]; has {
+			access.Talosconfig = []byte(text(talosconfig))
+		}
 	}
-	return talosconfig, runs, nil
+	return access, nil
 }
 
 // nodes are those of a stage's outputs.

@@ -37,6 +37,15 @@ func (e *StaleError) Error() string {
 		"  plan again and have that reviewed: %s", e.File, strings.Join(e.Moved, "\n  "), e.Again)
 }
 
+var _ = []run.Refusal{&HarmError{}, &NodeError{}, &UnagreedError{}, &UnreviewedError{}, &StaleError{}}
+
+// IsRefusal marks the error, as those below do.
+func (*HarmError) IsRefusal()       {}
+func (*NodeError) IsRefusal()       {}
+func (*UnagreedError) IsRefusal()   {}
+func (*UnreviewedError) IsRefusal() {}
+func (*StaleError) IsRefusal()      {}
+
 // Open reads a saved plan and returns the stages that it contains. A digest is that of the file that was
 // reviewed.
 func Open(c *cluster.Cluster, path, digest string) (*SavedPlan, []*config.Stage, error) {
