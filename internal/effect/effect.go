@@ -76,3 +76,29 @@ func Texts(all []Effect) string {
 	}
 	return strings.Join(texts, ", ")
 }
+
+// Table returns the kind of each name in lists of names.
+func Table(names map[Kind]string) map[string]Kind {
+	all := map[string]Kind{}
+	for kind, list := range names {
+		for name := range strings.FieldsSeq(list) {
+			all[name] = kind
+		}
+	}
+	return all
+}
+
+// Lookup returns the kind of the longest row that fits a path, "cpu.cores" or else "cpu", and whether there
+// is one.
+func Lookup(table map[string]Kind, path string) (kind Kind, known bool) {
+	for {
+		if kind, known := table[path]; known {
+			return kind, true
+		}
+		cut := strings.LastIndexByte(path, '.')
+		if cut < 0 {
+			return None, false
+		}
+		path = path[:cut]
+	}
+}

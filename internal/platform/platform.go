@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 // Platform is a kind of datacenter.
@@ -54,7 +55,7 @@ type Resources interface {
 	IsMachine(typ string) bool
 	// Effects returns what a change of a machine's resource does to the machine while it runs. was are its
 	// attributes; replaces: Terraform replaces it, because of the differences.
-	Effects(was map[string]any, replaces bool, differences []terraform.Difference) []effect.Effect
+	Effects(was map[string]any, replaces bool, differences []planned.Difference) []effect.Effect
 	// Describe names the machine of a resource for people, "VM 421 on node pve", and its disks with their
 	// sizes.
 	Describe(attributes map[string]any) (machine string, disks []string)

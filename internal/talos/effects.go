@@ -23,61 +23,32 @@ import (
 // immediate says what Talos does when a part of the v1alpha1 document changes while it runs. The longest path
 // that fits decides. A part without a row restarts the machine: that is how Talos itself decides
 // (internal/app/machined/pkg/runtime/v1alpha1/v1alpha1_runtime.go, CanApplyImmediate, v1.13).
-var immediate = map[string]effect.Kind{
-	"debug": effect.None, "machine.acceptedCAs": effect.None, "machine.ca": effect.Interrupts,
-	"machine.certSANs": effect.None, "machine.controlPlane": effect.Interrupts,
-	"machine.features.hostDNS": effect.None, "machine.features.imageCache": effect.None,
-	"machine.features.kubePrism":                effect.Interrupts,
-	"machine.features.kubernetesTalosAPIAccess": effect.None,
-	"machine.features.nodeAddressSortAlgorithm": effect.Interrupts,
-	"machine.install":                           effect.None, // read by the next upgrade
-	"machine.kernel":                            effect.None,
-	"machine.kubelet":                           effect.None, // it restarts; the Pods go on
-	"machine.kubelet.nodeIP":                    effect.Interrupts,
-	"machine.logging":                           effect.None,
-	"machine.network":                           effect.Interrupts,
-	"machine.nodeAnnotations":                   effect.None,
-	"machine.nodeLabels":                        effect.None,
-	"machine.nodeTaints":                        effect.None,
-	"machine.pods":                              effect.None,
-	"machine.registries":                        effect.None,
-	"machine.seccompProfiles":                   effect.None,
-	"machine.sysctls":                           effect.None,
-	"machine.sysfs":                             effect.None,
-	"machine.time":                              effect.None,
-	"cluster":                                   effect.Interrupts, // its static Pods restart
-	"cluster.adminKubeconfig":                   effect.None,
-	"cluster.allowSchedulingOnControlPlanes":    effect.None,
-	"cluster.ca":                                effect.Impossible,
-	"cluster.clusterName":                       effect.None,
-	"cluster.controlPlane.endpoint":             effect.Impossible,
-	"cluster.extraManifests":                    effect.None,
-	"cluster.extraManifestHeaders":              effect.None,
-	"cluster.id":                                effect.Impossible,
-	"cluster.inlineManifests":                   effect.None,
-	"cluster.network.cni":                       effect.Interrupts,
-	"cluster.network.dnsDomain":                 effect.Impossible,
-	"cluster.network.podSubnets":                effect.Impossible,
-	"cluster.network.serviceSubnets":            effect.Impossible,
-	"cluster.secret":                            effect.Impossible,
-	"cluster.secretboxEncryptionSecret":         effect.Impossible,
-	"cluster.aescbcEncryptionSecret":            effect.Impossible,
-	"cluster.token":                             effect.None,
-}
+var immediate = effect.Table(map[effect.Kind]string{
+	effect.None: `debug machine.acceptedCAs machine.certSANs machine.features.hostDNS
+		machine.features.imageCache machine.features.kubernetesTalosAPIAccess machine.install
+		machine.kernel machine.kubelet machine.logging machine.nodeAnnotations machine.nodeLabels
+		machine.nodeTaints machine.pods machine.registries machine.seccompProfiles machine.sysctls
+		machine.sysfs machine.time cluster.adminKubeconfig cluster.allowSchedulingOnControlPlanes
+		cluster.clusterName cluster.extraManifests cluster.extraManifestHeaders cluster.inlineManifests
+		cluster.token`,
+	effect.Interrupts: `machine.ca machine.controlPlane machine.features.kubePrism
+		machine.features.nodeAddressSortAlgorithm machine.kubelet.nodeIP machine.network cluster
+		cluster.network.cni`,
+	effect.Impossible: `cluster.ca cluster.controlPlane.endpoint cluster.id
+		cluster.network.dnsDomain cluster.network.podSubnets cluster.network.serviceSubnets
+		cluster.secret cluster.secretboxEncryptionSecret cluster.aescbcEncryptionSecret`,
+})
 
 // documents says the same of the other documents, by their kind. One without a row restarts the machine.
-var documents = map[string]effect.Kind{
-	"ExistingVolumeConfig": effect.Interrupts, "ExtensionServiceConfig": effect.Interrupts,
-	"EventSinkConfig": effect.None, "HostnameConfig": effect.Impossible, "KmsgLogConfig": effect.None,
-	"RawVolumeConfig": effect.LosesData, "RegistryMirrorConfig": effect.None, "ResolverConfig": effect.None,
-	"SwapVolumeConfig": effect.Interrupts, "TimeSyncConfig": effect.None, "TrustedRootsConfig": effect.None,
-	"UserVolumeConfig": effect.LosesData, "WatchdogTimerConfig": effect.None, "ZswapConfig": effect.None,
-	"BondConfig": effect.Interrupts, "BridgeConfig": effect.Interrupts, "DHCPv4Config": effect.Interrupts,
-	"EthernetConfig": effect.Interrupts, "Layer2VIPConfig": effect.Interrupts,
-	"LinkAliasConfig": effect.Interrupts, "LinkConfig": effect.Interrupts, "VLANConfig": effect.Interrupts,
-	"NetworkDefaultActionConfig": effect.Interrupts, "NetworkRuleConfig": effect.Interrupts,
-	"StaticHostConfig": effect.None, "KubespanEndpointsConfig": effect.Interrupts,
-}
+var documents = effect.Table(map[effect.Kind]string{
+	effect.None: `EventSinkConfig KmsgLogConfig RegistryMirrorConfig ResolverConfig TimeSyncConfig
+		TrustedRootsConfig WatchdogTimerConfig ZswapConfig StaticHostConfig`,
+	effect.Interrupts: `ExistingVolumeConfig ExtensionServiceConfig SwapVolumeConfig BondConfig
+		BridgeConfig DHCPv4Config EthernetConfig Layer2VIPConfig LinkAliasConfig LinkConfig VLANConfig
+		NetworkDefaultActionConfig NetworkRuleConfig KubespanEndpointsConfig`,
+	effect.LosesData:  `RawVolumeConfig UserVolumeConfig`,
+	effect.Impossible: `HostnameConfig`,
+})
 
 // images are the parts whose tag is the release of Kubernetes, those of the control plane first.
 var images = []string{"cluster.apiServer.image", "cluster.controllerManager.image",
@@ -191,18 +162,11 @@ func differingParts(at string, was, is map[string]any) (all []string) {
 	return all
 }
 
-// kindOf returns the effect of the longest row that fits a path.
 func kindOfPart(path string) effect.Kind {
-	for at := path; ; {
-		if kind, known := immediate[at]; known {
-			return kind
-		}
-		cut := strings.LastIndex(at, ".")
-		if cut < 0 {
-			return effect.Restarts
-		}
-		at = at[:cut]
+	if kind, known := effect.Lookup(immediate, path); known {
+		return kind
 	}
+	return effect.Restarts
 }
 
 // releaseEffect compares the releases of Kubernetes that two configurations name.

@@ -82,7 +82,8 @@ func TestEffectsOfAConfigurationOnAMachineThatRuns(t *testing.T) {
 }
 
 func TestEffectsOfTextsThatAreNoConfiguration(t *testing.T) {
-	if all, err := Effects([]byte("a: ["), []byte(running)); err == nil || strings.Contains(err.Error(), "[") {
+	all, err := Effects([]byte("a: ["), []byte(running))
+	if err == nil || strings.Contains(err.Error(), "[") {
 		t.Errorf("got %v, %v", all, err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 // altered is a plan with changes and drift, and with a secret in values and in keys.
@@ -48,7 +50,7 @@ func TestAPlanNamesTheAttributesThatDifferAndNoValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for address, want := range map[string]Attributes{
+	for address, want := range map[string]planned.Attributes{
 		"vm.a": {
 			Names: words("cpu disk grown id labels password secrets tags values"),
 			Paths: words(`cpu.cores disk[1].size grown id labels.app labels["example.com/tier"] password ` +
@@ -94,8 +96,8 @@ func TestADifferenceShowsShortValuesThatAreNotSensitive(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	long := Difference{Path: "values", Was: strings.Repeat("a", 100), Is: "b"}
-	lines := Difference{Path: "values", Was: "a\nb", Is: "b"}
+	long := planned.Difference{Path: "values", Was: strings.Repeat("a", 100), Is: "b"}
+	lines := planned.Difference{Path: "values", Was: "a\nb", Is: "b"}
 	if long.Text() != "values" || lines.Text() != "values" {
 		t.Errorf("got %q, %q", long.Text(), lines.Text())
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 // FuzzStream feeds Terraform's output in two ways: whole, and cut at some place. The same is reported, and no
@@ -74,8 +76,8 @@ func FuzzPlan(f *testing.F) {
 				t.Errorf("%+v is not in the plan", o)
 			}
 		}
-		changedAttributes(shown)
-		driftOf(shown)
+		planned.ChangedAttributes(shown)
+		planned.Drifted(shown)
 		outputs, known, err := outputsOf(shown)
 		for name := range outputs {
 			if shown.OutputChanges[name] == nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 	tfjson "github.com/hashicorp/terraform-json"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 // PlanOptions narrow a plan.
@@ -122,15 +122,19 @@ func (p *Plan) Objects(ctx context.Context) (objects []Object, err error) {
 	return objects, err
 }
 
-// managed are the changes of managed resources.
-func managed(changes []*tfjson.ResourceChange) []*tfjson.ResourceChange {
-	return slices.DeleteFunc(slices.Clone(changes), func(c *tfjson.ResourceChange) bool {
-		return c == nil || c.Change == nil || c.Mode != tfjson.ManagedResourceMode
+// Differences returns, by address, the attributes that p would change in place or that force a replacement.
+// It also returns the resources that differ from their last apply, by address.
+func (p *Plan) Differences(ctx context.Context) (changed map[string]planned.Attributes,
+	drift map[string]planned.Drift, err error) {
+	err = p.show(ctx, func(shown *tfjson.Plan) error {
+		changed, drift = planned.ChangedAttributes(shown), planned.Drifted(shown)
+		return nil
 	})
+	return changed, drift, err
 }
 
 func (r *Root) objectsOf(shown *tfjson.Plan) (objects []Object) {
-	for _, c := range managed(shown.ResourceChanges) {
+	for _, c := range planned.Managed(shown.ResourceChanges) {
 		action := ""
 		switch actions := c.Change.Actions; {
 		case actions.Create():

@@ -6,10 +6,13 @@ import (
 	"net/http"
 
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
+	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/effects"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/revision"
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 // Platform is Proxmox VE.
@@ -32,6 +35,15 @@ func (Platform) Remedy(o platform.Object) string  { return remedy(o) }
 func (Platform) CheckToken(token string) error    { return CheckToken(token) }
 func (Platform) SameEndpoint(a, b string) bool    { return SameEndpoint(a, b) }
 func (Platform) FileID(k gate.Known) string       { return fileID(k) }
+
+func (Platform) Effects(was map[string]any, replaces bool, all []planned.Difference) []effect.Effect {
+	return effects.Of(fmt.Sprintf("VM %d", readAttributes(was).VM), replaces, all)
+}
+
+func (Platform) Describe(attributes map[string]any) (machine string, disks []string) {
+	a := readAttributes(attributes)
+	return fmt.Sprintf("VM %d on node %s", a.VM, a.Node), effects.Disks(attributes)
+}
 
 func (p Platform) Checks(s platform.Subject) []finding.Check { return p.Doctor(s) }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/release"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 // The states of a stage in a plan.
@@ -228,8 +229,8 @@ func names(paths []string) string {
 // also lists the drift that the changes leave.
 func Summarize(ctx context.Context, plan *terraform.Plan, changes []terraform.Change, adopted []string) (
 	all []Change, left []Drift, err error) {
-	var named map[string]terraform.Attributes
-	var drift map[string]terraform.Drift
+	var named map[string]planned.Attributes
+	var drift map[string]planned.Drift
 	altered := func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" }
 	if plan.Drifted || slices.ContainsFunc(changes, altered) {
 		if named, drift, err = plan.Differences(ctx); err != nil {
@@ -263,7 +264,7 @@ func Summarize(ctx context.Context, plan *terraform.Plan, changes []terraform.Ch
 }
 
 // attribute names the part of the change that reverts drift, and removes that from the drift.
-func (c *Change) attribute(drift map[string]terraform.Drift) {
+func (c *Change) attribute(drift map[string]planned.Drift) {
 	d, drifted := drift[c.Address]
 	if !drifted {
 		return

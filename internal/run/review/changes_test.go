@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 func TestLinesExplainEachChange(t *testing.T) {
@@ -79,7 +79,7 @@ func TestAnEmptyDiskBesideADetachedOneIsALoss(t *testing.T) {
 }
 
 func TestAChangeHasThePartThatRevertsDrift(t *testing.T) {
-	drift := map[string]terraform.Drift{
+	drift := map[string]planned.Drift{
 		"a.vm":   {Address: "a.vm", Paths: []string{"disk", "etag", "memory.dedicated"}},
 		"a.gone": {Address: "a.gone", Absent: true},
 		"a.left": {Address: "a.left", Paths: []string{"etag"}},

@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 // HarmError reports that castle left a stage unchanged because its plan harms machines of a cluster that
@@ -71,7 +72,8 @@ func (e *HarmError) Error() string {
 		}
 		return b.String()
 	}
-	b.WriteString("\n  set the former values again, or make the change by hand, on one machine after the other:")
+	b.WriteString("\n  set the former values again, or make the change by hand, on one machine after the " +
+		"other:")
 	node := e.Machines[0].Node
 	fmt.Fprintf(&b, "\n    kubectl drain %s --ignore-daemonsets --delete-emptydir-data", node)
 	for _, remedy := range remedies {
@@ -113,7 +115,9 @@ func CheckHarm(ctx context.Context, r *run.Run, before *state.State, intent *sta
 			m.Effects = harmful
 			e.Machines = append(e.Machines, m)
 		} else if effect.Worst(m.Effects) == effect.Pending {
-			m.Effects = slices.DeleteFunc(m.Effects, func(e effect.Effect) bool { return e.Kind == effect.None })
+			m.Effects = slices.DeleteFunc(m.Effects, func(e effect.Effect) bool {
+				return e.Kind == effect.None
+			})
 			pending = append(pending, m)
 		}
 	}
@@ -140,7 +144,7 @@ type harm struct {
 }
 
 func (h harm) of(ctx context.Context, c terraform.Change, before *state.State,
-	differences []terraform.Difference) (Harmed, error) {
+	differences []planned.Difference) (Harmed, error) {
 	name, keyed := cluster.KeyOf(c.Address)
 	if !keyed {
 		name = c.Address
@@ -165,7 +169,7 @@ func (h harm) of(ctx context.Context, c terraform.Change, before *state.State,
 // configured returns what a new configuration does to the machine at an address. It compares with what the
 // machine has now, if it answers: somebody may have made the change there already.
 func (h harm) configured(ctx context.Context, address string, replaces bool,
-	differences []terraform.Difference) (all []effect.Effect, err error) {
+	differences []planned.Difference) (all []effect.Effect, err error) {
 	if replaces {
 		return []effect.Effect{{Kind: effect.Replaces, Text: "configured anew"}}, nil
 	}

@@ -1,7 +1,7 @@
-package terraform
+// Package planned reads what a plan changes, from the JSON that Terraform shows of it.
+package planned
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -85,20 +85,10 @@ type Drift struct {
 	Paths   []string // as those of Attributes; none if it is absent
 }
 
-// Differences returns, by address, the attributes that p would change in place or that force a replacement.
-// It also returns the resources that differ from their last apply, by address.
-func (p *Plan) Differences(ctx context.Context) (changed map[string]Attributes, drift map[string]Drift,
-	err error) {
-	err = p.show(ctx, func(shown *tfjson.Plan) error {
-		changed, drift = changedAttributes(shown), driftOf(shown)
-		return nil
-	})
-	return changed, drift, err
-}
-
-func changedAttributes(shown *tfjson.Plan) map[string]Attributes {
+// ChangedAttributes names, by address, what a plan changes in place or what forces a replacement.
+func ChangedAttributes(shown *tfjson.Plan) map[string]Attributes {
 	all := map[string]Attributes{}
-	for _, c := range managed(shown.ResourceChanges) {
+	for _, c := range Managed(shown.ResourceChanges) {
 		switch actions := c.Change.Actions; {
 		case actions.Replace():
 			all[c.Address] = forcingReplacement(c.Change)
@@ -121,9 +111,10 @@ func isSecret(c *tfjson.Change) bool {
 	})
 }
 
-func driftOf(shown *tfjson.Plan) map[string]Drift {
+// Drifted returns the resources that differ from their last apply, by address.
+func Drifted(shown *tfjson.Plan) map[string]Drift {
 	all := map[string]Drift{}
-	for _, c := range managed(shown.ResourceDrift) {
+	for _, c := range Managed(shown.ResourceDrift) {
 		switch actions := c.Change.Actions; {
 		case actions.Delete():
 			all[c.Address] = Drift{Address: c.Address, Absent: true}
@@ -288,4 +279,11 @@ func (v values) join(path string, step any) string {
 		return path + "." + key
 	}
 	return path + "[" + strconv.Quote(key) + "]"
+}
+
+// Managed are the changes of managed resources.
+func Managed(changes []*tfjson.ResourceChange) []*tfjson.ResourceChange {
+	return slices.DeleteFunc(slices.Clone(changes), func(c *tfjson.ResourceChange) bool {
+		return c == nil || c.Change == nil || c.Mode != tfjson.ManagedResourceMode
+	})
 }

@@ -1,4 +1,4 @@
-package proxmox
+package effects
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/effect"
-	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 // attributeFacts and blockFacts are the parts of a provider's recorded schema.
@@ -52,7 +52,7 @@ func objectOf(typ any) map[string]any {
 
 // Every argument of the real provider's machine has a row: one without counts as a replacement.
 func TestEveryArgumentOfAMachineHasAnEffect(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "lab", "schemas", "bpg-proxmox.json"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "lab", "schemas", "bpg-proxmox.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestEveryArgumentOfAMachineHasAnEffect(t *testing.T) {
 	if err := json.Unmarshal(text, &facts); err != nil {
 		t.Fatal(err)
 	}
-	paths := settable("", facts.Resources[typeVM].Block)
+	paths := settable("", facts.Resources["proxmox_virtual_environment_vm"].Block)
 	if len(paths) < 100 {
 		t.Errorf("only %d arguments: %q", len(paths), paths)
 	}
@@ -83,46 +83,45 @@ func TestEffectsOfAChangeOnAMachineThatRuns(t *testing.T) {
 	system, data := disk("scsi0", 32, "local-lvm"), disk("scsi1", 40, "local-lvm")
 	list := func(disks ...any) []any { return disks }
 	for name, test := range map[string]struct {
-		change   terraform.Difference
+		change   planned.Difference
 		replaces bool
 		worst    effect.Kind
 		texts    []string
 	}{
-		"memory waits for a restart": {terraform.Difference{Path: "memory.dedicated", Was: 8192.0, Is: 12288.0},
+		"memory waits for a restart": {planned.Difference{Path: "memory.dedicated", Was: 8192.0, Is: 12288.0},
 			false, effect.Pending,
 			[]string{"memory.dedicated 8192 → 12288"}},
-		"a VLAN": {terraform.Difference{Path: "network_device.vlan_id", Was: nil, Is: 20.0}, false,
+		"a VLAN": {planned.Difference{Path: "network_device.vlan_id", Was: nil, Is: 20.0}, false,
 			effect.Interrupts, []string{"network_device.vlan_id none → 20"}},
-		"tags": {terraform.Difference{Path: "tags", Was: []any{"a"}, Is: []any{"b"}}, false, effect.None,
+		"tags": {planned.Difference{Path: "tags", Was: []any{"a"}, Is: []any{"b"}}, false, effect.None,
 			[]string{`tags ["a"] → ["b"]`}},
-		"another id": {terraform.Difference{Path: "vm_id", Was: 422.0, Is: 432.0}, true, effect.Replaces,
+		"another id": {planned.Difference{Path: "vm_id", Was: 422.0, Is: 432.0}, true, effect.Replaces,
 			[]string{"vm_id 422 → 432"}},
-		"a disk grows": {terraform.Difference{Path: "disk[1].size", Was: 40.0, Is: 80.0}, false, effect.None,
+		"a disk grows": {planned.Difference{Path: "disk[1].size", Was: 40.0, Is: 80.0}, false, effect.None,
 			[]string{"disk[1].size 40 → 80"}},
-		"a disk shrinks": {terraform.Difference{Path: "disk[1].size", Was: 40.0, Is: 20.0}, false,
+		"a disk shrinks": {planned.Difference{Path: "disk[1].size", Was: 40.0, Is: 20.0}, false,
 			effect.Impossible, []string{"disk[1].size 40 → 20"}},
-		"another storage": {terraform.Difference{Path: "disk[0].datastore_id", Was: "a", Is: "b"}, false,
+		"another storage": {planned.Difference{Path: "disk[0].datastore_id", Was: "a", Is: "b"}, false,
 			effect.Impossible, []string{`disk[0].datastore_id "a" → "b"`}},
-		"a disk goes": {terraform.Difference{Path: "disk", Was: list(system, data), Is: list(system)}, false,
+		"a disk goes": {planned.Difference{Path: "disk", Was: list(system, data), Is: list(system)}, false,
 			effect.LosesData, []string{"detaches the disk scsi1 (40 GiB on local-lvm)"}},
-		"a disk comes": {terraform.Difference{Path: "disk", Was: list(system), Is: list(system, data)}, false,
+		"a disk comes": {planned.Difference{Path: "disk", Was: list(system), Is: list(system, data)}, false,
 			effect.None, nil},
-		"one disk comes, another shrinks": {terraform.Difference{Path: "disk", Was: list(system),
+		"one disk comes, another shrinks": {planned.Difference{Path: "disk", Was: list(system),
 			Is: list(disk("scsi0", 16, "local-lvm"), data)}, false, effect.Impossible,
 			[]string{"disk scsi0 size 32 → 16"}},
-		"another address": {terraform.Difference{Path: "initialization.ip_config.ipv4.address",
+		"another address": {planned.Difference{Path: "initialization.ip_config.ipv4.address",
 			Was: "192.168.1.222/24", Is: "192.168.1.199/24"}, false, effect.Impossible,
 			[]string{`initialization.ip_config.ipv4.address "192.168.1.222/24" → "192.168.1.199/24"`}},
-		"a stopped machine is started": {terraform.Difference{Path: "started", Was: false, Is: true}, false,
+		"a stopped machine is started": {planned.Difference{Path: "started", Was: false, Is: true}, false,
 			effect.None, []string{"started false → true"}},
-		"a machine is stopped": {terraform.Difference{Path: "started", Was: true, Is: false}, false,
+		"a machine is stopped": {planned.Difference{Path: "started", Was: true, Is: false}, false,
 			effect.Restarts, []string{"started true → false"}},
-		"what nobody knows": {terraform.Difference{Path: "novelty", Was: 1.0, Is: 2.0}, false, effect.Replaces,
+		"what nobody knows": {planned.Difference{Path: "novelty", Was: 1.0, Is: 2.0}, false, effect.Replaces,
 			[]string{"novelty 1 → 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := Platform{}.Effects(map[string]any{"vm_id": 422.0}, test.replaces,
-				[]terraform.Difference{test.change})
+			all := Of("VM 422", test.replaces, []planned.Difference{test.change})
 			var texts []string
 			for _, e := range all {
 				texts = append(texts, e.Text)

@@ -1,0 +1,150 @@
+// Package effects says what a change of a machine of Proxmox does to it while it runs.
+package effects
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
+)
+
+// rows says what a change of each argument of a machine does to it while it runs: how the provider sends
+// it to Proxmox, and whether Proxmox changes a running guest or keeps the change until its next start
+// (https://pve.proxmox.com/pve-docs/chapter-qm.html, "Hotplug"). The stage sets reboot_after_update = false.
+// The longest path that fits decides; one without a row replaces the machine.
+var rows = effect.Table(map[effect.Kind]string{
+	effect.None: `cdrom cpu.affinity cpu.limit cpu.units delete_unreferenced_disks_on_destroy
+		description disk.backup disk.replicate disk.size disk.speed hook_script_file_id hotplug
+		keyboard_layout memory.shared migrate name network_device.firewall network_device.rate_limit
+		on_boot pool_id protection purge_on_destroy reboot reboot_after_update started startup
+		stop_on_destroy tablet_device tags timeouts timeout_clone timeout_create timeout_migrate
+		timeout_move_disk timeout_reboot timeout_shutdown_vm timeout_start_vm timeout_stop_vm
+		ipv4_addresses ipv6_addresses network_interface_names`,
+	effect.Pending: `acpi agent amd_sev audio_device bios boot_order cpu disk.aio disk.cache
+		disk.discard disk.iothread disk.queues disk.serial disk.ssd hostpci initialization kvm_arguments
+		machine memory network_device.queues numa operating_system rng scsi_hardware serial_device
+		smbios usb vga virtiofs watchdog`,
+	effect.Interrupts: `mac_addresses network_device`,
+	effect.Replaces:   `clone disk.file_id disk.import_from efi_disk id node_name tpm_state vm_id`,
+	effect.LosesData:  `disk disk.interface disk.path_in_datastore`,
+	effect.Impossible: `disk.datastore_id disk.file_format initialization.datastore_id
+		initialization.ip_config initialization.file_format template`,
+})
+
+// index is a number in a path: disk[1].size.
+var index = regexp.MustCompile(`\[\d+\]`)
+
+// kindOf returns the effect of a path, and whether it has a row.
+func kindOf(path string) (kind effect.Kind, known bool) {
+	if kind, known = effect.Lookup(rows, index.ReplaceAllString(path, "")); !known {
+		kind = effect.Replaces
+	}
+	return kind, known
+}
+
+// Of returns what a change does to a guest, "VM 421", while it runs; replaces: Terraform replaces it, because
+// of the differences.
+func Of(guest string, replaces bool, differences []planned.Difference) (all []effect.Effect) {
+	for _, d := range differences {
+		switch path := index.ReplaceAllString(d.Path, ""); {
+		case replaces:
+			all = append(all, effect.Effect{Kind: effect.Replaces,
+				Text: d.Text(), Remedy: remedyFor(path, guest)})
+		case path == "disk" || path == "disk.interface":
+			all = append(all, disks(d, guest)...)
+		default:
+			all = append(all, change(d, path, guest))
+		}
+	}
+	if replaces && len(all) == 0 {
+		all = append(all, effect.Effect{Kind: effect.Replaces, Text: "on request"})
+	}
+	return all
+}
+
+// change is the effect of a difference that is no change of the list of disks.
+func change(d planned.Difference, path, guest string) effect.Effect {
+	e := effect.Effect{Remedy: remedyFor(path, guest)}
+	e.Kind, _ = kindOf(path)
+	was, _ := d.Was.(float64)
+	is, _ := d.Is.(float64)
+	switch {
+	case path == "disk.size" && is < was:
+		e.Kind, e.Remedy = effect.Impossible, "no disk of Proxmox becomes smaller: set the former size again"
+	case path == "started" && d.Is != true:
+		e.Kind = effect.Restarts
+	}
+	e.Text = d.Text()
+	return e
+}
+
+// disks compares two lists of disks by their interfaces. A new disk harms nobody.
+func disks(d planned.Difference, guest string) (all []effect.Effect) {
+	before, after := diskList(d.Was), diskList(d.Is)
+	if before == nil || after == nil { // one attribute of one disk: the whole list is not known
+		return []effect.Effect{{Kind: effect.LosesData, Text: d.Text()}}
+	}
+	for _, disk := range before {
+		at := slices.IndexFunc(after, func(o map[string]any) bool {
+			return o["interface"] == disk["interface"]
+		})
+		if at < 0 {
+			all = append(all, effect.Effect{Kind: effect.LosesData,
+				Text:   "detaches the disk " + diskText(disk),
+				Remedy: "move its data away first, then detach the disk of " + guest + " in Proxmox"})
+			continue
+		}
+		for _, name := range []string{"datastore_id", "size", "file_format"} {
+			if was, is := disk[name], after[at][name]; is != nil && !reflect.DeepEqual(was, is) {
+				all = append(all, change(planned.Difference{
+					Path: fmt.Sprintf("disk %v %s", disk["interface"], name), Was: was, Is: is,
+				}, "disk."+name, guest))
+			}
+		}
+	}
+	return all
+}
+
+func diskList(list any) (all []map[string]any) {
+	entries, _ := list.([]any)
+	for _, entry := range entries {
+		disk, is := entry.(map[string]any)
+		if !is {
+			return nil
+		}
+		all = append(all, disk)
+	}
+	return all
+}
+
+func diskText(disk map[string]any) string {
+	return fmt.Sprintf("%v (%v GiB on %v)", disk["interface"], disk["size"], disk["datastore_id"])
+}
+
+// remedyFor is what a user does by hand instead of a change of a path.
+func remedyFor(path, guest string) string {
+	first, _, _ := strings.Cut(path, ".")
+	switch {
+	case path == "disk.datastore_id" || path == "initialization.datastore_id":
+		return "set the former storage again, or move the disks of " + guest + " first: qm disk move"
+	case path == "initialization.ip_config" || strings.HasPrefix(path, "initialization.ip_config."):
+		return "a machine keeps its address; set the former one again, or give a new machine the new address"
+	case first == "network_device" || first == "mac_addresses":
+		return "change the card of " + guest + " in Proxmox"
+	case first == "node_name":
+		return "migrate " + guest + " in Proxmox"
+	}
+	return "" // the general steps
+}
+
+// Disks describes the disks of a machine's resource.
+func Disks(attributes map[string]any) (disks []string) {
+	for _, disk := range diskList(attributes["disk"]) {
+		disks = append(disks, diskText(disk))
+	}
+	return disks
+}
