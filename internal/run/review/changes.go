@@ -109,10 +109,9 @@ func (c *Change) Mask(hide func(string) string) {
 	for _, texts := range [][]string{c.Attributes, c.Paths, c.Drift, c.Lost} {
 		maskAll(hide, texts)
 	}
-	for i := range c.Values {
-		v := &c.Values[i]
-		v.Path, v.Was, v.Is = hide(v.Path), hide(v.Was), hide(v.Is)
-	}
+	c.Values = slices.DeleteFunc(c.Values, func(v Value) bool { // a secret's place would tell nothing
+		return hide(v.Path) != v.Path || hide(v.Was) != v.Was || hide(v.Is) != v.Is
+	})
 }
 
 func maskAll(hide func(string) string, texts []string) {

@@ -34,7 +34,7 @@ type Difference struct {
 func (d Difference) Texts() (was, is string, ok bool) {
 	was, wasShort := shortText(d.Was)
 	is, isShort := shortText(d.Is)
-	return was, is, wasShort && isShort && !d.Hidden && !d.Unknown
+	return was, is, wasShort && isShort && was != is && !d.Hidden && !d.Unknown
 }
 
 // Text is the path, with its values if they may be shown: disk[1].size 80 → 60.
