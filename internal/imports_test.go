@@ -175,6 +175,7 @@ func table() map[string][]string {
 		"internal/tracing":            {"internal/history"},
 		"internal/emulator/proxmox":   {},
 		"internal/emulator/talos":     {},
+		"internal/emulator/terraform": {},
 		"internal/emulator/infisical": {},
 		"internal/emulator/vault":     {},
 		"stages":                      {},
