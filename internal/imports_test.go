@@ -173,6 +173,7 @@ func table() map[string][]string {
 		"internal/ui":                 {"internal/history", "internal/report"},
 		"internal/report":             {"internal/history"},
 		"internal/tracing":            {"internal/history"},
+		"internal/event/schematest":   {},
 		"internal/emulator/proxmox":   {},
 		"internal/emulator/talos":     {},
 		"internal/emulator/terraform": {},

@@ -59,25 +59,42 @@ func TestScript(t *testing.T) {
 		interruptible(), screens())
 }
 
-// fakeTerraform builds the fake Terraform beside the castle of the scripts, where they find it. It has no
-// race detector, which would cost it a tenth of a second with each call.
-var fakeTerraform = sync.OnceValue(func() error {
-	const source = "../../internal/emulator/terraform"
-	if _, err := os.ReadFile(source + "/main.go"); err != nil { // an input of a test's cached result
-		return err
-	}
-	castle, err := exec.LookPath("castle")
+// helper builds a program beside the castle of the scripts, where they find it. It has no race detector, which
+// would cost it a tenth of a second with each call. Inside a rehearsal, the test outside has built it.
+func helper(name, source string, inputs ...string) func() error {
+	return sync.OnceValue(func() error {
+		for _, input := range append(inputs, source+"/main.go") { // of the cached result of a test
+			if _, err := os.ReadFile(input); err != nil {
+				return err
+			}
+		}
+		if _, err := exec.LookPath(name); err == nil {
+			return nil
+		}
+		castle, err := exec.LookPath("castle")
+		if err != nil {
+			return err
+		}
+		build := exec.Command("go", "build", "-o", filepath.Join(filepath.Dir(castle), name), source)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		return runHelper(build)
+	})
+}
+
+// runHelper runs a program, and returns its output with its error.
+func runHelper(cmd *exec.Cmd) error {
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return err
-	}
-	file := filepath.Join(filepath.Dir(castle), "fake-terraform")
-	build := exec.Command("go", "build", "-o", file, source)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s: %w\n%s", source, err, out)
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, out)
 	}
 	return nil
-})
+}
+
+var (
+	fakeTerraform = helper("fake-terraform", "../../internal/emulator/terraform")
+	schematest    = helper("schematest", "../../internal/event/schematest", "../../docs/events.schema.json",
+		"../../docs/plan.schema.json")
+)
 
 // fakeOnPath lets castle find the fake Terraform.
 func fakeOnPath(env *testscript.Env) error {
