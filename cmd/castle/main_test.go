@@ -59,8 +59,8 @@ func TestScript(t *testing.T) {
 		interruptible(), screens())
 }
 
-// helper builds a program beside the castle of the scripts, where they find it. It has no race detector, which
-// would cost it a tenth of a second with each call. Inside a rehearsal, the test outside has built it.
+// helper builds a program beside the castle of the scripts, where they find it. It has no race detector,
+// which would cost it a tenth of a second with each call. Inside a rehearsal, the test outside has built it.
 func helper(name, source string, inputs ...string) func() error {
 	return sync.OnceValue(func() error {
 		for _, input := range append(inputs, source+"/main.go") { // of the cached result of a test

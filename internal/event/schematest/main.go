@@ -1,4 +1,4 @@
-// Command schematest checks events that castle has printed or left in a journal against the published schemas:
+// Command schematest checks events that castle printed or left in a journal against the published schemas:
 //
 //	schematest DOCS SCRIPT FILE...
 //

@@ -47,10 +47,11 @@ func (a *API) Resolve(ctx context.Context, apiVersion, kind string) (Resource, e
 		return Resource{}, gate.Permanent(err)
 	}
 	served := false
-	found, err := a.find(ctx, NotServed{kind, apiVersion}, roots(gv.Group), func(at schema.GroupVersionKind) bool {
+	match := func(at schema.GroupVersionKind) bool {
 		served = served || at.GroupVersion() == gv
 		return at == gv.WithKind(kind)
-	})
+	}
+	found, err := a.find(ctx, NotServed{kind, apiVersion}, roots(gv.Group), match)
 	if IsNotServed(err) && served && !strings.Contains(gv.Group, ".") {
 		// Only Kubernetes itself has such groups, and none of their kinds comes later.
 		err = gate.Permanent(fmt.Errorf("%s has no kind %s", apiVersion, kind))
