@@ -86,6 +86,9 @@ func rehearse(t *testing.T, environ []string, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := schematest(); err != nil { // there is no compiler inside
+		t.Fatal(err)
+	}
 	args = append(append([]string{"rehearse"}, args...), "--", me, "-test.run=^"+t.Name()+"$",
 		"-test.parallel=1")
 	if testing.Verbose() {

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,7 +28,6 @@ func TestMain(m *testing.M) {
 		},
 		"castle-parse":     parse,
 		"clock-ahead":      clockAhead,
-		"fake-terraform":   fakeTerraform,
 		"killed-at-change": killedAtChange,
 		"killed-at-write":  killedAtWrite,
 		"somebody":         somebody,
@@ -59,16 +59,56 @@ func TestScript(t *testing.T) {
 		interruptible(), screens())
 }
 
+// helper builds a program beside the castle of the scripts, where they find it. It has no race detector,
+// which would cost it a tenth of a second with each call. Inside a rehearsal, the test outside has built it.
+func helper(name, source string, inputs ...string) func() error {
+	return sync.OnceValue(func() error {
+		for _, input := range append(inputs, source+"/main.go") { // of the cached result of a test
+			if _, err := os.ReadFile(input); err != nil {
+				return err
+			}
+		}
+		if _, err := exec.LookPath(name); err == nil {
+			return nil
+		}
+		castle, err := exec.LookPath("castle")
+		if err != nil {
+			return err
+		}
+		build := exec.Command("go", "build", "-o", filepath.Join(filepath.Dir(castle), name), source)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		return runHelper(build)
+	})
+}
+
+// runHelper runs a program, and returns its output with its error.
+func runHelper(cmd *exec.Cmd) error {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, out)
+	}
+	return nil
+}
+
+var (
+	fakeTerraform = helper("fake-terraform", "../../internal/emulator/terraform")
+	schematest    = helper("schematest", "../../internal/event/schematest", "../../docs/events.schema.json",
+		"../../docs/plan.schema.json")
+)
+
 // fakeOnPath lets castle find the fake Terraform.
 func fakeOnPath(env *testscript.Env) error {
+	if err := fakeTerraform(); err != nil {
+		return err
+	}
 	bin := filepath.Join(env.WorkDir, ".fake")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
 	}
 	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
-	// A link does not work: the test binary chooses its role by its name.
+	// A script has a file of its own, which it may change.
 	return os.WriteFile(filepath.Join(bin, "terraform"),
-		[]byte("#!/bin/sh\nGORACE="+race+" exec fake-terraform \"$@\"\n"), 0o755)
+		[]byte("#!/bin/sh\nexec fake-terraform \"$@\"\n"), 0o755)
 }
 
 // race has the race detector wait no whole second at each process' end.
@@ -118,6 +158,14 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error,
 			return false, fmt.Errorf("unknown condition %q", name)
 		},
 	})
+}
+
+// check ends a helper program of the scripts.
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "\nError:", err)
+		os.Exit(1)
+	}
 }
 
 // eventually checks a condition at an interval until it holds, and reports

@@ -1,9 +1,12 @@
 package kube
 
 import (
+	"context"
+	"slices"
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
 func TestAnObjectExistsOrNotByItsKindInTerraform(t *testing.T) {
@@ -47,5 +50,20 @@ func TestAReleaseExistsInItsNamespaceAlone(t *testing.T) {
 	}
 	if got, err := ReleaseExists(t.Context(), target, "metallb-system", "metal"); got || err != nil {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestAKindIsLookedUpInTheListOfItsGroup(t *testing.T) {
+	for apiVersion, want := range map[string]string{"v1": "GET /api", "example.com/v1": "GET /apis"} {
+		f := newFakeAPI(t)
+		f.serves(apiVersion, "Thing", "things", true)
+		err := client.Do(t.Context(), gate.Target{Kubeconfig: f.kubeconfig()},
+			func(ctx context.Context, a *client.API) error {
+				_, err := a.Resolve(ctx, apiVersion, "Thing")
+				return err
+			})
+		if err != nil || !slices.Equal(f.asked, []string{want}) {
+			t.Errorf("%s: %q, %v", apiVersion, f.asked, err)
+		}
 	}
 }

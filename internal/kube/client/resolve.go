@@ -47,10 +47,11 @@ func (a *API) Resolve(ctx context.Context, apiVersion, kind string) (Resource, e
 		return Resource{}, gate.Permanent(err)
 	}
 	served := false
-	found, err := a.find(ctx, NotServed{kind, apiVersion}, func(at schema.GroupVersionKind) bool {
+	match := func(at schema.GroupVersionKind) bool {
 		served = served || at.GroupVersion() == gv
 		return at == gv.WithKind(kind)
-	})
+	}
+	found, err := a.find(ctx, NotServed{kind, apiVersion}, roots(gv.Group), match)
 	if IsNotServed(err) && served && !strings.Contains(gv.Group, ".") {
 		// Only Kubernetes itself has such groups, and none of their kinds comes later.
 		err = gate.Permanent(fmt.Errorf("%s has no kind %s", apiVersion, kind))
@@ -60,35 +61,47 @@ func (a *API) Resolve(ctx context.Context, apiVersion, kind string) (Resource, e
 
 // ResolveIn finds a kind in the first of a group's versions that has it, in the API's order of preference.
 func (a *API) ResolveIn(ctx context.Context, group, kind string) (Resource, error) {
-	return a.find(ctx, NotServed{kind, group}, func(at schema.GroupVersionKind) bool {
+	return a.find(ctx, NotServed{kind, group}, roots(group), func(at schema.GroupVersionKind) bool {
 		return at.GroupKind() == schema.GroupKind{Group: group, Kind: kind}
 	})
 }
 
 // ResolveKind finds the one group that has a kind. A kind that several groups have is permanently ambiguous.
 func (a *API) ResolveKind(ctx context.Context, kind string) (Resource, error) {
-	return a.find(ctx, NotServed{Kind: kind},
+	return a.find(ctx, NotServed{Kind: kind}, everyRoot,
 		func(at schema.GroupVersionKind) bool { return at.Kind == kind })
 }
 
 // ResolveBuiltin finds the built-in kind with this name; it ignores case and underscores.
 func (a *API) ResolveBuiltin(ctx context.Context, name string) (Resource, error) {
 	name = strings.ReplaceAll(name, "_", "")
-	return a.find(ctx, NotServed{name, "Kubernetes' own groups"}, func(at schema.GroupVersionKind) bool {
+	own := NotServed{name, "Kubernetes' own groups"}
+	return a.find(ctx, own, everyRoot, func(at schema.GroupVersionKind) bool {
 		builtin := !strings.Contains(at.Group, ".") || strings.HasSuffix(at.Group, ".k8s.io")
 		return builtin && strings.EqualFold(at.Kind, name)
 	})
 }
 
+// everyRoot lists where the API lists its groups: the core group, and the named ones.
+var everyRoot = []string{"/api", "/apis"}
+
+// roots returns where the API lists one group.
+func roots(group string) []string {
+	if group == "" {
+		return everyRoot[:1]
+	}
+	return everyRoot[1:]
+}
+
 // find returns the kind that matches, in the first version of its group that has it: the API lists the
 // preferred one first. It caches its results.
-func (a *API) find(ctx context.Context, wanted NotServed, match func(schema.GroupVersionKind) bool) (
-	Resource, error) {
+func (a *API) find(ctx context.Context, wanted NotServed, roots []string,
+	match func(schema.GroupVersionKind) bool) (Resource, error) {
 	if known, ok := a.known.Load(wanted); ok {
 		return known.(Resource), nil
 	}
 	var found []Resource
-	for _, root := range []string{"/api", "/apis"} {
+	for _, root := range roots {
 		served, err := a.groups(ctx, root, wanted.Kind)
 		if err != nil {
 			a.Read(Selection{Resource: Definitions})

@@ -1,3 +1,6 @@
+// Command terraform is the Terraform of castle's scripts. It reads no configuration: a module's fake.json
+// defines its resources, its outputs and its failures. castle calls it more often than a script calls castle,
+// so it is a program of its own: it starts without castle's packages and without the race detector.
 package main
 
 import (
@@ -15,12 +18,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
-// fake is a Terraform that reads no configuration. A module's fake.json defines
-// its resources, its outputs and its failures; ${name} in a string is the value of
+// fake is what a module's fake.json says; ${name} in a string is the value of
 // the input of that name. The fake appends its calls to files in HOME, the one
 // place that castle passes on: record (stage and command), argv, environ, and
 // interrupts (those that it receives while it waits). The file drift in HOME changes
@@ -75,7 +75,7 @@ type fakeState struct {
 	Resources []map[string]any `json:"resources"`
 }
 
-func fakeTerraform() {
+func main() {
 	args := os.Args[1:]
 	cwd, err := os.Getwd()
 	check(err)
@@ -274,13 +274,8 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 	next.Outputs, next.Resources = map[string]any{}, []map[string]any{}
 	if !p.Destroy {
 		for name, out := range f.Outputs {
-			data, err := json.Marshal(f.expand(out.Value))
-			check(err)
-			implied, err := ctyjson.ImpliedType(data)
-			check(err)
-			kind, err := ctyjson.MarshalType(implied)
-			check(err)
-			next.Outputs[name] = map[string]any{"value": f.expand(out.Value), "type": json.RawMessage(kind),
+			value := f.expand(out.Value)
+			next.Outputs[name] = map[string]any{"value": value, "type": implied(value),
 				"sensitive": out.Sensitive}
 		}
 	}
@@ -340,6 +335,31 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 		os.Exit(1)
 	}
 	return changes
+}
+
+// implied returns the type that Terraform implies of a value, as a state writes it.
+func implied(value any) any {
+	switch v := value.(type) {
+	case string:
+		return "string"
+	case bool:
+		return "bool"
+	case float64:
+		return "number"
+	case []any:
+		types := []any{}
+		for _, element := range v {
+			types = append(types, implied(element))
+		}
+		return []any{"tuple", types}
+	case map[string]any:
+		types := map[string]any{}
+		for name, attribute := range v {
+			types[name] = implied(attribute)
+		}
+		return []any{"object", types}
+	}
+	return "dynamic" // null
 }
 
 func (f *fake) state() fakeState {
