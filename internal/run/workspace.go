@@ -42,6 +42,7 @@ type Workspace struct {
 	file         lazyLog
 	intent       atomic.Pointer[state.IntentLog] // of the running apply
 	guard        atomic.Pointer[Guard]           // likewise
+	warned       sync.Map                        // the warnings that were reported
 	planned      atomic.Int64                    // the resources of its plan, as far as they are known
 	planless     atomic.Bool                     // the running apply plans, and reports that first
 }
@@ -58,7 +59,7 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	w.log = log
 	w.Root = &terraform.Root{Binary: binary, Dir: w.Dir.Work(), StatePath: w.Dir.StatePath(),
 		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
-		Identities: cluster.Identities(), OnWrite: w.beginChange, OnError: w.noteUnsure,
+		Identities: cluster.Identities(), OnWrite: w.beginChange, OnError: w.noteUnsure, OnWarning: w.noteWarning,
 		OnResource: w.onResource, OnConnect: w.refuseRedirects, Hide: r.Cluster.Masker.Hide}
 	if begin := r.Cluster.Options.OnCommand; begin != nil {
 		w.Root.OnCommand = func(command string) (map[string]string, func(error)) {
@@ -271,6 +272,20 @@ func (w *Workspace) onResource(c terraform.Change) {
 func (w *Workspace) noteUnsure(d terraform.Diagnostic) {
 	if intent := w.intent.Load(); intent != nil && d.Address != "" && !d.AlreadyExists() {
 		intent.Note(d.Address, "create", state.Unsure)
+	}
+}
+
+// noteWarning reports a warning of an apply once: a plan and the apply of it have the same ones.
+func (w *Workspace) noteWarning(d terraform.Diagnostic) {
+	if w.intent.Load() == nil || d.ForAuthors() {
+		return
+	}
+	text := w.Stage + ": " + d.Summary
+	if d.Address != "" {
+		text += " (" + d.Address + ")"
+	}
+	if _, known := w.warned.LoadOrStore(text, true); !known {
+		w.Run.Notice(text)
 	}
 }
 

@@ -31,6 +31,9 @@ func (d Diagnostic) text() string { return d.Summary + "\n" + d.Detail }
 
 func (d Diagnostic) consequence() bool { return consequence.MatchString(d.Summary) }
 
+// ForAuthors reports whether a warning is for the author of a module and not for its user.
+func (d Diagnostic) ForAuthors() bool { return deprecated.MatchString(d.text()) }
+
 // AlreadyExists reports whether the object of a create existed before.
 func (d Diagnostic) AlreadyExists() bool { return alreadyExists.MatchString(d.text()) }
 

@@ -93,6 +93,8 @@ func (s *stream) line(line []byte) {
 			if s.root.OnError != nil {
 				s.root.OnError(*d)
 			}
+		} else if s.root.OnWarning != nil {
+			s.root.OnWarning(*d)
 		}
 		return
 	}

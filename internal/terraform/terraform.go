@@ -48,6 +48,7 @@ type Root struct {
 	OnWrite    func(context.Context) error
 	OnResource func(Change)     // called for each step of a resource's change, one call at a time
 	OnError    func(Diagnostic) // likewise for each error of a command that has JSON
+	OnWarning  func(Diagnostic) // likewise for each warning
 	// Hide masks the texts of errors before they are shortened; nil hides nothing.
 	Hide func(string) string
 	// OnConnect is called before a command that connects the providers; an error stops the command.

@@ -32,6 +32,8 @@ var (
 
 	alreadyExists = regexp.MustCompile(`(?i)already exist|cannot re-use a name|already (in use|taken)`)
 
+	deprecated = regexp.MustCompile(`(?i)deprecated`)
+
 	notFound = regexp.MustCompile(`(?i)non-existent remote object|\b404\b|\bnot found\b|does not exist|` +
 		`could not be found`)
 	// The same words about something else: the configuration, a provider, a host that is
