@@ -59,7 +59,10 @@ func Load(o Options) (*Cluster, hcl.Diagnostics) {
 	l.values.read(defaults.inputs)
 	blocks := &blockReader{load: l}
 	for _, s := range c.Stages {
-		l.values.bind(s)
+		l.values.checkInputs(s)
+		for name, v := range s.Variables {
+			s.bindings[name] = l.values.binding(s, v)
+		}
 		blocks.add(s)
 	}
 	blocks.delegateGates()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -38,12 +39,7 @@ type secrets struct {
 func (r *checkRun) readSecrets(ctx context.Context) {
 	ctx, stop := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer stop()
-	var stages []*config.Stage
-	for _, s := range r.target.Stages {
-		if s.Layer == secretsLayer {
-			stages = append(stages, s)
-		}
-	}
+	stages := xslices.Filter(r.target.Stages, func(s *config.Stage) bool { return s.Layer == secretsLayer })
 	// Side by side, since a store that does not answer takes all the time.
 	results, modules := make([]secrets, len(stages)), make([]*tfeval.Module, len(stages))
 	each(stages, func(i int, s *config.Stage) {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -161,10 +162,7 @@ func (s Set) find(fits func(Platform) bool) Platform {
 
 // ObjectsOf lists the objects of resources of every platform.
 func (s Set) ObjectsOf(known []gate.Known) (all []Object) {
-	for _, p := range s {
-		all = append(all, p.ObjectsOf(known)...)
-	}
-	return all
+	return xslices.FlatMap(s, func(p Platform) []Object { return p.ObjectsOf(known) })
 }
 
 // FileID is the id by which Terraform imports the file that a resource stands for; empty for others.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/siderolabs/gen/xslices"
 )
 
 // WriteMarkdown prints the report for the page of a pipeline or an issue.
@@ -11,7 +13,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### castle %s\n\n", markdown(r.Title()))
 	fmt.Fprintf(&b, "Run `%s`, %s. %s.\n\n", r.Run, r.when(), markdown(strings.Join(r.Totals(), "; ")))
-	writeItems(&b, "Causes", texts(r.Causes, Cause.String))
+	writeItems(&b, "Causes", xslices.Map(r.Causes, Cause.String))
 	if len(r.Causes) == 0 && r.Error != "" {
 		fmt.Fprint(&b, "**Error**\n\n")
 		writeFenced(&b, r.Error+"\n")
@@ -19,7 +21,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	if r.Resume != "" {
 		fmt.Fprintf(&b, "Resume with %s\n\n", code(r.Resume))
 	}
-	writeItems(&b, "Longer than usual (medians of "+r.runsText()+")", texts(r.Slower, Slower.String))
+	writeItems(&b, "Longer than usual (medians of "+r.runsText()+")", xslices.Map(r.Slower, Slower.String))
 	if len(r.Stages) > 0 {
 		fmt.Fprint(&b, "| stage | result | Terraform | gates | total |\n| --- | --- | ---: | ---: | ---: |\n")
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -53,13 +54,13 @@ func Of(stages []*config.Stage) (*Collection, error) {
 		} else if err := c.setVault(s); err != nil {
 			return nil, err
 		}
-		c.Names = slices.Sorted(slices.Values(stringsIn(module.Local("names"))))
+		c.Names = slices.Sorted(slices.Values(tfeval.Strings(module.Local("names"))))
 		if len(c.Names) == 0 {
 			return nil, fmt.Errorf("stage %s: local.names must be a map of the names of its secrets", s.Name)
 		}
 		for name, v := range inputs {
 			if strings.HasSuffix(name, "_optional_secrets") {
-				for _, optional := range stringsIn(v) {
+				for _, optional := range tfeval.Strings(v) {
 					c.Optional[optional] = true
 				}
 			}
@@ -127,24 +128,6 @@ func Outputs(s *config.Stage, stored map[string]string) map[string]cty.Value {
 	return module.Outputs()
 }
 
-// Missing returns the names without a value, in their order.
-func (c *Collection) Missing(values map[string]string) []string {
-	return slices.DeleteFunc(slices.Clone(c.Names), func(name string) bool { return values[name] != "" })
-}
-
-// stringsIn returns the strings in a collection.
-func stringsIn(v cty.Value) (all []string) {
-	if v == cty.NilVal || v.IsNull() || !v.IsWhollyKnown() || !v.CanIterateElements() {
-		return nil
-	}
-	for _, element := range v.Elements() {
-		if element.Type() == cty.String && !element.IsNull() {
-			all = append(all, element.AsString())
-		}
-	}
-	return all
-}
-
 // provider is a Terraform provider that follows a redirect with its credentials.
 type provider struct {
 	source                       string
@@ -163,10 +146,7 @@ func providers() []provider {
 
 // ProviderSources returns the source addresses of the stores' Terraform providers.
 func ProviderSources() (all []string) {
-	for _, p := range providers() {
-		all = append(all, p.source)
-	}
-	return all
+	return xslices.Map(providers(), func(p provider) string { return p.source })
 }
 
 // Redirects returns the first provider of a module that its store redirects elsewhere, and where to; names

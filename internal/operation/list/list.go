@@ -18,6 +18,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -241,10 +242,7 @@ func (s Stage) Layer() string { return path.Dir(s.Source) }
 
 func stageNames(repository, cluster string) (names []string, err error) {
 	stages, err := Stages(repository, cluster)
-	for _, s := range stages {
-		names = append(names, s.Name)
-	}
-	return names, err
+	return xslices.Map(stages, func(s Stage) string { return s.Name }), err
 }
 
 // Stages returns the stages that the file of a cluster, "blue/proxmox", enables. It reads no stage, so

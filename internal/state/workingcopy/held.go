@@ -234,7 +234,10 @@ func (h *Held) Release(ctx context.Context, what string, keep int) error {
 		return nil
 	}
 	if err != nil {
-		return unreleased(h, err)
+		if errors.As(err, new(*LostError)) {
+			return err
+		}
+		return &UncommittedError{Cluster: h.copy.dir.Cluster(), Dir: h.copy.dir.Path(), Err: err}
 	}
 	unpruned := h.copy.log.Prune(ctx, h.head, keep, state.OnlyReads)
 	// After a conflict the next run has begun, and prunes.
@@ -283,11 +286,3 @@ func (e *UncommittedError) Error() string {
 }
 
 func (e *UncommittedError) Unwrap() error { return e.Err }
-
-// unreleased explains why a lock was not released.
-func unreleased(h *Held, err error) error {
-	if errors.As(err, new(*LostError)) {
-		return err
-	}
-	return &UncommittedError{Cluster: h.copy.dir.Cluster(), Dir: h.copy.dir.Path(), Err: err}
-}
