@@ -1,7 +1,6 @@
 package state
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"

@@ -265,6 +265,16 @@ func ago(from, now time.Time) string {
 var results = []event.Result{event.ResultReady, event.ResultUpToDate, event.ResultGone, event.ResultFailed,
 	event.ResultInterrupted, event.ResultSkipped}
 
+// counted returns "3 ready" for each result that stages have.
+func counted(counts map[event.Result]int) (parts []string) {
+	for _, r := range results {
+		if n := counts[r]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, report.ResultText(string(r))))
+		}
+	}
+	return parts
+}
+
 // Summary prints how the reported run ended, and reports whether it has ended.
 func (l *Lines) Summary() bool {
 	l.mu.Lock()
@@ -279,13 +289,9 @@ func (l *Lines) Summary() bool {
 // summary renders an ending: the stages by result, each root cause with the next step, and how to resume.
 func summary(e event.Ending) string {
 	var b strings.Builder
-	var counts []string
-	total := 0
-	for _, r := range results {
-		if n := e.Stages[r]; n > 0 {
-			total += n
-			counts = append(counts, fmt.Sprintf("%d %s", n, report.ResultText(string(r))))
-		}
+	counts, total := counted(e.Stages), 0
+	for _, n := range e.Stages {
+		total += n
 	}
 	if total > 0 {
 		took := time.Duration(e.Seconds * float64(time.Second))

@@ -184,7 +184,7 @@ func (a *attempt) keepBorrowed(ctx context.Context) error {
 		return err
 	}
 	what := "not made by this stage, so Terraform must not delete it: " + strings.Join(lost, ", ")
-	return errors.Join(&outdatedError{what}, a.work.Root.Untrack(ctx, lost))
+	return errors.Join(&transientError{errors.New(what)}, a.work.Root.Untrack(ctx, lost))
 }
 
 // forgetBorrowed removes from the record of borrowed files those that a plan makes anew.

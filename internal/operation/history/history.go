@@ -196,10 +196,8 @@ func (l *Logs) knowStages() error {
 	if len(refs) == 0 {
 		return cluster.Usagef("run %s has worked on no stage", l.Run.ID)
 	}
-	if _, err := cluster.Find("logs of run "+l.Run.ID, l.options.Stage, refs); err != nil {
-		return err
-	}
-	return nil
+	_, err = cluster.Find("logs of run "+l.Run.ID, l.options.Stage, refs)
+	return err
 }
 
 // configured reports whether the configuration has the selected stage: its turn may not have come yet.

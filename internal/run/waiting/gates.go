@@ -111,9 +111,8 @@ type GatesError struct {
 const mostNamed = 3
 
 func (e *GatesError) Error() string {
-	var lines, names []string
-	lines = append(lines, xslices.Map(e.Failed, func(failed *GateError) string { return failed.Error() })...)
-	names = append(names, xslices.Map(e.Others, func(other *GateError) string { return other.Gate })...)
+	lines := xslices.Map(e.Failed, func(failed *GateError) string { return failed.Error() })
+	names := xslices.Map(e.Others, func(other *GateError) string { return other.Gate })
 	switch n := len(names); {
 	case n > mostNamed:
 		lines = append(lines, fmt.Sprintf("castle no longer waits for %d further gates", n))
