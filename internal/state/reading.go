@@ -229,8 +229,8 @@ func (c Copies) Check(from *Copy) error {
 	}
 	switch want := cmp.Or(seen.Lineage, now.Lineage); {
 	case from.State.Lineage != want:
-		err = fmt.Errorf("%s belongs to another state: its lineage is %q, the stage's state has %q", from.path,
-			from.State.Lineage, want)
+		err = fmt.Errorf("%s belongs to another state: its lineage is %q, the stage's state has %q",
+			from.path, from.State.Lineage, want)
 	case from.errored && from.State.SHA256 != now.SHA256 && from.State.Serial <= now.Serial:
 		err = fmt.Errorf("%s has serial %d, which is not newer than serial %d of %s",
 			from.path, from.State.Serial, now.Serial, c.stage.StatePath())

@@ -63,7 +63,7 @@ func TestRestoreRefusesAnotherLineage(t *testing.T) {
 			foreign := oldest(t, s)
 			foreign.State.Lineage = "another"
 			_, err := s.Copies().Restore(foreign)
-			if err == nil || !strings.Contains(err.Error(), `belongs to another state: its lineage is "another"`) {
+			if err == nil || !strings.Contains(err.Error(), `another state: its lineage is "another"`) {
 				t.Errorf("got %v", err)
 			}
 			if content(t, s.StatePath()) != string(present) {

@@ -25,8 +25,9 @@ func virtualIPType() gate.Type {
 		Name:    "virtual_ip",
 		Summary: "exactly one control plane has the virtual address, the one that had it a moment ago",
 		Attributes: map[string]gate.Attribute{
-			"address": {Type: cty.String, Required: true, Help: "The virtual address, without a prefix length.",
-				Valid: gate.ValidForm(netip.ParseAddr, "an address such as 192.168.1.210")},
+			"address": {Type: cty.String, Required: true,
+				Valid: gate.ValidForm(netip.ParseAddr, "an address such as 192.168.1.210"),
+				Help:  "The virtual address, without a prefix length."},
 			"endpoints": endpointsAttribute(),
 		},
 		Talos: true,

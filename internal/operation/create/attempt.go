@@ -224,7 +224,8 @@ func (a *attempt) importOurs(ctx context.Context) error {
 func (a *attempt) recheck(ctx context.Context) error {
 	return a.inspect(ctx, func(found gate.Inspection) error {
 		if len(found.Ours) > 0 {
-			return &transientError{errors.New(found.Ours[0].Import.What + " appeared while the stage was planned")}
+			appeared := found.Ours[0].Import.What
+			return &transientError{fmt.Errorf("%s appeared while the stage was planned", appeared)}
 		}
 		return nil
 	})

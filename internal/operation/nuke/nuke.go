@@ -146,8 +146,8 @@ func (n *Nuke) address() error {
 	endpoint, token := n.options.Platform.Variables()
 	switch {
 	case d.Endpoint == "":
-		return cluster.Usagef("no endpoint: say where %s is with --endpoint or %s, or --cluster of one that was "+
-			"recorded", n.options.Platform.Name(), endpoint)
+		return cluster.Usagef("no endpoint: say where %s is with --endpoint or %s, or --cluster of one that "+
+			"was recorded", n.options.Platform.Name(), endpoint)
 	case d.Token == "":
 		return cluster.Usagef(
 			"no API token: set %s (a flag would show it to others), or name a --cluster that was "+

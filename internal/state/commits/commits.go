@@ -323,8 +323,8 @@ func (l *Log) Mark(ctx context.Context) error {
 	err := l.store.Create(ctx, key, []byte("castle\n"))
 	if err == nil {
 		if err = l.store.Create(ctx, key, []byte("castle\n")); err == nil {
-			return errors.New(l.URL() + ": the server overwrites a value that exists, though castle asked it " +
-				"not to (If-None-Match), so two runs could change a cluster at once\n" +
+			return errors.New(l.URL() + ": the server overwrites a value that exists, though castle asked " +
+				"it not to (If-None-Match), so two runs could change a cluster at once\n" +
 				"  use a server that has conditional writes: docs/state.md lists some")
 		}
 	}
