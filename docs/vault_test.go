@@ -37,7 +37,7 @@ func TestVaultMdShowsThePolicyOfTheStage(t *testing.T) {
 func TestVaultMdNamesWhatTheDoctorTells(t *testing.T) {
 	names := map[string]map[string]bool{}
 	for path, expression := range map[string]string{"vault.md": "`(vault\\.[a-z]+)`,",
-		"../internal/doctor/vault.go": `"(vault\.[a-z]+)"`} {
+		"../internal/doctor/secrets.go": `"(vault\.[a-z]+)"`} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func TestVaultMdNamesWhatTheDoctorTells(t *testing.T) {
 			names[path][m[1]] = true
 		}
 	}
-	documented, coded := names["vault.md"], names["../internal/doctor/vault.go"]
+	documented, coded := names["vault.md"], names["../internal/doctor/secrets.go"]
 	if len(coded) == 0 || !maps.Equal(documented, coded) {
 		t.Errorf("vault.md has %v, the doctor has %v", documented, coded)
 	}

@@ -25,8 +25,8 @@ internal/cluster/directory.go os.Remove: exports, and files of a folder that Ope
 internal/operation/list/list.go os.ReadFile: cluster.hcl
 internal/operation/nuke/clusters.go os.ReadFile: an export
 internal/operation/nuke/clusters.go os.Remove: an export
-internal/providers/package.go filepath.EvalSymlinks: a package of a mirror, or in the plugin cache
-internal/providers/package.go os.Stat: likewise
+internal/providers/lock.go filepath.EvalSymlinks: a package of a mirror, or in the plugin cache
+internal/providers/lock.go os.Stat: likewise
 internal/providers/shared.go filepath.Glob: the repository
 internal/providers/shared.go os.ReadFile: the repository
 internal/run/applied/fingerprint.go os.Stat: a file that an input names
@@ -47,8 +47,8 @@ internal/terraform/find.go os.Stat: Terraform's program, which may be the user's
 internal/terraform/init.go filepath.WalkDir: it looks for providers, and opens none
 internal/terraform/init.go os.Stat: likewise
 internal/terraform/init.go os.ReadFile: files that Materialise has just compared or written
-internal/terraform/links.go filepath.EvalSymlinks: what checkLinks allows
-internal/terraform/links.go filepath.WalkDir: it opens no file and enters no link
+internal/terraform/workdir.go filepath.EvalSymlinks: what checkLinks allows
+internal/terraform/workdir.go filepath.WalkDir: it opens no file and enters no link
 internal/terraform/origins.go os.DirFS: a mirror
 internal/terraform/origins.go os.ReadFile: Terraform's configuration
 internal/terraform/providers.go filepath.EvalSymlinks: a package in the cache, for a message

@@ -126,7 +126,7 @@ func table() map[string][]string {
 			"internal/terraform", "internal/state", "internal/state/commits", "internal/store",
 			"internal/platform", "internal/doctor/finding", "internal/talos",
 			"internal/secretstore/infisical", "internal/secretstore/vault"},
-		"internal/config": {"internal/folders", "internal/gate", "internal/graph",
+		"internal/config": {"internal/folders", "internal/gate", "internal/graph", "internal/providers",
 			"internal/syntax", "internal/state/keys", "internal/store/location"},
 		"internal/folders":   {"internal/syntax"},
 		"internal/syntax":    {},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -187,10 +188,7 @@ func pipelineClusters(o cluster.Options, names []string) ([]scaffold.PipelineClu
 
 func printPipeline(w io.Writer, system scaffold.PipelineSystem, p scaffold.Pipeline,
 	f *scaffold.PipelineFile) {
-	var names []string
-	for _, c := range p.Clusters {
-		names = append(names, c.Name)
-	}
+	names := xslices.Map(p.Clusters, func(c scaffold.PipelineCluster) string { return c.Name })
 	if f.Unchanged {
 		fmt.Fprintf(w, "%s is up to date: %s\n", f.Path, strings.Join(names, ", "))
 		return

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/mattn/go-runewidth"
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -88,15 +89,7 @@ func printHistory(a *app, w io.Writer, c *cluster.Cluster, h runs.History) {
 	for _, r := range h.Runs {
 		took := textIf(r.Result != history.Unknown, report.Took(r.Seconds))
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.Command, localTime(r.Started),
-			cmp.Or(took, "-"), r.Result, cmp.Or(r.By, "-"), shortened(foreign.OneLine(r.Reason)))
+			cmp.Or(took, "-"), r.Result, cmp.Or(r.By, "-"),
+			runewidth.Truncate(foreign.OneLine(r.Reason), 120, "…"))
 	}
-}
-
-// shortened cuts a text that is too long for a column.
-func shortened(text string) string {
-	const most = 120
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
 }

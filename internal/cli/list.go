@@ -49,9 +49,7 @@ ENDPOINT are outputs of the platform. AGE is the time since the first stage was 
 			if wrong != nil && !is[*naming.Error](wrong) {
 				return wrong
 			}
-			document := struct {
-				Clusters []clusters.Cluster `json:"clusters"`
-			}{all}
+			document := map[string]any{"clusters": all}
 			return errors.Join(a.print(document, func(w io.Writer) { printList(a, w, all) }), wrong)
 		},
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/plan"
+	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
@@ -224,7 +225,7 @@ func printPlanMarkdown(w io.Writer, p *plan.Plan) {
 	}
 	if len(losses) > 0 {
 		fmt.Fprintf(w, "**It replaces or destroys %s:**\n\n", count(len(losses), "resource"))
-		writeFenced(w, strings.Join(losses, "\n")+"\n")
+		report.WriteFenced(w, strings.Join(losses, "\n")+"\n")
 	}
 	fmt.Fprint(w, "| stage | plan |\n| --- | --- |\n")
 	for _, s := range p.Stages {
@@ -233,17 +234,8 @@ func printPlanMarkdown(w io.Writer, p *plan.Plan) {
 	fmt.Fprint(w, "\n<details><summary>All changes</summary>\n\n")
 	var text strings.Builder
 	printPlan(&text, p, false)
-	writeFenced(w, text.String())
+	report.WriteFenced(w, text.String())
 	fmt.Fprint(w, "</details>\n")
-}
-
-// writeFenced writes a text as a block of code, whose fence is longer than any in the text.
-func writeFenced(w io.Writer, text string) {
-	fence := "```"
-	for strings.Contains(text, fence) {
-		fence += "`"
-	}
-	fmt.Fprintf(w, "%stext\n%s%[1]s\n\n", fence, text)
 }
 
 // printSaved shows where a plan was saved, and which stages it does not cover.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"regexp"
@@ -32,14 +33,7 @@ castle plan shows what the new versions would change.`,
 		Example:    "  castle providers upgrade blue",
 		SuggestFor: []string{"update"},
 		Args:       a.oneCluster(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.open(cmd.Context(), cluster.Options{Cluster: args[0], AnyPlace: true})
-			if err != nil {
-				return err
-			}
-			result, err := providers.Upgrade(cmd.Context(), c)
-			return printProviders(a, result, err)
-		},
+		RunE:       onLockFile(a, providers.Upgrade),
 	}
 }
 
@@ -51,43 +45,46 @@ func newProvidersLock(a *app) *cobra.Command {
 and checksums for linux_amd64, linux_arm64 and darwin_arm64. No recorded version changes.`,
 		Example: "  castle providers lock blue",
 		Args:    a.oneCluster(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.open(cmd.Context(), cluster.Options{Cluster: args[0], AnyPlace: true})
-			if err != nil {
-				return err
-			}
-			result, err := providers.Lock(cmd.Context(), c)
-			return printProviders(a, result, err)
-		},
+		RunE:    onLockFile(a, providers.Lock),
 	}
 }
 
-func printProviders(a *app, r *providers.Result, err error) error {
-	if err != nil {
-		return err
+// onLockFile returns a runE that writes the lock file of a cluster.
+func onLockFile(a *app, write func(context.Context, *cluster.Cluster) (*providers.Result, error)) runE {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := a.open(cmd.Context(), cluster.Options{Cluster: args[0], AnyPlace: true})
+		if err != nil {
+			return err
+		}
+		r, err := write(cmd.Context(), c)
+		if err != nil {
+			return err
+		}
+		return a.print(r, func(w io.Writer) { printProviders(w, r) })
 	}
-	return a.print(r, func(w io.Writer) {
-		for _, change := range r.Changes {
-			text := change.New
-			switch {
-			case change.Old == "":
-				text += " (new)"
-			case change.Old != change.New:
-				text = change.Old + " → " + change.New
-			case change.Changed:
-				text += " (checksum changed)"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\n", change.Provider, text, strings.Join(change.Platforms, " "))
+}
+
+func printProviders(w io.Writer, r *providers.Result) {
+	for _, change := range r.Changes {
+		text := change.New
+		switch {
+		case change.Old == "":
+			text += " (new)"
+		case change.Old != change.New:
+			text = change.Old + " → " + change.New
+		case change.Changed:
+			text += " (checksum changed)"
 		}
-		fmt.Fprintf(w, "wrote %s; keep it in Git\n", r.File)
-		if len(r.Missing) > 0 {
-			fmt.Fprintf(w, "no checksums of some providers for %s: where Terraform installs them from, "+
-				"there are none\n", strings.Join(r.Missing, " and "))
-		}
-		if r.Next != "" {
-			fmt.Fprintf(w, "next: %s\n", r.Next)
-		}
-	})
+		fmt.Fprintf(w, "%s\t%s\t%s\n", change.Provider, text, strings.Join(change.Platforms, " "))
+	}
+	fmt.Fprintf(w, "wrote %s; keep it in Git\n", r.File)
+	if len(r.Missing) > 0 {
+		fmt.Fprintf(w, "no checksums of some providers for %s: where Terraform installs them from, "+
+			"there are none\n", strings.Join(r.Missing, " and "))
+	}
+	if r.Next != "" {
+		fmt.Fprintf(w, "next: %s\n", r.Next)
+	}
 }
 
 var platformPattern = regexp.MustCompile(`^[a-z0-9]+_[a-z0-9]+$`)

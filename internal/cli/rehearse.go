@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -92,10 +93,7 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 
 // checkFaults refuses a fault that castle does not know. castle-lab checks the values.
 func checkFaults(faults []string) error {
-	var known []string
-	for _, f := range fault.All() {
-		known = append(known, f.Name)
-	}
+	known := xslices.Map(fault.All(), func(f fault.Fault) string { return f.Name })
 	for _, text := range faults {
 		if name, _, _ := strings.Cut(text, "="); !slices.Contains(known, name) {
 			return fmt.Errorf("--fault %s: unknown fault%s\n  `castle help rehearse` lists the faults", name,

@@ -60,7 +60,13 @@ secrets.tfvars of a cluster that had no store. It never shows a value.`,
 			if err != nil {
 				return err
 			}
-			return printSeeded(a, s.Collection.Where, done)
+			document := map[string]any{"where": s.Collection.Where, "secrets": done}
+			return a.print(document, func(w io.Writer) {
+				for _, d := range done {
+					result := cmp.Or(textIf(d.Written, "written"), textIf(!d.There, "skipped"), "exists")
+					fmt.Fprintf(w, "%s\t%s\n", d.Name, result)
+				}
+			})
 		}),
 	})
 	cmd.Flags().StringVar(&from, "from", "", "read the secrets from `FILE`, mode 0600")
@@ -134,13 +140,4 @@ func askSecret(a *app, terminal *os.File, name string, optional bool) (string, e
 			return value, nil
 		}
 	}
-}
-
-func printSeeded(a *app, where string, done []seed.Seeded) error {
-	return a.print(map[string]any{"where": where, "secrets": done}, func(w io.Writer) {
-		for _, d := range done {
-			result := cmp.Or(textIf(d.Written, "written"), textIf(!d.There, "skipped"), "exists")
-			fmt.Fprintf(w, "%s\t%s\n", d.Name, result)
-		}
-	})
 }

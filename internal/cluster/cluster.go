@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/secret"
@@ -180,11 +182,7 @@ func (c *Cluster) MaskError(err error) error {
 		return nil
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, e := range joined.Unwrap() {
-			all = append(all, c.MaskError(e))
-		}
-		return errors.Join(all...)
+		return errors.Join(xslices.Map(joined.Unwrap(), c.MaskError)...)
 	}
 	return &maskedError{text: c.Masker.Hide(err.Error()), err: err}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
@@ -78,11 +80,7 @@ func (c *Cluster) RecordedStages(name string) ([]StageRef, error) {
 		return nil, Usagef("%s has no state of any stage", c.Name())
 	}
 	found, err := Find("state", name, all)
-	var chosen []StageRef
-	for _, i := range found {
-		chosen = append(chosen, all[i])
-	}
-	return chosen, err
+	return xslices.Map(found, func(i int) StageRef { return all[i] }), err
 }
 
 // RecordedStage returns the one recorded stage that name selects.

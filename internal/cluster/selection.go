@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
@@ -16,10 +18,7 @@ type Selection struct {
 
 // String repeats the selection as its flags, for messages.
 func (s Selection) String() string {
-	var flags []string
-	for _, name := range s.Only {
-		flags = append(flags, "--only "+name)
-	}
+	flags := xslices.Map(s.Only, func(name string) string { return "--only " + name })
 	if s.From != "" {
 		flags = append(flags, "--from "+s.From)
 	}
@@ -101,10 +100,7 @@ func FindOne(flag, name string, places []StageRef) (int, error) {
 	if len(found) == 1 {
 		return found[0], nil
 	}
-	var names []string
-	for _, i := range found {
-		names = append(names, places[i].Name)
-	}
+	names := xslices.Map(found, func(i int) string { return places[i].Name })
 	return 0, Usagef("layer %s has several stages; name one: %s", name, strings.Join(names, ", "))
 }
 

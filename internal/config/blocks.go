@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -103,10 +104,7 @@ func (b *block) overriddenBy(overrides []*block) *block {
 }
 
 func (r *blockReader) checkOverrides(s *Stage) {
-	var keys []string
-	for _, b := range s.definition.gates {
-		keys = append(keys, b.key())
-	}
+	keys := xslices.Map(s.definition.gates, func(b *block) string { return b.key() })
 	for _, o := range s.entry.gates {
 		if !slices.Contains(keys, o.key()) && !s.definition.incomplete {
 			r.load.diags.add(o.at, fmt.Sprintf("stage %s: no gate %s to override", s.Name, o.key()),
@@ -250,20 +248,14 @@ func (b *block) argument(s *Stage, arg *hcl.Attribute, takes gate.Attribute,
 
 // blocks are the stage's preflights, adoptions and replacements.
 func (s *Stage) blocks() []*block {
-	var all []*block
-	for _, p := range s.Preflights {
-		all = append(all, p.block)
-	}
+	all := xslices.Map(s.Preflights, func(p *Preflight) *block { return p.block })
 	for _, a := range s.Adopts {
 		all = append(all, a.block)
 		if a.Exists != nil {
 			all = append(all, a.Exists.block)
 		}
 	}
-	for _, r := range s.Replaces {
-		all = append(all, r.block)
-	}
-	return all
+	return append(all, xslices.Map(s.Replaces, func(r *Replace) *block { return r.block })...)
 }
 
 // Strings returns every string in the known values, sorted. The lab finds addresses and hosts there.

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-config-inspect/tfconfig"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -62,11 +63,11 @@ func (d *definition) readProviders(module *tfconfig.Module) {
 	s := &d.stage
 	for _, resources := range []map[string]*tfconfig.Resource{module.ManagedResources, module.DataResources} {
 		for _, r := range resources {
-			s.Providers[r.Provider.Name] = sourceAddress(r.Provider.Name, "")
+			s.Providers[r.Provider.Name] = providers.Address(r.Provider.Name, "")
 		}
 	}
 	for name, r := range module.RequiredProviders {
-		s.Providers[name] = sourceAddress(name, r.Source)
+		s.Providers[name] = providers.Address(name, r.Source)
 		d.versions[name] = strings.Join(r.VersionConstraints, ", ")
 	}
 	made := make(map[string]bool)
@@ -86,20 +87,6 @@ func (d *definition) readProviders(module *tfconfig.Module) {
 		}
 	}
 	slices.Sort(s.InCluster)
-}
-
-// sourceAddress completes a provider's source as Terraform does.
-func sourceAddress(local, source string) string {
-	switch {
-	case source == "" && local == "terraform":
-		return "terraform.io/builtin/terraform"
-	case source == "":
-		source = "hashicorp/" + local
-	}
-	if strings.Count(source, "/") == 1 {
-		source = "registry.terraform.io/" + source
-	}
-	return source
 }
 
 func (d *definition) readDeclarations(f *hcl.File, module *tfconfig.Module) {

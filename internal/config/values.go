@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/syntax"
@@ -255,14 +256,6 @@ func (r *inputValues) evaluate(w Written, ctx *hcl.EvalContext) Written {
 	return w
 }
 
-// bind binds every variable of the stage, by precedence.
-func (r *inputValues) bind(s *Stage) {
-	r.checkInputs(s)
-	for name, v := range s.Variables {
-		s.bindings[name] = r.binding(s, v)
-	}
-}
-
 // bindGates binds the variables of a disabled stage that its gates name. Nothing else of it needs a value.
 func (r *inputValues) bindGates(s *Stage) {
 	r.checkInputs(s)
@@ -287,6 +280,7 @@ func (r *inputValues) bindGates(s *Stage) {
 	}
 }
 
+// binding returns a variable's value, by precedence.
 func (r *inputValues) binding(s *Stage, v Variable) *Written {
 	if x, ok := r.above[v.Name]; ok {
 		r.checkWired(s, v.Name)
@@ -461,10 +455,7 @@ func (r *inputValues) reportNoFile(names []string) {
 
 // stageNames names stages in a sentence.
 func stageNames(stages []*Stage) string {
-	var names []string
-	for _, s := range stages {
-		names = append(names, s.Name)
-	}
+	names := xslices.Map(stages, func(s *Stage) string { return s.Name })
 	if len(names) == 1 {
 		return "stage " + names[0]
 	}

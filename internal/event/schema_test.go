@@ -114,7 +114,7 @@ type object = map[string]any
 // schema is the JSON Schema of an event.
 func schema(t *testing.T) object {
 	d := newDescriptions(t, map[string]string{"RunOK": event.RunOK},
-		[]reflect.Type{reflect.TypeFor[event.Event]()}, "event.go", "ending.go")
+		[]reflect.Type{reflect.TypeFor[event.Event]()}, "event.go")
 	definitions := object{}
 	all := d.structure(reflect.TypeFor[event.Event](), definitions)
 	var kinds []object

@@ -163,6 +163,16 @@ func ValidDuration(x cty.Value) error {
 	return nil
 }
 
+// ValidForm accepts what parse accepts; form describes it: "an IP address".
+func ValidForm[T any](parse func(string) (T, error), form string) func(cty.Value) error {
+	return func(x cty.Value) error {
+		if _, err := parse(x.AsString()); err != nil {
+			return fmt.Errorf("%q is not %s", x.AsString(), form)
+		}
+		return nil
+	}
+}
+
 // ValidCount accepts a whole number of at least one.
 func ValidCount(x cty.Value) error {
 	n, accuracy := x.AsBigFloat().Int64()

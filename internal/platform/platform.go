@@ -6,9 +6,13 @@
 package platform
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -169,10 +173,7 @@ func (s Set) find(fits func(Platform) bool) Platform {
 
 // ObjectsOf lists the objects of resources of every platform.
 func (s Set) ObjectsOf(known []gate.Known) (all []Object) {
-	for _, p := range s {
-		all = append(all, p.ObjectsOf(known)...)
-	}
-	return all
+	return xslices.FlatMap(s, func(p Platform) []Object { return p.ObjectsOf(known) })
 }
 
 // FileID is the id by which Terraform imports the file that a resource stands for; empty for others.
@@ -193,4 +194,128 @@ func (s Set) MachineID(typ string, attributes map[string]any) (id int, isMachine
 		}
 	}
 	return 0, false
+}
+
+// Object is the object in a datacenter of a resource in a Terraform state, which must be gone after a
+// destroy. castle records it first, because the state loses it.
+type Object struct {
+	Kind string `json:"kind"`           // machine, disk, image, snippet or file
+	Node string `json:"node,omitempty"` // where it was
+	VM   int    `json:"vm,omitempty"`   // the machine's id; a disk's owner
+	// UUID, MACs and Name tell a machine from another one that has got its id since.
+	UUID   string   `json:"uuid,omitempty"`
+	Was    string   `json:"was,omitempty"` // the uuid of the machine that this one replaces
+	Name   string   `json:"name,omitempty"`
+	MACs   []string `json:"macs,omitempty"`
+	Volume string   `json:"volume,omitempty"` // local-lvm:vm-421-disk-0, local:import/talos.qcow2
+	Left   bool     `json:"left,omitempty"`   // it may stay: a user has had castle untrack it
+}
+
+// The kinds of Objects.
+const (
+	Machine = "machine"
+	Disk    = "disk"
+	Image   = "image"
+	Snippet = "snippet"
+	File    = "file"
+)
+
+// IsFile reports whether the object is neither a machine nor one of its disks.
+func (o Object) IsFile() bool { return o.Kind != Machine && o.Kind != Disk }
+
+// ID is the object's name in the datacenter.
+func (o Object) ID() string {
+	if o.Kind == Machine {
+		return fmt.Sprint(o.VM)
+	}
+	return o.Volume
+}
+
+func (o Object) same(p Object) bool {
+	return o.Kind == p.Kind && o.VM == p.VM && o.Volume == p.Volume
+}
+
+// Merge adds more to all. The newer record of an object replaces the older one: a machine that was replaced
+// keeps its id.
+func Merge(all []Object, more ...Object) []Object {
+	for _, o := range more {
+		i := slices.IndexFunc(all, func(p Object) bool {
+			return p.same(o) && (p.Node == o.Node || p.Kind == Machine)
+		})
+		if i >= 0 {
+			all[i] = o
+		} else {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// Without removes objects that castle no longer tracks, and the disks of machines among them. A disk
+// without its machine is only marked: the machine's id would find it again.
+func Without(all []Object, untracked ...Object) []Object {
+	var left []Object
+	for _, o := range all {
+		same := func(u Object) bool { return u.same(o) && u.Node == o.Node }
+		its := func(u Object) bool { return u.Kind == Machine && u.VM == o.VM }
+		named := slices.ContainsFunc(untracked, same)
+		if o.Kind != Disk && named || o.Kind == Disk && slices.ContainsFunc(untracked, its) {
+			continue
+		}
+		o.Left = o.Left || named
+		left = append(left, o)
+	}
+	return left
+}
+
+// Account is how a datacenter is reached.
+type Account struct {
+	Endpoint string // https://host:8006; a path is ignored
+	Token    string // a secret: user@realm!name=secret
+	CA       string // a PEM certificate, or the path of one, that is trusted besides the system's
+	Insecure bool   // accept any certificate
+}
+
+// ErrRefused is the error of a datacenter that does not know the token.
+var ErrRefused = errors.New("the datacenter refuses the token")
+
+// Source is a place that may hold the token of a datacenter.
+type Source struct {
+	Name string // in messages: the configuration's
+	// Account reads it. An empty endpoint is the wanted one; an empty token is not set.
+	Account func(ctx context.Context) (Account, error)
+}
+
+// Accepted returns the first account that a datacenter accepts, and the name of its source. It shows a token
+// to the datacenter at endpoint alone, and each token once. accept makes a request with the account; any
+// error but ErrRefused ends the search. If no token is accepted, the name is empty and tried says why, by
+// source.
+func Accepted(ctx context.Context, p Platform, endpoint string, sources []Source,
+	accept func(context.Context, Account) error) (a Account, name string, tried []string, err error) {
+	shown := map[string]bool{}
+	for _, s := range sources {
+		a, err := s.Account(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return a, "", tried, context.Cause(ctx)
+		case err != nil:
+		case a.Token == "":
+			err = errors.New("not set")
+		case shown[a.Token]:
+			err = errors.New("the same token")
+		case a.Endpoint != "" && endpoint != "" && !p.SameEndpoint(a.Endpoint, endpoint):
+			err = fmt.Errorf("for %s, not for %s", a.Endpoint, endpoint)
+		default:
+			if err = p.CheckToken(a.Token); err != nil {
+				break
+			}
+			shown[a.Token] = true
+			a.Endpoint = cmp.Or(a.Endpoint, endpoint)
+			if err = accept(ctx, a); !errors.Is(err, ErrRefused) {
+				return a, s.Name, tried, err
+			}
+		}
+		tried = append(tried, fmt.Sprintf("%s: %v", s.Name, err))
+	}
+	return a, "", tried, nil
 }

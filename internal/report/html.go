@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	g "maragu.dev/gomponents"
 	"maragu.dev/gomponents/html"
 )
@@ -117,7 +118,7 @@ func timelineSection(r *Report) g.Node {
 func slowerSection(r *Report) g.Node {
 	slower := html.P(g.Text("Nothing."))
 	if len(r.Slower) > 0 {
-		slower = html.Ul(list(texts(r.Slower, Slower.String)))
+		slower = html.Ul(list(xslices.Map(r.Slower, Slower.String)))
 	}
 	return section("Longer than usual",
 		faint(g.Text("Compared with the medians of "+r.runsText()+".")), slower)

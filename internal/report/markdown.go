@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/siderolabs/gen/xslices"
 )
 
 // WriteMarkdown prints the report for the page of a pipeline or an issue.
@@ -11,15 +13,15 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### castle %s\n\n", markdown(r.Title()))
 	fmt.Fprintf(&b, "Run `%s`, %s. %s.\n\n", r.Run, r.when(), markdown(strings.Join(r.Totals(), "; ")))
-	writeItems(&b, "Causes", texts(r.Causes, Cause.String))
+	writeItems(&b, "Causes", xslices.Map(r.Causes, Cause.String))
 	if len(r.Causes) == 0 && r.Error != "" {
 		fmt.Fprint(&b, "**Error**\n\n")
-		writeFenced(&b, r.Error+"\n")
+		WriteFenced(&b, r.Error+"\n")
 	}
 	if r.Resume != "" {
 		fmt.Fprintf(&b, "Resume with %s\n\n", code(r.Resume))
 	}
-	writeItems(&b, "Longer than usual (medians of "+r.runsText()+")", texts(r.Slower, Slower.String))
+	writeItems(&b, "Longer than usual (medians of "+r.runsText()+")", xslices.Map(r.Slower, Slower.String))
 	if len(r.Stages) > 0 {
 		fmt.Fprint(&b, "| stage | result | Terraform | gates | total |\n| --- | --- | ---: | ---: | ---: |\n")
 	}
@@ -37,7 +39,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	fmt.Fprint(&b, "\n<details><summary>The whole report</summary>\n\n")
 	var whole strings.Builder
 	r.WriteText(&whole)
-	writeFenced(&b, whole.String())
+	WriteFenced(&b, whole.String())
 	fmt.Fprint(&b, "</details>\n")
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -108,11 +110,11 @@ func code(text string) string {
 	return fence + " " + strings.ReplaceAll(text, "\n", " ") + " " + fence
 }
 
-// writeFenced writes a text as a block of code, whose fence is longer than any in the text.
-func writeFenced(b *strings.Builder, text string) {
+// WriteFenced writes a text as a block of code, whose fence is longer than any in the text.
+func WriteFenced(w io.Writer, text string) {
 	fence := "```"
 	for strings.Contains(text, fence) {
 		fence += "`"
 	}
-	fmt.Fprintf(b, "%stext\n%s%[1]s\n\n", fence, text)
+	fmt.Fprintf(w, "%stext\n%s%[1]s\n\n", fence, text)
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/history"
 )
@@ -245,13 +247,13 @@ func (r *Report) WriteText(w io.Writer) {
 		}
 		t.Flush() //nolint:errcheck // a closed pipe: nobody reads the table
 	}
-	writeList(w, "Retries:", texts(r.Retries, Retry.String))
+	writeList(w, "Retries:", xslices.Map(r.Retries, Retry.String))
 	if r.Earlier > 0 && len(r.Slower) == 0 {
 		fmt.Fprintf(w, "\nNothing took longer than usual (medians of %s).\n", r.runsText())
 	}
-	writeList(w, "Longer than usual (medians of "+r.runsText()+"):", texts(r.Slower, Slower.String))
-	writeList(w, "Causes:", texts(r.Causes, Cause.String))
-	writeList(w, "Diagnoses:", texts(r.Diagnoses, r.diagnosisText))
+	writeList(w, "Longer than usual (medians of "+r.runsText()+"):", xslices.Map(r.Slower, Slower.String))
+	writeList(w, "Causes:", xslices.Map(r.Causes, Cause.String))
+	writeList(w, "Diagnoses:", xslices.Map(r.Diagnoses, r.diagnosisText))
 	if r.Error != "" && len(r.Causes) == 0 { // the causes are its summary
 		writeList(w, "Error:", []string{r.Error})
 	}
@@ -327,13 +329,6 @@ func (d Diagnosis) String() string {
 		}
 	}
 	return text
-}
-
-func texts[T any](all []T, text func(T) string) (found []string) {
-	for _, x := range all {
-		found = append(found, text(x))
-	}
-	return found
 }
 
 func writeList(w io.Writer, title string, lines []string) {

@@ -167,13 +167,8 @@ func (r *Run) Instances(s *config.Stage) map[string]string {
 
 // ConfiguresNew reports whether this run has created everything that a stage configures.
 func (r *Run) ConfiguresNew(s *config.Stage) bool {
-	all := r.Instances(s)
-	for _, instance := range all {
-		if instance != r.ID {
-			return false
-		}
-	}
-	return len(all) > 0 && r.ID != ""
+	made := slices.Compact(slices.Sorted(maps.Values(r.Instances(s))))
+	return r.ID != "" && slices.Equal(made, []string{r.ID})
 }
 
 // Inputs evaluates a stage's inputs. It masks the sensitive ones from now on.

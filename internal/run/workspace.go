@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
@@ -406,11 +407,7 @@ func (r *workspaces) kill(ctx context.Context) error {
 	r.mu.Lock()
 	all := slices.Clone(r.all)
 	r.mu.Unlock()
-	var errs []error
-	for _, w := range all {
-		errs = append(errs, w.Root.Kill(ctx))
-	}
-	return errors.Join(errs...)
+	return errors.Join(xslices.Map(all, func(w *Workspace) error { return w.Root.Kill(ctx) })...)
 }
 
 // running returns the operations that Terraform is working on, the oldest first.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/naming"
@@ -119,10 +121,7 @@ func (c *NewCluster) Fill(given map[string]string) (chosen []string, err error) 
 
 // unknown returns an error for each given answer whose key the template does not have.
 func (c *NewCluster) unknown(given map[string]string) (wrong []error) {
-	var names []string
-	for _, k := range c.keys {
-		names = append(names, k.name)
-	}
+	names := xslices.Map(c.keys, func(k *key) string { return k.name })
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(names, name) {
 			wrong = append(wrong, fmt.Errorf("%s: template %s has no such key%s", name, c.Template,
@@ -240,10 +239,7 @@ func (c *NewCluster) known() (names []string) {
 			names = append(names, k.name)
 		}
 	}
-	for _, k := range c.keys {
-		names = append(names, k.name)
-	}
-	return names
+	return append(names, xslices.Map(c.keys, func(k *key) string { return k.name })...)
 }
 
 // key is a value that a template asks for, or that castle computes.

@@ -9,12 +9,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/secretstore/infisical"
 	"github.com/ephemeral-castle/castle/internal/secretstore/vault"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
@@ -50,13 +54,13 @@ func Of(stages []*config.Stage) (*Collection, error) {
 		} else if err := c.setVault(s); err != nil {
 			return nil, err
 		}
-		c.Names = slices.Sorted(slices.Values(stringsIn(module.Local("names"))))
+		c.Names = slices.Sorted(slices.Values(tfeval.Strings(module.Local("names"))))
 		if len(c.Names) == 0 {
 			return nil, fmt.Errorf("stage %s: local.names must be a map of the names of its secrets", s.Name)
 		}
 		for name, v := range inputs {
 			if strings.HasSuffix(name, "_optional_secrets") {
-				for _, optional := range stringsIn(v) {
+				for _, optional := range tfeval.Strings(v) {
 					c.Optional[optional] = true
 				}
 			}
@@ -124,20 +128,55 @@ func Outputs(s *config.Stage, stored map[string]string) map[string]cty.Value {
 	return module.Outputs()
 }
 
-// Missing returns the names without a value, in their order.
-func (c *Collection) Missing(values map[string]string) []string {
-	return slices.DeleteFunc(slices.Clone(c.Names), func(name string) bool { return values[name] != "" })
+// provider is a Terraform provider that follows a redirect with its credentials.
+type provider struct {
+	source                       string
+	argument, variable, fallback string // for its address, in this order
+
+	redirects func(_ context.Context, environ []string, address, authority string) []gate.Foreign
 }
 
-// stringsIn returns the strings in a collection.
-func stringsIn(v cty.Value) (all []string) {
-	if v == cty.NilVal || v.IsNull() || !v.IsWhollyKnown() || !v.CanIterateElements() {
-		return nil
+func providers() []provider {
+	return []provider{
+		{"registry.terraform.io/infisical/infisical", "host", "INFISICAL_HOST", infisical.Cloud,
+			infisical.Redirects},
+		{"registry.terraform.io/hashicorp/vault", "address", "VAULT_ADDR", "", vault.Redirects},
 	}
-	for _, element := range v.Elements() {
-		if element.Type() == cty.String && !element.IsNull() {
-			all = append(all, element.AsString())
+}
+
+// ProviderSources returns the source addresses of the stores' Terraform providers.
+func ProviderSources() (all []string) {
+	return xslices.Map(providers(), func(p provider) string { return p.source })
+}
+
+// Redirects returns the first provider of a module that its store redirects elsewhere, and where to; names
+// are those that the module gives to the providers, by source. castle's own requests follow no redirect, but
+// the provider would send its credentials wherever it leads. So castle sends the store the provider's
+// requests without credentials.
+func Redirects(ctx context.Context, module *tfeval.Module, names map[string]string, environ []string) (
+	name string, found []gate.Foreign, err error) {
+	for _, p := range providers() {
+		if name = names[p.source]; name == "" {
+			continue
+		}
+		unset := cmp.Or(process.Getenv(environ, p.variable), p.fallback)
+		addresses := map[string]string{} // to the file of its authority
+		for _, block := range module.Instances("provider", name) {
+			v, err := block.Value(p.argument)
+			if err != nil || v != cty.NilVal && !v.IsKnown() {
+				return name, nil, fmt.Errorf("%s: castle checks the %s before Terraform connects to it, but "+
+					"it is known only during the run: make it a variable", block.Range(), p.argument)
+			}
+			addresses[cmp.Or(tfeval.Text(v), unset)] = block.Text("ca_cert_file")
+		}
+		if len(addresses) == 0 {
+			addresses[unset] = ""
+		}
+		for _, address := range slices.Sorted(maps.Keys(addresses)) {
+			if found = p.redirects(ctx, environ, address, addresses[address]); len(found) > 0 {
+				return name, found, nil
+			}
 		}
 	}
-	return all
+	return "", nil, nil
 }

@@ -17,14 +17,12 @@ import (
 // Archived is a stage that a destroy or a nuke has removed, in archive/<run>-<stage>.
 type Archived struct {
 	Run, Stage, Path string
-
-	dir *Dir
 }
 
 func archive(d *Dir) string { return filepath.Join(d.path, "archive") }
 
 func archived(d *Dir, run, stage string) Archived {
-	return Archived{run, stage, filepath.Join(archive(d), run+"-"+stage), d}
+	return Archived{run, stage, filepath.Join(archive(d), run+"-"+stage)}
 }
 
 // Archives returns all archived stages.
@@ -78,9 +76,6 @@ func (a Archived) Whole() (bool, error) {
 	}
 	return false, err
 }
-
-// Remove deletes the archived stage.
-func (a Archived) Remove() error { return a.dir.Remove(a.Path) }
 
 // remains returns the files that an archive keeps of a stage's folder. What cannot be read may hold a secret
 // and is not kept.

@@ -183,14 +183,6 @@ func (s *Stage) read() (*State, error) {
 
 func noState(notice string) *State { return &State{Outputs: map[string]Output{}, Notice: notice} }
 
-// LineageError reports that a copy belongs to another state.
-type LineageError struct{ Copy, Of, Want string }
-
-func (e *LineageError) Error() string {
-	return fmt.Sprintf("%s belongs to another state: its lineage is %q, the stage's state has %q",
-		e.Copy, e.Of, e.Want)
-}
-
 // Copies are the states beside a stage's state, from which it can be restored.
 type Copies struct{ stage *Stage }
 
@@ -235,9 +227,10 @@ func (c Copies) Check(from *Copy) error {
 		}
 		now = good.State
 	}
-	switch {
-	case from.State.Lineage != cmp.Or(seen.Lineage, now.Lineage):
-		err = &LineageError{Copy: from.path, Of: from.State.Lineage, Want: cmp.Or(seen.Lineage, now.Lineage)}
+	switch want := cmp.Or(seen.Lineage, now.Lineage); {
+	case from.State.Lineage != want:
+		err = fmt.Errorf("%s belongs to another state: its lineage is %q, the stage's state has %q",
+			from.path, from.State.Lineage, want)
 	case from.errored && from.State.SHA256 != now.SHA256 && from.State.Serial <= now.Serial:
 		err = fmt.Errorf("%s has serial %d, which is not newer than serial %d of %s",
 			from.path, from.State.Serial, now.Serial, c.stage.StatePath())

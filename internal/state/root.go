@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/siderolabs/gen/xslices"
 	"golang.org/x/sys/unix"
 
 	"github.com/ephemeral-castle/castle/internal/naming"
@@ -89,10 +90,7 @@ func folder(path string) (names []string, err error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names, err
+	return xslices.Map(entries, func(e fs.DirEntry) string { return e.Name() }), err
 }
 
 // Fix returns what a user can do about an error at a file below root: the disk is full or read-only, or the

@@ -34,29 +34,24 @@ func (f *folder) close() error { return nil }
 func (f *folder) path(key string) string { return filepath.Join(f.dir, filepath.FromSlash(key)) }
 
 func (f *folder) read(ctx context.Context, key string) (value []byte, err error) {
-	type result struct {
-		value []byte
-		err   error
-	}
-	got, err := within(ctx, func() result {
+	return within(ctx, func() ([]byte, error) {
 		value, err := os.ReadFile(f.path(key))
-		return result{value, f.missing(err)}
+		return value, f.missing(err)
 	})
-	return got.value, errors.Join(err, got.err)
 }
 
 func (f *folder) create(ctx context.Context, key string, value []byte) error {
-	failed, err := within(ctx, func() error {
+	_, err := within(ctx, func() (none struct{}, _ error) {
 		path := f.path(key)
 		if _, err := os.Lstat(path); err == nil {
-			return fs.ErrExist
+			return none, fs.ErrExist
 		}
 		if err := f.mkdir(filepath.Dir(path)); err != nil {
-			return err
+			return none, err
 		}
-		return atomicfile.CreateWhole(ctx, path, value)
+		return none, atomicfile.CreateWhole(ctx, path, value)
 	})
-	return errors.Join(err, failed)
+	return err
 }
 
 // mkdir creates a folder of the store, and makes it survive a crash.
@@ -81,17 +76,12 @@ func (f *folder) mkdir(dir string) error {
 }
 
 func (f *folder) list(ctx context.Context, prefix string) ([]string, error) {
-	type result struct {
-		keys []string
-		err  error
-	}
-	got, err := within(ctx, func() result {
+	return within(ctx, func() (keys []string, err error) {
 		if _, err := os.Stat(f.dir); err != nil {
-			return result{err: f.missing(err)}
+			return nil, f.missing(err)
 		}
-		var keys []string
 		below := f.path(prefix[:strings.LastIndex(prefix, "/")+1])
-		err := filepath.WalkDir(below, func(path string, d fs.DirEntry, err error) error {
+		err = filepath.WalkDir(below, func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case errors.Is(err, fs.ErrNotExist): // below, or what was deleted meanwhile
 				return nil
@@ -108,9 +98,8 @@ func (f *folder) list(ctx context.Context, prefix string) ([]string, error) {
 			}
 			return nil
 		})
-		return result{keys, err}
+		return keys, err
 	})
-	return got.keys, errors.Join(err, got.err)
 }
 
 // sweep removes the temporary file of a writer that was killed.
@@ -126,8 +115,8 @@ func sweep(path string, d fs.DirEntry) error {
 }
 
 func (f *folder) remove(ctx context.Context, key string) error {
-	failed, err := within(ctx, func() error { return f.missing(os.Remove(f.path(key))) })
-	return errors.Join(err, failed)
+	_, err := within(ctx, func() (none struct{}, _ error) { return none, f.missing(os.Remove(f.path(key))) })
+	return err
 }
 
 // missing tells a missing store from a missing key.
@@ -149,12 +138,15 @@ func (f *folder) classify(err error) class {
 }
 
 // within returns when do does, or ctx ends: a network file system may not answer for minutes.
-func within[T any](ctx context.Context, do func() T) (result T, err error) {
-	done := make(chan T, 1)
-	go func() { done <- do() }()
+func within[T any](ctx context.Context, do func() (T, error)) (result T, err error) {
+	done := make(chan func() (T, error), 1)
+	go func() {
+		value, err := do()
+		done <- func() (T, error) { return value, err }
+	}()
 	select {
-	case result = <-done:
-		return result, nil
+	case answer := <-done:
+		return answer()
 	case <-ctx.Done():
 		return result, fmt.Errorf("file system: %w", context.Cause(ctx))
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -165,12 +166,7 @@ func (p *postgres) classify(err error) class {
 	}
 	c := class{kind: Failed, text: fmt.Sprintf("%s (SQLSTATE %s)", reported.Message, reported.Code)}
 	in := func(codes ...string) bool {
-		for _, code := range codes {
-			if strings.HasPrefix(reported.Code, code) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(codes, func(c string) bool { return strings.HasPrefix(reported.Code, c) })
 	}
 	switch {
 	case in(diskFull):

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/siderolabs/gen/xslices"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
@@ -346,9 +347,5 @@ func addressCause(address netip.Addr) rule {
 }
 
 func hosts(nodes []nodeView) string {
-	var all []string
-	for _, n := range nodes {
-		all = append(all, n.host())
-	}
-	return strings.Join(all, ", ")
+	return strings.Join(xslices.Map(nodes, func(n nodeView) string { return n.host() }), ", ")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/gen/xslices"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/compatibility"
 	"github.com/siderolabs/talos/pkg/machinery/config"
@@ -104,11 +105,7 @@ func causes(err error) []string {
 	} else if !errors.As(err, &several) {
 		return []string{err.Error()}
 	}
-	var all []string
-	for _, e := range several.WrappedErrors() {
-		all = append(all, causes(e)...)
-	}
-	return all
+	return xslices.FlatMap(several.WrappedErrors(), causes)
 }
 
 // InstallImage is the installer that a patch names, or "" where none does.

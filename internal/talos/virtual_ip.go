@@ -25,8 +25,9 @@ func virtualIPType() gate.Type {
 		Name:    "virtual_ip",
 		Summary: "exactly one control plane has the virtual address, the one that had it a moment ago",
 		Attributes: map[string]gate.Attribute{
-			"address": {Type: cty.String, Required: true, Valid: validAddress,
-				Help: "The virtual address, without a prefix length."},
+			"address": {Type: cty.String, Required: true,
+				Valid: gate.ValidForm(netip.ParseAddr, "an address such as 192.168.1.210"),
+				Help:  "The virtual address, without a prefix length."},
 			"endpoints": endpointsAttribute(),
 		},
 		Talos: true,
@@ -65,13 +66,6 @@ func virtualIPType() gate.Type {
 				Diagnose: m.diagnosis(addressCause(g.address))}, nil
 		},
 	}
-}
-
-func validAddress(x cty.Value) error {
-	if _, err := netip.ParseAddr(x.AsString()); err != nil {
-		return fmt.Errorf("%q is not an address such as 192.168.1.210", x.AsString())
-	}
-	return nil
 }
 
 // ownAddresses rejects the virtual address as an endpoint: its holder would answer twice.

@@ -11,7 +11,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/history"
-	"github.com/ephemeral-castle/castle/internal/report"
 )
 
 // canvas is what a view is drawn for.
@@ -53,8 +52,6 @@ type span struct {
 	text  string
 	style func(painter, string) string
 }
-
-func plain(text string) []span { return []span{{text: text}} }
 
 // view draws what a run is at: a head, a line for each layer, and below it the stages at work. It is a
 // function of the events, the time, the usual durations and the canvas alone.
@@ -112,7 +109,7 @@ func head(t *history.Timeline, now time.Time, u history.Usual, c canvas) row {
 			return row{text: []span{{title, painter.bold}, {text: rest}}}
 		}
 	}
-	return row{text: plain(strings.TrimPrefix(rest, "  "))}
+	return row{text: []span{{text: strings.TrimPrefix(rest, "  ")}}}
 }
 
 // layer returns one line for a layer, and those of its stages at work.
@@ -134,12 +131,7 @@ func layer(p *history.Part, name string, now time.Time, u history.Usual, c canva
 	if p.Command == "" && len(working) == 0 {
 		return nil // nothing tells how many stages there are
 	}
-	var parts []string
-	for _, result := range results {
-		if n := counts[result]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, report.ResultText(string(result))))
-		}
-	}
+	parts := counted(counts)
 	r := row{rank: settledRow, style: painter.dim}
 	glyph := span{c.glyphs.done, painter.green}
 	switch {

@@ -1,8 +1,13 @@
 package client
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +41,32 @@ func In(namespace string) string {
 
 // ReleaseType selects the Secrets in which Helm 3 and 4 keep the revisions of releases.
 const ReleaseType = "type=helm.sh/release.v1"
+
+// Release is what castle reads of a revision of a Helm release.
+type Release struct{ Name, Manifest string }
+
+// longestRelease is far more than a Secret of a mebibyte holds.
+const longestRelease = 64 << 20
+
+// ReadRelease reads Helm's record of a revision: JSON in base64, which is compressed unless an early Helm
+// wrote it.
+func ReadRelease(data []byte) (r Release, err error) {
+	text, err := base64.StdEncoding.AppendDecode(nil, data)
+	if err != nil {
+		return r, err
+	}
+	if bytes.HasPrefix(text, []byte("\x1f\x8b\x08")) {
+		unpacked, err := gzip.NewReader(bytes.NewReader(text))
+		if err != nil {
+			return r, err
+		}
+		if text, err = io.ReadAll(io.LimitReader(unpacked, longestRelease)); err != nil {
+			return r, err
+		}
+	}
+	err = json.Unmarshal(text, &r)
+	return r, err
+}
 
 // Missing is an object that does not exist. It comes inside a gate.Finding of kind NotFound.
 type Missing Reference

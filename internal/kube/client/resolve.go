@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	discovery "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -118,10 +119,7 @@ func (a *API) find(ctx context.Context, wanted NotServed, roots []string,
 		a.Read(Selection{Resource: Definitions}) // a definition is the first sign of the kind
 		return Resource{}, wanted
 	case len(found) > 1 && wanted.Where == "":
-		var candidates []string
-		for _, r := range found {
-			candidates = append(candidates, r.GroupVersion().String())
-		}
+		candidates := xslices.Map(found, func(r Resource) string { return r.GroupVersion().String() })
 		slices.Sort(candidates)
 		return Resource{}, gate.Permanent(fmt.Errorf("kind %s is ambiguous; set api_version to one of %s",
 			wanted.Kind, strings.Join(candidates, ", ")))

@@ -186,11 +186,11 @@ func (d *diagnosis) absent(ctx context.Context, m client.Reference) {
 		look = "kubectl -n " + m.Namespace + " get all," + kind
 	}
 	if r, found := d.evidence.releaseOf(ctx, m); found {
-		d.release = r.namespace + "/" + r.Name
+		d.release = r.namespace + "/" + r.name
 		// A rollback to the installed revision recreates the missing objects and keeps all others.
 		d.because(fmt.Sprintf("%s is part of the Helm release %s, which is installed: it was deleted since, "+
 			"and Helm and Terraform do not notice that", m, d.release),
-			fmt.Sprintf("helm -n %s rollback %s %s", r.namespace, r.Name, r.revision))
+			fmt.Sprintf("helm -n %s rollback %s %s", r.namespace, r.name, r.revision))
 		return
 	}
 	why := cmp.Or(missing[m.Kind], "it was never created, or it was deleted")

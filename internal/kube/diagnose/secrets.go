@@ -1,15 +1,12 @@
 package diagnose
 
 import (
-	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -200,11 +197,8 @@ func certificatesIn(bundle string) string {
 	return "(certificate of " + strings.Join(all, "; ") + ")"
 }
 
-// installed holds the relevant fields of a Helm release.
-type installed struct {
-	Name, Manifest      string
-	namespace, revision string
-}
+// installed is a Helm release in its namespace.
+type installed struct{ name, namespace, revision string }
 
 // releaseOf finds the installed Helm release whose chart contains an object. Helm's record is opened in
 // memory and none of it is kept: it holds every value of the chart.
@@ -214,36 +208,17 @@ func (e *evidence) releaseOf(ctx context.Context, m client.Reference) (r install
 		e.miss("Helm's releases", err)
 	}
 	for _, s := range list.Items {
-		r, ok := openRelease(s.Data["release"])
-		if ok && r.contains(m, s.Metadata.Namespace) {
-			r.namespace, r.revision = s.Metadata.Namespace, s.Metadata.Labels["version"]
-			return r, true
+		r, err := client.ReadRelease(s.Data["release"])
+		if err == nil && contains(r.Manifest, m, s.Metadata.Namespace) {
+			return installed{r.Name, s.Metadata.Namespace, s.Metadata.Labels["version"]}, true
 		}
 	}
 	return installed{}, false
 }
 
-// openRelease reads Helm's record of a release: JSON, mostly compressed, in base64.
-func openRelease(data []byte) (r installed, ok bool) {
-	decoded, err := base64.StdEncoding.DecodeString(string(data))
-	if err != nil {
-		return r, false
-	}
-	if bytes.HasPrefix(decoded, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(bytes.NewReader(decoded))
-		if err != nil {
-			return r, false
-		}
-		if decoded, err = io.ReadAll(io.LimitReader(z, 16<<20)); err != nil {
-			return r, false
-		}
-	}
-	return r, json.Unmarshal(decoded, &r) == nil
-}
-
 // contains reports whether a release's manifest has an object; home is the release's namespace.
-func (r installed) contains(m client.Reference, home string) bool {
-	for document := range strings.SplitSeq(r.Manifest, "\n---") {
+func contains(manifest string, m client.Reference, home string) bool {
+	for document := range strings.SplitSeq(manifest, "\n---") {
 		var object struct {
 			Kind     string
 			Metadata struct{ Name, Namespace string }

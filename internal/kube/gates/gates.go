@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -136,10 +137,7 @@ func together(all []*gate.Finding) error {
 	slices.SortStableFunc(all, func(x, y *gate.Finding) int {
 		return cmp.Or(waits(x)-waits(y), cmp.Compare(x.Object, y.Object))
 	})
-	var texts []string
-	for _, f := range all {
-		texts = append(texts, f.Error())
-	}
+	texts := xslices.Map(all, func(f *gate.Finding) string { return f.Error() })
 	return &gate.Finding{Kind: all[0].Kind, Text: client.Several(slices.Compact(texts)), Err: all[0]}
 }
 

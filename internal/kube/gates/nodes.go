@@ -71,7 +71,8 @@ func (n nodeCheck) compare(found []corev1.Node) error {
 			unready = append(unready, fmt.Sprintf("%s (%s)", node.Name, why.Text))
 		}
 	}
-	missing, wanted := n.missing(registered), max(n.count, len(n.names))
+	isRegistered := func(name string) bool { return slices.Contains(registered, name) }
+	missing, wanted := slices.DeleteFunc(slices.Clone(n.names), isRegistered), max(n.count, len(n.names))
 	switch extra := n.extra(found); {
 	case len(found) == 0:
 		return problem(NodesMissing, "", "0 of %d nodes registered", wanted)
@@ -88,12 +89,6 @@ func (n nodeCheck) compare(found []corev1.Node) error {
 		return fmt.Errorf("%d of %d nodes not ready: %s", len(unready), len(found), client.Several(unready))
 	}
 	return nil
-}
-
-// missing are the named nodes that are not registered.
-func (n nodeCheck) missing(registered []string) []string {
-	return slices.DeleteFunc(slices.Clone(n.names),
-		func(name string) bool { return slices.Contains(registered, name) })
 }
 
 // extra are the registered nodes that no name names, those that are being deleted excepted: they end without

@@ -28,7 +28,8 @@ func kubernetesVersion() definition {
 		Name:    "kubernetes_version",
 		Summary: "every API server and every kubelet runs the wanted release of Kubernetes",
 		Attributes: map[string]gate.Attribute{
-			"version": required(text(validRelease, "the release, such as 1.36.3")),
+			"version": required(text(gate.ValidForm(version.ParseSemantic, "a release such as 1.36.3"),
+				"the release, such as 1.36.3")),
 			"endpoints": {Type: cty.List(cty.String), Valid: validEach(0, validAddress),
 				Help: "each control plane's own host or host:port; default the kubeconfig's server"},
 		},
@@ -57,13 +58,6 @@ func kubernetesVersion() definition {
 			return gate.Gate{Name: name, Check: check, Changed: nodes.Changed}, nil
 		},
 	}}
-}
-
-func validRelease(x cty.Value) error {
-	if _, err := version.ParseSemantic(x.AsString()); err != nil {
-		return fmt.Errorf("%q is not a release such as 1.36.3", x.AsString())
-	}
-	return nil
 }
 
 // versionGate is a kubernetes_version gate's arguments, and its last answer.

@@ -15,10 +15,8 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -154,31 +152,14 @@ func deployed(ctx context.Context, a *client.API, namespace, name string) ([]byt
 	return text, nil
 }
 
-// longestRevision is far more than a Secret of a mebibyte holds.
-const longestRevision = 64 << 20
-
-// decode reads the manifest in a revision: base64 as in each Secret, then base64 of the JSON, which is
-// compressed unless an early Helm wrote it.
+// decode reads the manifest in a revision, which is in base64 as all data of a Secret.
 func decode(encoded string) ([]byte, error) {
-	text := []byte(encoded)
-	var err error
-	for range 2 {
-		if text, err = base64.StdEncoding.AppendDecode(nil, text); err != nil {
-			return nil, err
-		}
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, err
 	}
-	if bytes.HasPrefix(text, []byte("\x1f\x8b\x08")) {
-		unpacked, err := gzip.NewReader(bytes.NewReader(text))
-		if err != nil {
-			return nil, err
-		}
-		if text, err = io.ReadAll(io.LimitReader(unpacked, longestRevision)); err != nil {
-			return nil, err
-		}
-	}
-	var revision struct{ Manifest string }
-	err = json.Unmarshal(text, &revision)
-	return []byte(revision.Manifest), err
+	r, err := client.ReadRelease(data)
+	return []byte(r.Manifest), err
 }
 
 // Helm marks what it owns with these, and adds to a release only objects that have them.

@@ -226,16 +226,17 @@ func (a *attempt) importOurs(ctx context.Context) error {
 func (a *attempt) recheck(ctx context.Context) error {
 	return a.inspect(ctx, func(found gate.Inspection) error {
 		if len(found.Ours) > 0 {
-			return &outdatedError{found.Ours[0].Import.What + " appeared while the stage was planned"}
+			appeared := found.Ours[0].Import.What
+			return &transientError{fmt.Errorf("%s appeared while the stage was planned", appeared)}
 		}
 		return nil
 	})
 }
 
-// outdatedError reports that a plan has to be made anew, and why.
-type outdatedError struct{ reason string }
+// transientError is an error that the next try may not meet: it plans anew, or a webhook serves by then.
+type transientError struct{ error }
 
-func (e *outdatedError) Error() string { return e.reason }
+func (e *transientError) Unwrap() error { return e.error }
 
-// Transient returns true: the next try imports the object, or plans without it.
-func (e *outdatedError) Transient() bool { return true }
+// Transient returns true.
+func (e *transientError) Transient() bool { return true }

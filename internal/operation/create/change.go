@@ -1,6 +1,7 @@
 package create
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func (a *attempt) planOnce(ctx context.Context) error {
 	return a.work.Step("plan", func() (err error) {
 		var plan *terraform.Plan
 		if a.approved.isExact() {
-			plan, err = a.approved.plan(a.work)
+			plan, err = a.work.Root.Restore(a.approved.stage.Saved, a.approved.changes)
 		} else {
 			plan, err = a.work.Root.Plan(ctx, terraform.PlanOptions{Replace: a.outdated})
 		}
@@ -111,11 +112,8 @@ func (a *attempt) apply(ctx context.Context) error {
 // checkNodes refuses a plan, a saved one included, that takes nodes out of the cluster.
 func (a *attempt) checkNodes(ctx context.Context) error {
 	intent, err := a.dir.Intent().Read()
-	if err != nil {
-		return err
-	}
-	st, err := a.run.ReadState(a.dir)
-	if err != nil {
+	st, unread := a.run.ReadState(a.dir)
+	if err = cmp.Or(err, unread); err != nil {
 		return err
 	}
 	return review.CheckNodes(ctx, a.run, st, intent, a.plan, a.creation.removesNodes)
@@ -150,11 +148,8 @@ func (a *attempt) confirmLosses(ctx context.Context) error {
 		return nil
 	}
 	intent, err := a.dir.Intent().Read()
-	if err != nil {
-		return err
-	}
-	st, err := a.run.ReadState(a.dir)
-	if err != nil {
+	st, unread := a.run.ReadState(a.dir)
+	if err = cmp.Or(err, unread); err != nil {
 		return err
 	}
 	loss := review.Loss{Stage: a.stage.Name, Layer: a.stage.Layer}

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,12 +17,16 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
+	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
 // Options narrow and sharpen a create.
@@ -228,4 +234,103 @@ func (c *creation) workspace(ctx context.Context, s *config.Stage) (*run.Workspa
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// begin notes that a stage's turn has come and starts the providers of the stages whose turn may come next:
+// those that need only stages that have begun, or none and wait for a preflight. A stage that may be up to
+// date starts none before it is known.
+func (c *creation) begin(ctx context.Context, s *config.Stage) {
+	c.progress[s].begun.Store(true)
+	for next, p := range c.progress {
+		comes := slices.Contains(next.Needs, s) || len(next.Needs) == 0 && c.preflights
+		if p.prepared == nil || p.begun.Load() || !comes {
+			continue
+		}
+		waits := func(need *config.Stage) bool { return !c.progress[need].begun.Load() }
+		old, err := c.run.Cluster.Dir.Stage(next.Name).Fingerprint().Read()
+		if err != nil || old != nil || slices.ContainsFunc(next.Needs, waits) {
+			continue
+		}
+		c.starting.Go(func() {
+			work, err := c.workspace(ctx, next)
+			if err == nil && ctx.Err() == nil && !p.begun.Load() { // its own turn starts them, and ends them
+				work.Root.StartProviders()
+			}
+		})
+	}
+}
+
+// checkUnrecorded looks beyond a preflight, which has found the machines at the configured ids: ours. It
+// refuses to create machines beside others of this cluster, and to take over those that nobody can reach.
+func (c *creation) checkUnrecorded(ctx context.Context, s *config.Stage, p *config.Preflight,
+	ours []gate.Own) error {
+	if cluster.Platforms().OfMachines(p.Type.Name) == nil {
+		return nil
+	}
+	if c.adopts {
+		return c.checkSecrets(ctx, s, p, ours)
+	}
+	if _, err := c.run.Cluster.Dir.Stage(s.Name).Record(); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	found, err := unrecorded.Look(ctx, c.run, []*config.Stage{s})
+	if err != nil {
+		return err
+	}
+	return found.Refusal(c.run.Cluster, "nothing was created")
+}
+
+// checkSecrets refuses to take over machines that run with secrets which nobody here has. It asks before
+// anything is imported, and before this run makes new secrets.
+func (c *creation) checkSecrets(ctx context.Context, s *config.Stage, p *config.Preflight,
+	ours []gate.Own) error {
+	castle := c.run.Cluster
+	if len(ours) == 0 {
+		return nil
+	}
+	recorded := run.Observe(ctx, castle) // the outputs before this run
+	states, err := recorded.LastKnownStates()
+	if err != nil {
+		return err
+	}
+	why := ""
+	back := "if a copy of the state that holds them is left, bring it back: " + castle.Command("state show")
+	for _, need := range s.Needs {
+		if need.Layer == cluster.SecretsLayer && !need.Volatile && !states[need].Exists {
+			why = fmt.Sprintf("stage %s, which makes the secrets, has no state", need.Name)
+			folder := filepath.Dir(castle.Dir.Stage(need.Name).StatePath())
+			back = "bring this folder back from a backup: " + folder
+		}
+	}
+	runs := func(own gate.Own) bool { return own.Running }
+	var all []waiting.Adoption
+	for _, next := range castle.Config.Stages { // the one that configures the machines
+		if next != s && !slices.Contains(next.Needs, s) || !slices.ContainsFunc(ours, runs) {
+			continue
+		}
+		more, incomplete := waiting.Adoptions(recorded, next, states[next])
+		if incomplete == nil {
+			why = ""
+		}
+		all = append(all, more...)
+	}
+	for _, one := range all {
+		if one.Lookup == nil {
+			continue
+		}
+		_, err := exists(ctx, c.run, s, one)
+		switch {
+		case errors.Is(err, talos.ErrOtherSecrets):
+			why = errors.Unwrap(err).Error()
+		case err != nil: // the stage would import the machines, and then fail for the same reason
+			return fmt.Errorf("adopt %s: %w", one.Address, err)
+		}
+	}
+	if why == "" {
+		return nil
+	}
+	return &run.PreflightError{Preflight: p.Name(), Foreign: []gate.Foreign{{
+		What: "machines of this cluster run with secrets that are not here; nothing was imported", Why: why,
+		Fixes: append(waiting.OtherStateFixes(castle), back),
+	}}}
 }

@@ -107,7 +107,7 @@ func (a *attempt) restore(ctx context.Context, r state.Resource) error {
 	if a.approved != nil {
 		differing, err := release.Differences(ctx, a.run.Outputs.Target(), namespace, name)
 		if err != nil {
-			return &unrestoredError{err}
+			return &transientError{err}
 		}
 		err = a.creation.saved.checkRestore(a.approved, differing, a.creation.confirm == nil)
 		if err != nil {
@@ -120,15 +120,7 @@ func (a *attempt) restore(ctx context.Context, r state.Resource) error {
 			Address: r.Address, Action: "restore", Text: d.Object.String()})
 	}
 	if err != nil && !gate.IsPermanent(err) {
-		err = &unrestoredError{err}
+		err = &transientError{err} // a webhook of the same release may not serve yet
 	}
 	return err
 }
-
-// unrestoredError reports that a release's object could not be restored.
-type unrestoredError struct{ error }
-
-func (e *unrestoredError) Unwrap() error { return e.error }
-
-// Transient returns true: a webhook of the same release may not serve yet.
-func (e *unrestoredError) Transient() bool { return true }

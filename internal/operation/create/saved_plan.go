@@ -281,11 +281,6 @@ func (p *savedPlan) approve(s *config.Stage, root *terraform.Root, before *state
 	return a, err
 }
 
-// plan returns the stage's saved plan.
-func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
-	return work.Root.Restore(a.stage.Saved, a.changes)
-}
-
 // check refuses a plan that was made in this run and does more than was reviewed. With yes, a stage that
 // could not be planned may do anything.
 func (p *savedPlan) check(ctx context.Context, try *attempt, yes bool) error {

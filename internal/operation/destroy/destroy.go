@@ -27,6 +27,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
+	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
@@ -288,4 +289,128 @@ func (d *destruction) endClusterHint() string {
 	}
 	return "destroy its platform with it: leave --only, --from and --to out, or name " +
 		d.all[i].Record.Name + ", too"
+}
+
+// Nothing returns why there is nothing to destroy, for a record without stages. It refuses a destroy that
+// would leave machines of the cluster behind because its state does not know them, or that cannot tell: the
+// keys that are recorded may be the only ones.
+//
+// A recorded platform has its own checks, and a selection without the platform says nothing about machines.
+func Nothing(ctx context.Context, c *cluster.Cluster, o Options) (string, error) {
+	all, err := RecordedStages(c)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, s := range all {
+		asked, err := cluster.Datacenters(s.Record)
+		if err != nil {
+			return "", err
+		}
+		hasIDs := func(d cluster.Datacenter) bool { return len(d.Ids) > 0 }
+		if s.Record.EndsCluster || slices.ContainsFunc(asked, hasIDs) {
+			return "nothing to destroy", nil
+		}
+		names = append(names, s.Record.Name)
+	}
+	r := run.Observe(ctx, c)
+	if _, err := r.LastKnownStates(); err != nil {
+		return "", err
+	}
+	selected, _ := o.Selection.Stages(c.Config.Stages) //nolint:errcheck // only recorded stages have the name
+	found, err := unrecorded.Look(ctx, r, selected)
+	if err != nil {
+		return "", err
+	}
+	if len(names) > 0 && found.NotAsked != "" {
+		found.Fixes = append(found.Fixes, "if there are none, destroy what is recorded: "+
+			c.Command("destroy")+" --only "+strings.Join(names, ","))
+	}
+	if err := found.Refusal(c, "nothing was destroyed"); err != nil {
+		return "", err
+	}
+	looked := "castle has no datacenter to look for machines"
+	if found.Endpoint != "" {
+		looked = found.Endpoint + " lists no machine of it"
+	}
+	return fmt.Sprintf("%s records none of it, and %s; nothing to destroy", c.Place(), looked),
+		found.Unproved(c)
+}
+
+// ahead opens the workspaces of the stages that are destroyed next, and starts their providers, while others
+// are still destroyed.
+type ahead struct {
+	run    *run.Run
+	needs  func(*Stage) []*Stage // what is destroyed before a stage
+	stages []*Stage
+
+	opening sync.WaitGroup
+	mu      sync.Mutex
+	begun   map[*Stage]bool
+	opened  map[*Stage]*opened
+}
+
+type opened struct {
+	done chan struct{}
+	work *run.Workspace
+	err  error
+}
+
+func openAhead(r *run.Run, stages []*Stage) *ahead {
+	return &ahead{
+		run: r, stages: stages, needs: graph.Reverse(stages, needsAmong(stages)),
+		begun: map[*Stage]bool{}, opened: map[*Stage]*opened{},
+	}
+}
+
+// begin notes that a stage's turn has come, and prepares those whose turn may come next.
+func (a *ahead) begin(ctx context.Context, s *Stage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.begun[s] = true
+	waits := func(need *Stage) bool { return !a.begun[need] }
+	for _, next := range a.stages {
+		if !slices.Contains(a.needs(next), s) || slices.ContainsFunc(a.needs(next), waits) ||
+			next.denied != nil || len(next.targets()) == 0 {
+			continue
+		}
+		o := &opened{done: make(chan struct{})}
+		a.opened[next] = o
+		a.opening.Go(func() {
+			defer close(o.done)
+			if o.work, o.err = a.run.RecordedWorkspace(ctx, next.Record); o.err == nil {
+				o.work.Root.StartProviders()
+			}
+		})
+	}
+}
+
+// workspace returns a stage's workspace, ready for Terraform, which the caller closes.
+func (a *ahead) workspace(ctx context.Context, s *Stage) (*run.Workspace, error) {
+	a.mu.Lock()
+	o := a.opened[s]
+	delete(a.opened, s)
+	a.mu.Unlock()
+	if o != nil {
+		if <-o.done; o.err == nil { // it ends with ctx
+			return o.work, nil
+		}
+	}
+	work, err := a.run.RecordedWorkspace(ctx, s.Record)
+	if err == nil {
+		work.Root.StartProviders()
+	}
+	return work, err
+}
+
+// close closes the workspaces of the stages whose turn has not come.
+func (a *ahead) close() error {
+	a.opening.Wait()
+	var errs []error
+	for _, o := range a.opened {
+		if o.err == nil {
+			errs = append(errs, o.work.Close())
+		}
+	}
+	return errors.Join(errs...)
 }

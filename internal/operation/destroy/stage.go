@@ -36,13 +36,13 @@ func (d *stageDestruction) destroyAndVerify(ctx context.Context) error {
 	err := d.run.Retry(ctx, d.stage.Record.Name, d.stage.Record.Layer, func(again bool) error {
 		return d.destroyResources(ctx, again)
 	})
-	if err != nil && d.attempted {
+	switch {
+	case err != nil && d.attempted:
 		return d.partialFailure(ctx, err)
+	case err == nil:
+		err = d.verify(ctx)
 	}
 	if err != nil {
-		return err
-	}
-	if err := d.verify(ctx); err != nil {
 		return err
 	}
 	if d.stage.EndsWithCluster {

@@ -39,7 +39,7 @@ func Select(c *cluster.Cluster, o Options) ([]*Stage, error) {
 	}
 	places := make([]cluster.StageRef, len(all))
 	for i, s := range all {
-		places[i] = s.ref()
+		places[i] = cluster.StageRef{Name: s.Record.Name, Layer: s.Record.Layer}
 	}
 	chosen, err := o.Selection.Filter(places)
 	if err != nil {
@@ -136,10 +136,6 @@ func (s *Stage) setState(st *state.State) (err error) {
 
 // String names the stage in messages about the walk.
 func (s *Stage) String() string { return s.Record.Name }
-
-func (s *Stage) ref() cluster.StageRef {
-	return cluster.StageRef{Name: s.Record.Name, Layer: s.Record.Layer}
-}
 
 // inCluster reports whether one of the generated providers owns the resource.
 func (s *Stage) inCluster(res state.Resource) bool {

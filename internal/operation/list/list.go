@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -87,8 +89,9 @@ func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
 		var stages []string
 		var err error
 		if c.Configured {
-			stages, err = stageNames(o.Repository, name)
-			c.Stages = len(stages)
+			var listed []Stage
+			listed, err = Stages(o.Repository, name)
+			stages, c.Stages = xslices.Map(listed, func(s Stage) string { return s.Name }), len(listed)
 		}
 		if err == nil && slices.Contains(recorded, name) {
 			err = c.read(ctx, store, root, stages)
@@ -197,7 +200,8 @@ type output struct {
 	Sensitive bool            `json:"sensitive"`
 }
 
-// outputsOf reads the outputs at the beginning of a state, and not its resources: a state can be large.
+// outputsOf reads the outputs at the beginning of a state that are not sensitive, and not its resources: a
+// state can be large.
 func outputsOf(dir *state.Stage) (map[string]output, error) {
 	f, err := ownfile.Open(dir.StatePath())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -219,18 +223,9 @@ func outputsOf(dir *state.Stage) (map[string]output, error) {
 		if d.Decode(&found) != nil {
 			return nil, nil
 		}
-		return public(found), nil
+		maps.DeleteFunc(found, func(_ string, o output) bool { return o.Sensitive })
+		return found, nil
 	}
-}
-
-// public drops the sensitive outputs.
-func public(all map[string]output) map[string]output {
-	for name, o := range all {
-		if o.Sensitive {
-			delete(all, name)
-		}
-	}
-	return all
 }
 
 // Stage is a stage that the file of a cluster lists.
@@ -238,14 +233,6 @@ type Stage struct{ Name, Source string }
 
 // Layer is the layer of the stage.
 func (s Stage) Layer() string { return path.Dir(s.Source) }
-
-func stageNames(repository, cluster string) (names []string, err error) {
-	stages, err := Stages(repository, cluster)
-	for _, s := range stages {
-		names = append(names, s.Name)
-	}
-	return names, err
-}
 
 // Stages returns the stages that the file of a cluster, "blue/proxmox", enables. It reads no stage, so
 // that it is quick. A stage whose enabled is an expression counts as enabled.

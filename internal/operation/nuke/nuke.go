@@ -121,10 +121,10 @@ func (n *Nuke) choose(recorded []*recordedCluster) error {
 	}
 	switch {
 	case len(names) == 0:
-		return usageError("--cluster %s: nothing is recorded of any cluster; give the endpoint and the "+
+		return cluster.Usagef("--cluster %s: nothing is recorded of any cluster; give the endpoint and the "+
 			"token instead", n.options.Cluster)
 	case len(found) != 1:
-		return usageError("--cluster %s: there are %s", n.options.Cluster, strings.Join(names, ", "))
+		return cluster.Usagef("--cluster %s: there are %s", n.options.Cluster, strings.Join(names, ", "))
 	}
 	n.signs.Cluster, _, _ = strings.Cut(n.options.Cluster, "/")
 	have, given := found[0].datacenter, &n.options.Datacenter
@@ -139,10 +139,6 @@ func (n *Nuke) choose(recorded []*recordedCluster) error {
 	return nil
 }
 
-func usageError(format string, args ...any) error {
-	return &cluster.UsageError{Message: fmt.Sprintf(format, args...)}
-}
-
 // address completes the endpoint.
 func (n *Nuke) address() error {
 	d := &n.options.Datacenter
@@ -150,10 +146,10 @@ func (n *Nuke) address() error {
 	endpoint, token := n.options.Platform.Variables()
 	switch {
 	case d.Endpoint == "":
-		return usageError("no endpoint: say where %s is with --endpoint or %s, or --cluster of one that was "+
-			"recorded", n.options.Platform.Name(), endpoint)
+		return cluster.Usagef("no endpoint: say where %s is with --endpoint or %s, or --cluster of one that "+
+			"was recorded", n.options.Platform.Name(), endpoint)
 	case d.Token == "":
-		return usageError(
+		return cluster.Usagef(
 			"no API token: set %s (a flag would show it to others), or name a --cluster that was "+
 				"recorded", token)
 	}

@@ -42,7 +42,9 @@ func Prepare(ctx context.Context, c *cluster.Cluster) (*Seeding, error) {
 	if err != nil {
 		return nil, c.MaskError(vaultProblem(err))
 	}
-	return &Seeding{Collection: collection, Missing: collection.Missing(there), castle: c}, nil
+	missing := slices.DeleteFunc(slices.Clone(collection.Names),
+		func(name string) bool { return there[name] != "" })
+	return &Seeding{Collection: collection, Missing: missing, castle: c}, nil
 }
 
 // Check reports all problems with the secrets to add: names that no stage reads, and names that would

@@ -10,24 +10,24 @@ import (
 )
 
 // planned is what castle has recorded before Terraform created cp-01.
-func planned() gate.Known { return noted(gate.Known{Address: cp01}, "421", "planned") }
+func plannedMachine() gate.Known { return noted(gate.Known{Address: cp01}, "421", "planned") }
 
 func TestARecordedUUIDDecides(t *testing.T) {
 	inState := known(cp01, map[string]any{
 		"vm_id": 421, "name": "blue-cp-01", "mac_addresses": []string{"BC:24:11:00:00:01"},
 		"smbios": []any{map[string]any{"uuid": "theirs"}}, // as the provider has read it
 	})
-	replacing := planned()
+	replacing := plannedMachine()
 	replacing.MachineID.Replaces = "before"
 	for name, test := range map[string]struct {
 		vm      emulator.VM
 		known   gate.Known
 		foreign string // Why; empty for castle's own
 	}{
-		"untracked, its own": {uuid(ours(421, "blue-cp-01"), "planned"), planned(), ""},
-		"untracked, of another uuid": {uuid(ours(421, "blue-cp-01"), "theirs"), planned(),
+		"untracked, its own": {uuid(ours(421, "blue-cp-01"), "planned"), plannedMachine(), ""},
+		"untracked, of another uuid": {uuid(ours(421, "blue-cp-01"), "theirs"), plannedMachine(),
 			"uuid planned, and this one's is theirs"},
-		"untracked, without a uuid": {ours(421, "blue-cp-01"), planned(),
+		"untracked, without a uuid": {ours(421, "blue-cp-01"), plannedMachine(),
 			"uuid planned, and this one has none"},
 		"untracked, recorded for another id": {uuid(ours(421, "blue-cp-01"), "theirs"),
 			noted(gate.Known{Address: cp01}, "499", "planned"), "no uuid is known here that proves it"},
@@ -86,19 +86,19 @@ func TestAnUnexpectedMachineIsNotNoted(t *testing.T) {
 func TestAMachineInCreationIsNotJudged(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	c := check(t, d)
-	if read, err := c.look(t.Context(), planned()); err != nil || read.Own || read.Foreign != nil {
+	if read, err := c.look(t.Context(), plannedMachine()); err != nil || read.Own || read.Foreign != nil {
 		t.Errorf("nothing there: %+v, %v", read, err)
 	}
 	vm := ours(421, "")
 	vm.Lock, vm.Tags = "create", nil
 	d.server.AddVM(vm)
-	if read, err := c.look(t.Context(), planned()); err != nil || read.Own || read.Foreign != nil {
+	if read, err := c.look(t.Context(), plannedMachine()); err != nil || read.Own || read.Foreign != nil {
 		t.Errorf("in creation: %+v, %v", read, err)
 	}
 	vm = ours(421, "blue-cp-01")
 	vm.Hidden = true
 	d.server.AddVM(vm)
-	read, err := c.look(t.Context(), planned())
+	read, err := c.look(t.Context(), plannedMachine())
 	if err != nil || read.Own || read.Foreign == nil || !read.Unsettled {
 		t.Errorf("not in its pool yet: %+v, %v", read, err)
 	}

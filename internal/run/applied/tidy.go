@@ -90,7 +90,7 @@ func prune(c *cluster.Cluster, current string, archived []state.Archived, keep i
 		}
 		for _, a := range archived {
 			if a.Run == id {
-				err = errors.Join(err, a.Remove())
+				err = errors.Join(err, c.Dir.Remove(a.Path))
 			}
 		}
 		err = errors.Join(err, c.Dir.Run(id).Remove())

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -80,11 +82,7 @@ func closedGates(err error) []*waiting.GateError {
 	}
 	switch wrapping := err.(type) { //nolint:errorlint // likewise
 	case interface{ Unwrap() []error }:
-		var all []*waiting.GateError
-		for _, e := range wrapping.Unwrap() {
-			all = append(all, closedGates(e)...)
-		}
-		return all
+		return xslices.FlatMap(wrapping.Unwrap(), closedGates)
 	case interface{ Unwrap() error }:
 		return closedGates(wrapping.Unwrap())
 	}

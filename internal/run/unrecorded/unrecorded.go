@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -69,15 +71,11 @@ func (f *Found) Mask(hide func(string) string) {
 
 // Lines describe what was found, with the fixes; none if nothing was.
 func (f *Found) Lines() (lines []string) {
-	for _, m := range f.Machines {
-		lines = append(lines, "unknown to this state: "+m.String())
-	}
+	lines = xslices.Map(f.Machines, func(m Machine) string { return "unknown to this state: " + m.String() })
 	if f.NotAsked != "" {
 		lines = append(lines, "machines of the cluster may exist: "+f.platform+" was not asked: "+f.NotAsked)
 	}
-	for _, fix := range f.Fixes {
-		lines = append(lines, "  - "+fix)
-	}
+	lines = append(lines, xslices.Map(f.Fixes, func(fix string) string { return "  - " + fix })...)
 	return lines
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -109,13 +111,8 @@ type GatesError struct {
 const mostNamed = 3
 
 func (e *GatesError) Error() string {
-	var lines, names []string
-	for _, failed := range e.Failed {
-		lines = append(lines, failed.Error())
-	}
-	for _, other := range e.Others {
-		names = append(names, other.Gate)
-	}
+	lines := xslices.Map(e.Failed, func(failed *GateError) string { return failed.Error() })
+	names := xslices.Map(e.Others, func(other *GateError) string { return other.Gate })
 	switch n := len(names); {
 	case n > mostNamed:
 		lines = append(lines, fmt.Sprintf("castle no longer waits for %d further gates", n))
@@ -127,11 +124,7 @@ func (e *GatesError) Error() string {
 
 // Unwrap returns the errors of all gates.
 func (e *GatesError) Unwrap() []error {
-	var all []error
-	for _, one := range slices.Concat(e.Failed, e.Others) {
-		all = append(all, one)
-	}
-	return all
+	return xslices.Map(slices.Concat(e.Failed, e.Others), func(one *GateError) error { return one })
 }
 
 // joinGates joins the results of a stage's gates. The error of a run that was stopped stands beside them.

@@ -97,15 +97,6 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("commit %d was made by %s on %s", e.Head.Sequence, e.Head.Run, e.Head.Host)
 }
 
-// UnconditionalError reports a store that overwrites a value which exists.
-type UnconditionalError struct{ URL string }
-
-func (e *UnconditionalError) Error() string {
-	return e.URL + ": the server overwrites a value that exists, though castle asked it not to " +
-		"(If-None-Match), so two runs could change a cluster at once\n" +
-		"  use a server that has conditional writes: docs/state.md lists some"
-}
-
 // Log is the log of one cluster. Its methods are safe for concurrent use, except that one caller at a time
 // appends.
 type Log struct {
@@ -332,7 +323,9 @@ func (l *Log) Mark(ctx context.Context) error {
 	err := l.store.Create(ctx, key, []byte("castle\n"))
 	if err == nil {
 		if err = l.store.Create(ctx, key, []byte("castle\n")); err == nil {
-			return &UnconditionalError{l.URL()}
+			return errors.New(l.URL() + ": the server overwrites a value that exists, though castle asked " +
+				"it not to (If-None-Match), so two runs could change a cluster at once\n" +
+				"  use a server that has conditional writes: docs/state.md lists some")
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {

@@ -56,20 +56,6 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Reason }
 
-// FormatError reports a commit that a newer castle wrote.
-type FormatError struct {
-	URL, Cluster string
-	Commit       int64
-	Castle       string // its writer's version
-	Format       int
-}
-
-func (e *FormatError) Error() string {
-	return fmt.Sprintf("%s: commit %d of %s has format %d, which castle %s wrote; this castle reads format "+
-		"%d\n  install castle %s or a newer one", e.URL, e.Commit, e.Cluster, e.Format, e.Castle, format,
-		e.Castle)
-}
-
 func (l *Log) decode(sequence int64, data []byte) (*Commit, error) {
 	var c Commit
 	plain, err := decompress(data, mostCommit)
@@ -79,7 +65,9 @@ func (l *Log) decode(sequence int64, data []byte) (*Commit, error) {
 	}
 	if err == nil && c.Format > format {
 		json.Unmarshal(text, &struct{ Castle *string }{&c.Castle}) //nolint:errcheck // only for the text
-		return nil, &FormatError{l.URL(), l.cluster, sequence, c.Castle, c.Format}
+		return nil, fmt.Errorf("%s: commit %d of %s has format %d, which castle %s wrote; this castle reads "+
+			"format %d\n  install castle %s or a newer one", l.URL(), sequence, l.cluster, c.Format, c.Castle,
+			format, c.Castle)
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &c)
