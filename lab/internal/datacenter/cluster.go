@@ -85,6 +85,10 @@ func (k *kube) startCluster() {
 	if c.upTo != nil {
 		return
 	}
+	if why := k.refusal(c.spec); why != "" {
+		k.log.say("kubernetes: %s does not start: %s", c.spec.Name, why)
+		return
+	}
 	ctx, cancel := context.WithCancel(k.ctx)
 	c.upTo = cancel
 	k.log.say("kubernetes: %s starts", c.spec.Name)
@@ -118,6 +122,10 @@ func (k *kube) startCluster() {
 // caller holds the mutex.
 func (k *kube) join(m talos.MachineSpec) {
 	c := k.cluster
+	if why := nodeIP(m); why != "" {
+		k.log.say("talos %s: %s", m.Address, why)
+		return
+	}
 	if name := c.nodes[m.Address]; name != "" && name != m.Hostname {
 		k.stopKubelet(name) // its kubelet has another name now, and nobody deletes the old node
 	}
