@@ -27,6 +27,7 @@ type cluster struct {
 	names    []string              // in the certificate that the API server serves
 	stored   map[string]bool       // control planes that have its etcd data on their disks
 	answered bool                  // for the first time
+	refused  bool                  // no control plane could start
 	doors    map[string]*door
 	nodes    map[string]string // address: the node's name
 }
@@ -85,7 +86,8 @@ func (k *kube) startCluster() {
 	if c.upTo != nil {
 		return
 	}
-	if why := k.refusal(c.spec); why != "" {
+	why := k.refusal(c.spec)
+	if c.refused = why != ""; c.refused {
 		k.log.say("kubernetes: %s does not start: %s", c.spec.Name, why)
 		return
 	}
