@@ -20,7 +20,8 @@ func enabledControllers() []string {
 		"job-controller", "cronjob-controller",
 		"endpointslice-controller", "endpoints-controller", "garbage-collector-controller",
 		"disruption-controller", "resourcequota-controller",
-		"node-ipam-controller", "node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller",
+		"node-ipam-controller",
+		"node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller",
 		"clusterrole-aggregation-controller",
 		"validatingadmissionpolicy-status-controller",
 	}
