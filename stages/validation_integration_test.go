@@ -145,14 +145,72 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 			"vm_id_range", "node.vm_id"},
 		{`nodes = { a = { role = "master", vm_id = 421, address = "192.168.1.211" } }`,
 			"nodes", `contains(["controlplane", "worker"], node.role)`},
-		{`serviceaccount_issuer = "k8s.example.org"`, "serviceaccount_issuer", "^https://"},
-		{`apiserver_extra_args = { service-account-issuer = "https://k8s.example.org" }`,
-			"apiserver_extra_args", "service-account-issuer"},
+		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211", memory = 4096.5 } }`,
+			"nodes", "floor(number) == number"},
+		{`network = { gateway = "192.168.1.1", vlan_id = 4095 }`, "network", "4094"},
+		{`network = { gateway = "192.168.1.1", vlan_id = 10.5 }`, "network", "4094"},
+		{`network = { gateway = "192.168.1.1", dns = ["router.lan"] }`, "network", "server"},
+		{`network = { gateway = "192.168.1.1", dns = ["fd00::1", ""] }`, "network", "server"},
+		{`network = { gateway = "192.168.1.1", bridge = "" }`, "network", "var.network.bridge"},
+		{`proxmox_node_name = "pve.lan/"`, "proxmox_node_name", "regex"},
+		{`proxmox_disk_datastore = "local-lvm:vm-disk"`, "proxmox_disk_datastore", "regex"},
 		{"proxmox_insecure = true\nproxmox_ca_file = \"/ca.pem\"", "proxmox_insecure", "proxmox_ca_file"},
 	} {
 		out, err := evaluated(t, files, clusterFolder(t, "blue"), secrets, c.value)
 		want := errorMessage(t, files, c.variable, c.condition)
 		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s: want %q, got %q", c.value, want, out)
+		}
+	}
+}
+
+func TestTalosRefusesValuesOfAnotherForm(t *testing.T) {
+	files := []string{"platform/talos/variables.tf"}
+	const wired = "machines = {}\nvip = \"192.168.1.210\"\n"
+	for _, c := range []struct{ value, variable, condition string }{
+		{`serviceaccount_issuer = "k8s.example.org"`, "serviceaccount_issuer", "^https://"},
+		{`apiserver_extra_args = { service-account-issuer = "https://k8s.example.org" }`,
+			"apiserver_extra_args", "service-account-issuer"},
+		{`apiserver_extra_args = { "--audit-log-maxage" = "30" }`, "apiserver_extra_args", "regex"},
+		{`talos_image_factory = "https://factory.example.org"`, "talos_image_factory", "regex"},
+	} {
+		out, err := evaluated(t, files, wired, secrets, c.value)
+		if want := errorMessage(t, files, c.variable, c.condition); err == nil ||
+			!strings.Contains(out, want) {
+			t.Errorf("%s: want %q, got %q", c.value, want, out)
+		}
+	}
+	out, err := evaluated(t, files, wired, secrets, `talos_image_factory = "factory.example.org:8443"`)
+	if err != nil {
+		t.Errorf("refused: %s", out)
+	}
+}
+
+func TestSyncRefusesWhatFluxCannotFollow(t *testing.T) {
+	files := []string{"gitops/sync/variables.tf"}
+	const valid = `
+sync_namespace = "flux-system"
+sync_cluster_name = "blue"
+git_url = "https://github.com/me/fleet"
+git_path = "./clusters/blue"
+git_branch = "feature/x.y"
+git_username = "git"
+git_token = "x"
+sync_interval = "1h2m3.5s"
+`
+	if out, err := evaluated(t, files, valid); err != nil {
+		t.Errorf("refused: %s", out)
+	}
+	for _, c := range []struct{ value, variable, condition string }{
+		{`git_branch = ""`, "git_branch", "regex"},
+		{`git_branch = "refs/heads/main"`, "git_branch", "regex"},
+		{`git_branch = "a b"`, "git_branch", "regex"},
+		{`git_path = "./../blue"`, "git_path", "split"},
+		{`sync_interval = "10"`, "sync_interval", "regex"},
+	} {
+		out, err := evaluated(t, files, valid, c.value)
+		if want := errorMessage(t, files, c.variable, c.condition); err == nil ||
+			!strings.Contains(out, want) {
 			t.Errorf("%s: want %q, got %q", c.value, want, out)
 		}
 	}

@@ -144,55 +144,6 @@ func reserved(network netip.Prefix, a netip.Addr) string {
 	return ""
 }
 
-// checkSubnets compares the networks inside the cluster, as the machine configuration has them.
-func checkSubnets(c *cluster, report reporter) {
-	i := slices.IndexFunc(c.rendered, func(r rendered) bool { return r.config != nil })
-	if i < 0 {
-		return
-	}
-	network := c.rendered[i].config.Cluster().Network()
-	pods, services := prefixes(network.PodCIDRs()), prefixes(network.ServiceCIDRs())
-	c.checkNodesApart(report, "pods-overlap-nodes", "Pods", "podSubnets", pods)
-	c.checkNodesApart(report, "services-overlap-nodes", "Services", "serviceSubnets", services)
-	for _, p := range pods {
-		for _, s := range services {
-			if p.Overlaps(s) {
-				at := origin(c, c.at(patchVariable), "podSubnets", "serviceSubnets")
-				report("pods-overlap-services", at, "network of Pods: overlaps that of Services",
-					"Pods have %s and Services %s, so an address could belong to either. "+
-						"Set cluster.network.podSubnets and serviceSubnets apart.", p, s)
-			}
-		}
-	}
-}
-
-func prefixes(texts []string) []netip.Prefix {
-	var all []netip.Prefix
-	for _, text := range texts {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			all = append(all, p.Masked())
-		}
-	}
-	return all
-}
-
-func (c *cluster) checkNodesApart(report reporter, kind Kind, whose, field string, subnets []netip.Prefix) {
-	at, patched := inPatch(c, field)
-	source := ""
-	if !patched {
-		at, source = c.gateway.at, ", Talos' default,"
-	}
-	for _, p := range subnets {
-		if c.network.IsValid() && p.Overlaps(c.network) {
-			report(kind, at, fmt.Sprintf("network of %s: overlaps the machines'", whose),
-				"%s%s shares addresses with %s, the network of the gateway %s (%s): packets to machines "+
-					"there would not leave the node. Set cluster.network.%s in a patch of %s to another "+
-					"network, or move the machines.", p, source, c.network, c.gateway.First,
-				config.Place(c.gateway.at), field, patchVariable)
-		}
-	}
-}
-
 func checkPools(c *cluster, report reporter) {
 	used := c.hosts()
 	for _, a := range append([]AddressRange{c.gateway, c.host}, c.dns...) {

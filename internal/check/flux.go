@@ -23,12 +23,48 @@ type repository struct {
 	kustomizations []*gitops.Kustomization
 	problems       gitops.Problems
 	objects        []tfeval.Object // of the enabled stages, as far as their names are known
+	findings       []finding
+}
+
+// finding is a problem of something in the repository.
+type finding struct {
+	kind                  Kind
+	cause                 string // findings of one cause are reported together, at the first place
+	at                    hcl.Range
+	what, problem, detail string // "ConfigMap default/x", "does not wait for its operator"
+}
+
+func (r *repository) find(f finding, args ...any) {
+	f.detail = fmt.Sprintf(f.detail, args...)
+	r.findings = append(r.findings, f)
+}
+
+// report reports each cause once.
+func (r *repository) report(report reporter) {
+	slices.SortStableFunc(r.findings, func(a, b finding) int {
+		return cmp.Or(cmp.Compare(a.at.Filename, b.at.Filename),
+			cmp.Compare(a.at.Start.Line, b.at.Start.Line))
+	})
+	others := map[string][]string{}
+	key := func(f finding) string { return string(f.kind) + " " + f.cause }
+	for _, f := range r.findings {
+		others[key(f)] = append(others[key(f)], fmt.Sprintf("%s (%s)", f.what, config.Place(f.at)))
+	}
+	for _, f := range r.findings {
+		if all := others[key(f)]; len(all) > 1 {
+			f.detail += " The same applies to " + bounded(all[1:]) + "."
+		}
+		if others[key(f)] != nil {
+			report(f.kind, f.at, f.what+": "+f.problem, "%s", f.detail)
+		}
+		others[key(f)] = nil
+	}
 }
 
 // checkFlux reads the repository and checks it, unless no clone of it is named, or Flux has no path in it.
 func checkFlux(c *cluster, report reporter) {
 	path := c.text("git_path")
-	if c.config.GitOps == nil || path == "" {
+	if c.config.GitOps == nil || path == "" || c.invalid["git_path"] {
 		return
 	}
 	r := &repository{cluster: c}
@@ -49,9 +85,14 @@ func checkFlux(c *cluster, report reporter) {
 		r.problems = gitops.Problems{{Message: err.Error()}}
 	}
 	r.checkContent(report)
-	r.checkOwners(report)
+	r.checkOwners()
 	r.checkLeftToFlux(report)
-	r.checkOperators(report)
+	r.checkOperators()
+	r.checkClone(report)
+	r.checkSources()
+	r.checkKeys()
+	r.checkSuspended()
+	r.report(report)
 }
 
 // variables are those that a ConfigMap of a stage gives Flux to substitute.
@@ -93,17 +134,18 @@ func (r *repository) checkContent(report reporter) {
 	}
 	for _, k := range r.kustomizations {
 		for _, u := range k.Unset {
-			report("variable-unset", r.at(u.Object.At), named(u.Object)+": ${"+u.Variable+"} is set nowhere",
-				"Flux substitutes variables for Kustomization %s, and one without a value becomes empty. "+
-					"Set it in cluster_vars (%s), give it a default with ${%s:=…}, "+
-					"or write $${%s} if Flux should not substitute it.",
-				k.Key, config.Place(c.at("cluster_vars")), u.Variable, u.Variable)
+			r.find(finding{"variable-unset", u.Variable, r.at(u.Object.At), named(u.Object),
+				"${" + u.Variable + "} is set nowhere",
+				"Flux substitutes variables for Kustomization %s, and one without a value becomes empty. " +
+					"Set it in cluster_vars (%s), give it a default with ${%s:=…}, " +
+					"or write $${%[3]s} if Flux should not substitute it."},
+				k.Key, config.Place(c.at("cluster_vars")), u.Variable)
 		}
 	}
 }
 
 // checkOwners finds objects that both Flux and a stage apply.
-func (r *repository) checkOwners(report reporter) {
+func (r *repository) checkOwners() {
 	for _, k := range r.kustomizations {
 		for _, o := range k.Objects {
 			for _, s := range r.objects {
@@ -111,10 +153,11 @@ func (r *repository) checkOwners(report reporter) {
 				if verb == "" || k.Suspend {
 					continue
 				}
-				report("owned-twice", r.at(o.At), named(o)+": stage "+s.Stage.Name+" "+verb+", too",
-					"Flux applies it with Kustomization %s, Terraform has it at %s, and each reverts the "+
-						"other's changes at every interval or create. Delete it here, or leave it to Flux: "+
-						"%senabled = false in stage %s, %s.",
+				r.find(finding{"owned-twice", s.Stage.Name + verb + named(o), r.at(o.At), named(o),
+					"stage " + s.Stage.Name + " " + verb + ", too",
+					"Flux applies it with Kustomization %s, Terraform has it at %s, and each reverts the " +
+						"other's changes at every interval or create. Delete it here, or leave it to Flux: " +
+						"%senabled = false in stage %s, %s."},
 					k.Key, config.Place(s.At), r.without(s), s.Stage.Name, config.Place(s.Stage.At()))
 			}
 		}
@@ -308,25 +351,27 @@ func (r *repository) providersOf(o gitops.Object) []provider {
 // checkOperators finds custom resources that Flux would apply before their kind exists. Either they share a
 // Kustomization with the release that brings it, or theirs does not wait for it. A CRD may share one: Flux
 // applies CRDs first.
-func (r *repository) checkOperators(report reporter) {
+func (r *repository) checkOperators() {
 	for _, k := range r.kustomizations {
 		for _, o := range k.Objects {
 			providers := r.providersOf(o)
 			for _, p := range providers {
 				if p.kustomization == k && isRelease(p.object) {
-					report("beside-operator", r.at(o.At), named(o)+": beside its operator",
-						"Kustomization %s has it together with %s (%s), which brings its kind. Flux "+
-							"validates all objects before it applies any: as long as the kind is unknown it "+
-							"refuses them all, the operator too. Move it into a Kustomization of its own, "+
-							"with dependsOn: %s.",
+					r.find(finding{"beside-operator", k.Key.String() + named(p.object), r.at(o.At), named(o),
+						"beside its operator",
+						"Kustomization %s has it together with %s (%s), which brings its kind. Flux " +
+							"validates all objects before it applies any: as long as the kind is unknown " +
+							"it refuses them all, the operator too. Move it into a Kustomization of its " +
+							"own, with dependsOn: %s."},
 						k.Key, named(p.object), config.Place(r.at(p.object.At)), k.Key.Name)
 				}
 			}
 			if missing := r.missingWait(k, providers); missing != "" {
 				p := providers[0]
-				report("before-operator", r.at(o.At), named(o)+": does not wait for its operator",
-					"%s (%s) brings its kind, with Kustomization %s, and %s may be applied before: it then "+
-						"fails, and is retried only after its retryInterval. It lacks %s.",
+				r.find(finding{"before-operator", missing, r.at(o.At), named(o),
+					"does not wait for its operator",
+					"%s (%s) brings its kind, with Kustomization %s, and %s may be applied before: it then " +
+						"fails, and is retried only after its retryInterval. It lacks %s."},
 					named(p.object), config.Place(r.at(p.object.At)), p.kustomization.Key, k.Key, missing)
 			}
 		}

@@ -20,8 +20,12 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// patchVariable holds the user's own patches.
+// patchVariable holds the user's own patches of all machines; others are for those of one role.
 const patchVariable = "talos_config_patches"
+
+func patchVariables() []string {
+	return []string{patchVariable, "talos_controlplane_config_patches", "talos_worker_config_patches"}
+}
 
 // rendered is the configuration of one machine, as the data source talos_machine_configuration returns it.
 type rendered struct {
@@ -83,6 +87,26 @@ func machineOf(b tfeval.Block) (talos.Machine, error) {
 	return m, failed
 }
 
+// patch is one of the user's, and where it is written.
+type patch struct {
+	name       string // "talos_config_patches[0]"
+	text       string
+	at, within hcl.Range
+}
+
+func (c *cluster) patches() []patch {
+	var all []patch
+	for _, variable := range patchVariables() {
+		written := c.variable(variable)
+		for i, v := range tfeval.Elements(written.Value) {
+			at := strconv.Itoa(i)
+			all = append(all, patch{fmt.Sprintf("%s[%d]", variable, i), tfeval.Text(v), written.At(at),
+				written.Range(at)})
+		}
+	}
+	return all
+}
+
 // origin is the line of the user's patches that has one of the words, or else another place.
 func origin(c *cluster, otherwise hcl.Range, words ...string) hcl.Range {
 	for _, w := range words {
@@ -95,12 +119,11 @@ func origin(c *cluster, otherwise hcl.Range, words ...string) hcl.Range {
 
 // inPatch finds the line of the user's patches that has a word.
 func inPatch(c *cluster, word string) (hcl.Range, bool) {
-	patches := c.variable(patchVariable)
-	for i, v := range tfeval.Elements(patches.Value) {
-		if !strings.Contains(tfeval.Text(v), word) {
+	for _, p := range c.patches() {
+		if !strings.Contains(p.text, word) {
 			continue
 		}
-		at, within := patches.At(strconv.Itoa(i)), patches.Range(strconv.Itoa(i))
+		at, within := p.at, p.within
 		f := c.config.Files[at.Filename]
 		if f == nil || !within.CanSliceBytes(f.Bytes) {
 			return at, true
@@ -118,12 +141,10 @@ func inPatch(c *cluster, word string) (hcl.Range, bool) {
 }
 
 func checkPatches(c *cluster, report reporter) {
-	patches := c.variable(patchVariable)
 	release := strings.TrimSpace("Talos " + c.text("talos_version"))
-	for i, v := range tfeval.Elements(patches.Value) {
-		if err := talos.ReadPatch(tfeval.Text(v)); err != nil && tfeval.Text(v) != "" {
-			at, name := patches.At(strconv.Itoa(i)), fmt.Sprintf("%s[%d]", patchVariable, i)
-			report("patch-unreadable", at, name+": not readable as a patch",
+	for _, p := range c.patches() {
+		if err := talos.ReadPatch(p.text); err != nil && p.text != "" {
+			report("patch-unreadable", p.at, p.name+": not readable as a patch",
 				"Talos reports: %s. Write it as in the reference of the machine configuration of %s.",
 				oneLine(secret.HideLikely(err.Error())), release)
 		}
@@ -132,8 +153,8 @@ func checkPatches(c *cluster, report reporter) {
 
 // checkMachineConfigs reports a problem of several machines once.
 func checkMachineConfigs(c *cluster, report reporter) {
-	patchFails := func(v cty.Value) bool { return talos.ReadPatch(tfeval.Text(v)) != nil }
-	unreadable := slices.ContainsFunc(tfeval.Elements(c.variable(patchVariable).Value), patchFails)
+	patchFails := func(p patch) bool { return talos.ReadPatch(p.text) != nil }
+	unreadable := slices.ContainsFunc(c.patches(), patchFails)
 	problems := map[string][]rendered{}
 	for _, r := range c.rendered {
 		unknown, is := errors.AsType[*tfeval.UnknownError](r.err)
@@ -161,14 +182,27 @@ func checkMachineConfigs(c *cluster, report reporter) {
 		for _, r := range problems[problem] {
 			machines = append(machines, r.machine)
 		}
-		noun := "node"
+		noun, fix := "node", ""
 		if len(machines) > 1 {
 			noun = "nodes"
 		}
+		role := problems[problem][0].role
+		if slices.ContainsFunc(c.rendered, func(r rendered) bool { return r.role != role }) &&
+			!slices.ContainsFunc(problems[problem], func(r rendered) bool { return r.role != role }) {
+			fix = fmt.Sprintf(" If a patch is not meant for a %s, move it to %s.", role, forOther(role))
+		}
 		report("machine-config", origin(c, problems[problem][0].at, fieldOf(problem)...),
-			"machine configuration: refused by Talos", "%s %s: %s. Correct %s or the patches of the stage.",
-			noun, strings.Join(machines, ", "), oneLine(secret.HideLikely(problem)), patchVariable)
+			"machine configuration: refused by Talos", "%s %s: %s. Correct %s or the patches of the stage.%s",
+			noun, strings.Join(machines, ", "), oneLine(secret.HideLikely(problem)), patchVariable, fix)
 	}
+}
+
+// forOther is the variable with the patches of the machines of the other role.
+func forOther(role string) string {
+	if role == "worker" {
+		return patchVariables()[1]
+	}
+	return patchVariables()[2]
 }
 
 // namesInvalid reports whether a problem names the value of a variable that is not valid.

@@ -73,7 +73,8 @@ func Rules() []Rule {
 	for kind := range strings.FieldsSeq(`validation address-reserved node-is-dns node-is-proxmox
 		pool-reserved pools-overlap undeclared declared-twice argument-unknown
 		provider-constraint cluster-folder
-		pods-overlap-nodes services-overlap-nodes pods-overlap-services name-too-long key-twice
+		pods-overlap-nodes services-overlap-nodes pods-overlap-services pods-too-small network-too-large
+		services-without-pods name-too-long key-twice
 		vm-id-shared vm-ids-overlap name-shared vip-shared address-shared pools-shared pool-holds-other
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
 		install-image-version talos-too-old kubernetes-unsupported provider-unnamed provider-conflict
@@ -84,7 +85,9 @@ func Rules() []Rule {
 	for kind := range strings.FieldsSeq(
 		`replicas-too-many gates-unasked owned-twice left-to-nobody
 		beside-operator before-operator variable-unset gitops-unreadable machine-config-unknown
-		kernel-module-unknown machine-cert-sans talos-unknown chart-old`) {
+		kernel-module-unknown machine-cert-sans talos-unknown chart-old pods-without-services
+		nodes-without-family node-ip-outside cni-none source-missing sops-key-missing sops-undecrypted
+		suspended clone-branch gitops-ignored`) {
 		all = append(all, Rule{Kind: Kind(kind), Warns: true})
 	}
 	return all

@@ -146,7 +146,11 @@ func (x invalid) place(element string) (hcl.Range, string) {
 	f := x.failure
 	own := x.written(f.Variable)
 	if element == "" || own.Value.Type().IsPrimitiveType() {
-		return own.At(), f.Variable
+		var steps []string
+		if len(f.Reads) == 1 { // it is a matter of one attribute
+			steps = strings.Split(f.Reads[0], ".")[1:]
+		}
+		return own.At(steps...), f.Variable
 	}
 	steps := []string{element}
 	for _, read := range f.Reads {

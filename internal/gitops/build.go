@@ -32,11 +32,14 @@ func Build(folder string, k *Kustomization) ([]Object, error) {
 		return nil, Problems{{Message: "Kustomization " + k.Key.String() +
 			": the repository has no folder ./" + k.Path}}
 	}
+	if err := f.leftOut("./"+k.Path, k.Path); err != nil {
+		return nil, Problems{{Message: "Kustomization " + k.Key.String() + ": " + err.Error()}}
+	}
 	sources := &sources{files: f, documents: map[string][]document{}}
 	fields, file := sources.folder(k.Path), f.kustomizationFile(k.Path)
 	if file == "" {
 		file = path.Join(k.Path, konfig.DefaultKustomizationFileName())
-		names, err := f.manifests(k.Path)
+		names, err := f.manifests(k)
 		if err != nil {
 			return nil, err
 		}
@@ -133,6 +136,8 @@ type files struct {
 	filesys.FileSystem
 	root     string            // absolute, without symbolic links
 	replaced map[string][]byte // by absolute name: files that are not read from the disk
+	rules    map[string][]ignoreRule
+	index    []byte // of Git
 }
 
 func openFolder(folder string) (*files, error) {
@@ -143,7 +148,8 @@ func openFolder(folder string) (*files, error) {
 	if err != nil {
 		return nil, Problems{{Message: err.Error()}}
 	}
-	return &files{FileSystem: filesys.MakeFsOnDisk(), root: root, replaced: map[string][]byte{}}, nil
+	return &files{FileSystem: filesys.MakeFsOnDisk(), root: root, replaced: map[string][]byte{},
+		rules: map[string][]ignoreRule{}}, nil
 }
 
 func (f *files) absolute(file string) string { return filepath.Join(f.root, filepath.FromSlash(file)) }
@@ -184,20 +190,25 @@ const ignored = " .git .github .circleci .travis.yml .gitlab-ci.yml appveyor.yml
 	" codeship-services.yml codeship-steps.yml .goreleaser.yml .sops.yaml .flux.yaml "
 
 // manifests lists the files that Flux applies from a folder without a kustomization.yaml: all manifests
-// below it, and folders that have a kustomization.yaml.
-func (f *files) manifests(folder string) ([]string, error) {
+// below it, and folders that have a kustomization.yaml. It notes those that Git ignores.
+func (f *files) manifests(k *Kustomization) ([]string, error) {
 	var all []string
-	base := f.absolute(folder)
+	base := f.absolute(k.Path)
 	err := filepath.WalkDir(base, func(p string, e os.DirEntry, err error) error {
 		if err != nil || p == base {
 			return err
 		}
 		name := filepath.ToSlash(strings.TrimPrefix(p, base+string(filepath.Separator)))
-		built := e.IsDir() && f.kustomizationFile(path.Join(folder, name)) != ""
+		built := e.IsDir() && f.kustomizationFile(path.Join(k.Path, name)) != ""
 		manifest := !e.IsDir() && slices.Contains([]string{".yaml", ".yml"}, path.Ext(name))
 		skip := strings.Contains(ignored, " "+e.Name()+" ")
-		if !skip && (built || manifest) {
+		by, out := f.ignored(path.Join(k.Path, name))
+		switch {
+		case skip || !built && !manifest:
+		case !out:
 			all = append(all, name)
+		case path.Base(by.File) == gitIgnore:
+			k.Ignored = append(k.Ignored, Ignored{path.Join(k.Path, name), by})
 		}
 		if e.IsDir() && (skip || built) {
 			return filepath.SkipDir

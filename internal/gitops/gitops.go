@@ -7,8 +7,8 @@
 // Kustomization is Flux's object here, and kustomization.yaml is kustomize's file.
 //
 // Read contacts nothing: a remote resource in a kustomization.yaml is a problem, and a Kustomization of
-// another source has no objects. It does not read .sourceignore. It reports every problem with file and line
-// before kustomize runs, whose messages seldom have them.
+// another source has no objects. It leaves out what .sourceignore and .gitignore keep out of Flux's copy. It
+// reports every problem with file and line before kustomize runs, whose messages seldom have them.
 //
 // github.com/fluxcd/pkg/kustomize v1.40.0 is not used: its Build reloads kustomize's OpenAPI schema each
 // time, 430 ms for a Kustomization instead of 1 ms; its generator stops at the first unreadable manifest,

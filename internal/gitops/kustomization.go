@@ -29,7 +29,12 @@ type Kustomization struct {
 	Parent    *Kustomization // that declares it; nil for the root
 	Objects   []Object       // what it applies, as far as its variables are known
 	Unset     []Unset        // variables that would become empty
+	Ignored   []Ignored      // manifests of its folder that Git ignores
 	Elsewhere string         // its source, if that is not this repository: it has no Objects
+
+	// Decrypts tells that Flux decrypts the objects with SOPS; Keys is the Secret with the keys, "" for none.
+	Decrypts bool
+	Keys     string
 
 	source string // of the manifests: "GitRepository flux-system/flux-system"
 	spec   spec
@@ -72,7 +77,10 @@ type spec struct {
 	DependsOn    []reference `json:"dependsOn"`
 	HealthChecks []any       `json:"healthChecks"`
 	SourceRef    reference   `json:"sourceRef"`
-	PostBuild    struct {
+	Decryption   *struct {
+		SecretRef reference `json:"secretRef"`
+	} `json:"decryption"`
+	PostBuild struct {
 		Substitute     map[string]string `json:"substitute"`
 		SubstituteFrom []VariableSource  `json:"substituteFrom"`
 	} `json:"postBuild"`
@@ -110,6 +118,9 @@ func Parse(o *unstructured.Unstructured) (*Kustomization, error) {
 	}
 	k.Path, k.Wait, k.Suspend = clean(s.Path), s.Wait, s.Suspend
 	k.VariablesFrom = s.PostBuild.SubstituteFrom
+	if s.Decryption != nil {
+		k.Decrypts, k.Keys = true, s.Decryption.SecretRef.Name
+	}
 	k.source = s.SourceRef.Kind + " " + s.SourceRef.from(k.Key.Namespace).String()
 	for _, d := range s.DependsOn {
 		k.DependsOn = append(k.DependsOn, d.from(k.Key.Namespace))

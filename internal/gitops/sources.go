@@ -114,6 +114,8 @@ func (s *sources) entry(at Place, folder, name string, manifests bool) {
 			"or make it a source of Flux's with a Kustomization of its own", name))
 	case path.IsAbs(name) || !filepath.IsLocal(filepath.FromSlash(target)):
 		s.problems.add(at, fmt.Errorf("%s is outside of the repository", name))
+	case s.files.leftOut(name, target) != nil:
+		s.problems.add(at, s.files.leftOut(name, target))
 	case s.files.isFolder(target):
 		if s.files.kustomizationFile(target) == "" {
 			s.problems.add(at, fmt.Errorf("%s has no kustomization.yaml", name))

@@ -4,11 +4,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/stages"
+	"github.com/ephemeral-castle/castle/templates"
 )
 
 func TestTheRepositoryShadowsTemplatesByFile(t *testing.T) {
@@ -115,6 +118,29 @@ func TestFilesForFluxMentionOnlyKeys(t *testing.T) {
 		err = c.GitOps(filepath.Join(t.TempDir(), "fleet"))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestTemplatesWriteTheVersionsOfTheLibrary covers versions that a newer castle would otherwise change.
+func TestTemplatesWriteTheVersionsOfTheLibrary(t *testing.T) {
+	for _, name := range []string{"proxmox-talos", "metal-talos"} {
+		values, err := fs.ReadFile(templates.Files, name+"/terraform.tfvars")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, variable := range []string{"talos_version", "kubernetes_version"} {
+			declared, err := fs.ReadFile(stages.Library, "platform/talos/variables.tf")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, after, _ := strings.Cut(string(declared), "variable \""+variable+"\"")
+			_, after, _ = strings.Cut(after, "default     = ")
+			version, _, found := strings.Cut(after, "\n")
+			line := regexp.MustCompile(`(?m)^` + variable + ` += ` + regexp.QuoteMeta(version) + `$`)
+			if !found || !line.Match(values) {
+				t.Errorf("templates/%s/terraform.tfvars does not set %s = %s", name, variable, version)
+			}
 		}
 	}
 }

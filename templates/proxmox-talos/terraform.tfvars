@@ -74,6 +74,10 @@ nodes = {
 %{ endfor ~}
 }
 
+# What the machines run. A newer castle leaves it as it is; another version here is an upgrade: docs/operations.md of castle.
+talos_version      = "v1.13.0"
+kubernetes_version = "1.36.3"
+
 # What Services of type LoadBalancer get.
 metallb_addresses = ${jsonencode(metallb_addresses)}
 

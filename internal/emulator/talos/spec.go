@@ -22,9 +22,12 @@ type ClusterSpec struct {
 
 	ServiceCIDRs, PodCIDRs []string
 	// APIServerArgs are cluster.apiServer.extraArgs, such as service-account-issuer.
-	APIServerArgs   map[string][]string
-	CoreDNS         bool
-	InlineManifests []Manifest
+	APIServerArgs         map[string][]string
+	ControllerManagerArgs map[string][]string
+	CNI                   string // "flannel", "none" or "custom"
+	CoreDNS, KubeProxy    bool
+	InlineManifests       []Manifest
+	ManifestURLs          []string
 }
 
 // Manifest is one of cluster.inlineManifests.
@@ -45,6 +48,8 @@ type MachineSpec struct {
 	// Labels, Annotations and Taints of the Node, those that Talos adds to
 	// control planes included. A taint reads key: "value:effect" or "effect".
 	Labels, Annotations, Taints map[string]string
+	// NodeIPs are the subnets of which the kubelet takes its address; ! excludes one. Empty: any.
+	NodeIPs []string
 }
 
 func (w *world) machineSpec(m *machine) MachineSpec {
@@ -57,6 +62,7 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 		Labels:            map[string]string{},
 		Annotations:       map[string]string{},
 		Taints:            map[string]string{},
+		NodeIPs:           machine.Kubelet().NodeIP().ValidSubnets(),
 	}
 	maps.Copy(spec.Labels, machine.NodeLabels())
 	maps.Copy(spec.Annotations, machine.NodeAnnotations())
@@ -78,7 +84,9 @@ func (w *world) clusterSpec(m *machine) ClusterSpec {
 		Name: cluster.Name(), Endpoint: cluster.Endpoint().String(), APIPort: cluster.LocalAPIServerPort(),
 		ServiceCIDRs: cluster.Network().ServiceCIDRs(), PodCIDRs: cluster.Network().PodCIDRs(),
 		APIServerArgs: cluster.APIServer().ExtraArgs(),
-		CoreDNS:       cluster.CoreDNS().Enabled(),
+		CoreDNS:       cluster.CoreDNS().Enabled(), KubeProxy: cluster.Proxy().Enabled(),
+		ControllerManagerArgs: cluster.ControllerManager().ExtraArgs(),
+		CNI:                   cluster.Network().CNI().Name(), ManifestURLs: cluster.ExtraManifestURLs(),
 	}
 	for _, v := range virtualIPs(m.installed.config) {
 		spec.VIPs = append(spec.VIPs, v.address.String())

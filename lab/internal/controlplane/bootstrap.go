@@ -21,7 +21,7 @@ import (
 // Talos applies these to every new cluster. Only the parts that clients can see are here: the
 // names, the kinds and the nodes of the Pods.
 const (
-	everywhere = `
+	flannel = `
 apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: kube-flannel, namespace: kube-system, labels: {k8s-app: flannel, tier: node}}
@@ -34,7 +34,8 @@ spec:
       priorityClassName: system-node-critical
       tolerations: [{operator: Exists}]
       containers: [{name: kube-flannel, image: "ghcr.io/siderolabs/flannel:v0.28.4"}]
----
+`
+	kubeProxy = `
 apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: kube-proxy, namespace: kube-system, labels: {k8s-app: kube-proxy, tier: node}}
@@ -78,9 +79,14 @@ func applyBootstrap(ctx context.Context, c *kubernetes.Cluster, o Order) error {
 		return err
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.Client.Discovery()))
-	texts := []string{everywhere}
-	if o.CoreDNS {
-		texts = append(texts, coreDNS)
+	var texts []string
+	for _, part := range []struct {
+		text    string
+		without bool
+	}{{flannel, o.Kubernetes.Network != ""}, {kubeProxy, o.WithoutProxy}, {coreDNS, !o.CoreDNS}} {
+		if !part.without {
+			texts = append(texts, part.text)
+		}
 	}
 	for _, text := range append(texts, o.Manifests...) {
 		for docs := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {

@@ -43,8 +43,10 @@ type Order struct {
 	Operators  operators.Faults
 	Speed      float64 // of operators and Pods
 	CoreDNS    bool    // whether Talos brings its own
-	Manifests  []string
-	Repository string // the folder that Flux follows; empty: what it brings is made up
+
+	WithoutProxy bool // Talos brings no kube-proxy
+	Manifests    []string
+	Repository   string // the folder that Flux follows; empty: what it brings is made up
 
 	// Turn is called when an operator's fault begins or ends; it may be nil.
 	Turn func(operators.Turn) `json:"-"`

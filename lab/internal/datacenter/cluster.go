@@ -27,6 +27,7 @@ type cluster struct {
 	names    []string              // in the certificate that the API server serves
 	stored   map[string]bool       // control planes that have its etcd data on their disks
 	answered bool                  // for the first time
+	refused  bool                  // no control plane could start
 	doors    map[string]*door
 	nodes    map[string]string // address: the node's name
 }
@@ -85,6 +86,11 @@ func (k *kube) startCluster() {
 	if c.upTo != nil {
 		return
 	}
+	why := k.refusal(c.spec)
+	if c.refused = why != ""; c.refused {
+		k.log.say("kubernetes: %s does not start: %s", c.spec.Name, why)
+		return
+	}
 	ctx, cancel := context.WithCancel(k.ctx)
 	c.upTo = cancel
 	k.log.say("kubernetes: %s starts", c.spec.Name)
@@ -118,6 +124,10 @@ func (k *kube) startCluster() {
 // caller holds the mutex.
 func (k *kube) join(m talos.MachineSpec) {
 	c := k.cluster
+	if why := nodeIP(m); why != "" {
+		k.log.say("talos %s: %s", m.Address, why)
+		return
+	}
 	if name := c.nodes[m.Address]; name != "" && name != m.Hostname {
 		k.stopKubelet(name) // its kubelet has another name now, and nobody deletes the old node
 	}

@@ -155,8 +155,8 @@ func (k *kube) configured(m talos.MachineSpec) {
 		k.startCluster()
 	case k.cluster.running():
 		k.join(m)
-	case m.ControlPlane && k.cluster.stored[m.Address]:
-		k.startCluster() // all control planes were off, and one is back with its disk
+	case m.ControlPlane && (k.cluster.stored[m.Address] || k.cluster.refused):
+		k.startCluster() // all control planes were off, and one is back with its disk, or corrected
 	}
 }
 

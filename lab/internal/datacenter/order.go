@@ -1,8 +1,11 @@
 package datacenter
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
@@ -41,7 +44,8 @@ func (k *kube) order(c *cluster) controlplane.Order {
 			AggregatorCA:      kubernetes.KeyPair{Certificate: s.AggregatorCACert, Key: s.AggregatorCAKey},
 			ServiceAccountKey: s.ServiceAccountKey,
 			Issuer:            s.Endpoint, CertSANs: apiNames(k.machines),
-			ServiceCIDR: first(s.ServiceCIDRs), PodCIDR: first(s.PodCIDRs),
+			ServiceCIDR: strings.Join(s.ServiceCIDRs, ","), PodCIDR: strings.Join(s.PodCIDRs, ","),
+			Network:   networkOf(s),
 			Release:   c.release,
 			Admission: []byte(podSecurity),
 			PodReady:  scaled(5*time.Second, k.config.Speed),
@@ -49,7 +53,8 @@ func (k *kube) order(c *cluster) controlplane.Order {
 		},
 		Operators: k.log.remaining(),
 		Speed:     k.config.Speed, CoreDNS: s.CoreDNS, Repository: k.config.Repository,
-		Turn: func(t operators.Turn) { k.log.turn(t.Fault, t.Time, t.Ends) },
+		WithoutProxy: !s.KubeProxy,
+		Turn:         func(t operators.Turn) { k.log.turn(t.Fault, t.Time, t.Ends) },
 	}
 	// Arguments about files and addresses of the machine do not apply here.
 	if issuer := s.APIServerArgs["service-account-issuer"]; len(issuer) != 0 {
@@ -58,6 +63,12 @@ func (k *kube) order(c *cluster) controlplane.Order {
 	for _, name := range []string{"api-audiences", "service-account-jwks-uri"} {
 		for _, value := range s.APIServerArgs[name] {
 			o.Kubernetes.Flags = append(o.Kubernetes.Flags, name+"="+value)
+		}
+	}
+	for _, name := range []string{"node-cidr-mask-size", "node-cidr-mask-size-ipv4",
+		"node-cidr-mask-size-ipv6"} {
+		for _, value := range s.ControllerManagerArgs[name] {
+			o.Kubernetes.NodeMasks = append(o.Kubernetes.NodeMasks, name+"="+value)
 		}
 	}
 	for _, m := range s.InlineManifests {
@@ -76,11 +87,59 @@ func apiNames(machines map[string]talos.MachineSpec) []string {
 	return slices.Compact(all)
 }
 
-func first(all []string) string {
-	if len(all) == 0 {
+// networkOf is what the nodes' network waits for. The lab fetches no manifests.
+func networkOf(s talos.ClusterSpec) string {
+	switch {
+	case s.CNI == "flannel" || s.CNI == "":
+		return ""
+	case s.CNI == "none" && len(s.ManifestURLs) == 0:
+		return "daemonset"
+	}
+	return "unseen"
+}
+
+// refusal is why no control plane of the cluster starts; "" if one does. The caller holds the mutex.
+func (k *kube) refusal(s talos.ClusterSpec) (why string) {
+	for _, m := range k.machines {
+		if !m.ControlPlane {
+			continue
+		}
+		if why = nodeIP(m); why != "" {
+			continue
+		}
+		services, err := netip.ParsePrefix(strings.Join(s.ServiceCIDRs[:min(len(s.ServiceCIDRs), 1)], ""))
+		address, addressErr := netip.ParseAddr(m.Address)
+		if err != nil || addressErr != nil || services.Addr().Is4() == address.Is4() {
+			return ""
+		}
+		why = fmt.Sprintf("kube-apiserver: %s has no address of the family of %s, the first network of "+
+			"Services", m.Hostname, services)
+	}
+	return why
+}
+
+// nodeIP is why the kubelet of a machine does not start; "" if it does.
+func nodeIP(m talos.MachineSpec) string {
+	address, err := netip.ParseAddr(m.Address)
+	if err != nil || len(m.NodeIPs) == 0 {
 		return ""
 	}
-	return all[0]
+	selected := false
+	for _, text := range m.NodeIPs {
+		text, excluded := strings.CutPrefix(text, "!")
+		if p, err := netip.ParsePrefix(text); err == nil && p.Contains(address) {
+			if excluded {
+				selected = false
+				break
+			}
+			selected = true
+		}
+	}
+	if selected {
+		return ""
+	}
+	return fmt.Sprintf("kubelet: no suitable node IP found for %s in %s", m.Hostname,
+		strings.Join(m.NodeIPs, ", "))
 }
 
 func number(text string, or int64) int64 {

@@ -69,18 +69,20 @@ func Start(ctx context.Context, c Config) (*Cluster, error) {
 		return nil, err
 	}
 	l.run(ctx, "kube-controller-manager", func() error {
-		return runControllerManager(ctx, []string{"--kubeconfig=" + l.KubeconfigPath, "--leader-elect=false",
+		return runControllerManager(ctx, append(networkFlags(c),
+			"--kubeconfig="+l.KubeconfigPath, "--leader-elect=false",
 			"--secure-port=0",
-			"--controllers=" + strings.Join(enabledControllers(), ","), "--controller-start-interval=0s",
+			"--controllers="+strings.Join(enabledControllers(), ","), "--controller-start-interval=0s",
 			"--kube-api-qps=500", "--kube-api-burst=1000",
 			"--node-monitor-period=1s", fmt.Sprintf("--node-monitor-grace-period=%s", c.NodeGrace),
-			"--service-account-private-key-file=" + f.path("sa.key"), "--root-ca-file=" + f.path("ca.crt")})
+			"--service-account-private-key-file="+f.path("sa.key"), "--root-ca-file="+f.path("ca.crt")))
 	})
 	l.run(ctx, "kube-scheduler", func() error {
 		return runScheduler(ctx, []string{"--kubeconfig=" + l.KubeconfigPath, "--leader-elect=false",
 			"--secure-port=0"})
 	})
 	l.run(ctx, "kwok", func() error { return runKwok(ctx, c, l.KubeconfigPath) })
+	l.run(ctx, "networks", func() error { return runNetworks(ctx, c, l.Client) })
 	return l, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -24,8 +25,13 @@ type Config struct {
 	ServiceAccountKey []byte  // PEM, private
 	Issuer            string  // of ServiceAccount tokens
 	CertSANs          []string
-	ServiceCIDR       string
-	PodCIDR           string
+	ServiceCIDR       string // one, or one of each IP family, separated by a comma
+	PodCIDR           string // likewise
+	// NodeMasks are arguments of kube-controller-manager that divide PodCIDR: node-cidr-mask-size=24.
+	NodeMasks []string
+	// Network is what makes a node's network ready: its range of PodCIDR, as flannel wants it (empty); a
+	// DaemonSet that somebody installs ("daemonset"); or nothing that the lab could see ("unseen").
+	Network string
 
 	// Release is the one that /version tells, v1.36.3; empty for the one that is linked.
 	Release string
@@ -77,15 +83,18 @@ func (c *Config) validate() error {
 	if len(c.ServiceAccountKey) == 0 {
 		errs = append(errs, errors.New("service account key: empty"))
 	}
-	if _, _, err := net.ParseCIDR(c.ServiceCIDR); err != nil {
-		errs = append(errs, fmt.Errorf("service CIDR: %w", err))
+	for cidr := range strings.SplitSeq(c.ServiceCIDR, ",") {
+		if _, _, err := net.ParseCIDR(cidr); err != nil {
+			errs = append(errs, fmt.Errorf("service CIDR: %w", err))
+		}
 	}
 	return errors.Join(errs...)
 }
 
 // firstServiceIP is the cluster IP of the Service kubernetes.
 func (c *Config) firstServiceIP() string {
-	p, err := netip.ParsePrefix(c.ServiceCIDR)
+	first, _, _ := strings.Cut(c.ServiceCIDR, ",")
+	p, err := netip.ParsePrefix(first)
 	if err != nil {
 		return "10.96.0.1"
 	}

@@ -20,10 +20,21 @@ func enabledControllers() []string {
 		"job-controller", "cronjob-controller",
 		"endpointslice-controller", "endpoints-controller", "garbage-collector-controller",
 		"disruption-controller", "resourcequota-controller",
+		"node-ipam-controller",
 		"node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller",
 		"clusterrole-aggregation-controller",
 		"validatingadmissionpolicy-status-controller",
 	}
+}
+
+// networkFlags let kube-controller-manager give each node its range of the Pods' network.
+func networkFlags(c Config) []string {
+	flags := []string{"--allocate-node-cidrs", "--cluster-cidr=" + c.PodCIDR,
+		"--service-cluster-ip-range=" + c.ServiceCIDR}
+	for _, mask := range c.NodeMasks {
+		flags = append(flags, "--"+mask)
+	}
+	return flags
 }
 
 func runControllerManager(ctx context.Context, args []string) error {

@@ -76,6 +76,9 @@ func TestControlPlane(t *testing.T) {
 			n.Status.Addresses[0].Address != "192.0.2.214" {
 			t.Errorf("status: %+v", n.Status)
 		}
+		if !strings.HasPrefix(n.Spec.PodCIDR, "10.244.") { // by kube-controller-manager, before it is ready
+			t.Errorf("range of Pods: %q", n.Spec.PodCIDR)
+		}
 	})
 	t.Run("admits Pods as Talos does", func(t *testing.T) {
 		await(t, func() (watch.Interface, error) {

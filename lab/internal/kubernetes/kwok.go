@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	client "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -53,7 +54,9 @@ func stages(c Config) (map[internalversion.StageResourceRef][]*internalversion.S
       expressionFrom: '.metadata.annotations[%q]'
 `, c.PodReady.Milliseconds(), ReadyAfter)
 	all := map[internalversion.StageResourceRef][]*internalversion.Stage{}
-	for _, text := range []string{nodefast.DefaultNodeInit, nodeheartbeat.DefaultNodeHeartbeatWithLease,
+	networked := strings.Replace(nodefast.DefaultNodeInit, "matchExpressions:\n", "matchExpressions:\n"+
+		"    - {key: '.metadata.labels[\""+networkLabel+"\"]', operator: Exists}\n", 1)
+	for _, text := range []string{networked, nodeheartbeat.DefaultNodeHeartbeatWithLease,
 		podfast.DefaultPodReady + delay, readyAgain + delay, podfast.DefaultPodComplete,
 		podfast.DefaultPodDelete} {
 		s, err := kwokconfig.UnmarshalWithType[*internalversion.Stage](text)
@@ -111,7 +114,7 @@ func runKwok(ctx context.Context, c Config, kubeconfig string) error {
 		ImpersonatingDynamicClient:   set.ToImpersonatingDynamicClient(),
 		ImpersonatingTypedClient:     set.ToImpersonatingTypedClient(),
 		ManageNodesWithLabelSelector: runningLabel + "=true",
-		CIDR:                         c.PodCIDR,
+		CIDR:                         strings.Split(c.PodCIDR, ",")[0],
 		LocalStages:                  local,
 		PodPlayStageParallelism:      4, NodePlayStageParallelism: 4, PodsOnNodeSyncParallelism: 4,
 		NodeLeaseParallelism: 4, NodeLeaseDurationSeconds: leaseSeconds,

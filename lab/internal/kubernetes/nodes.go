@@ -94,7 +94,7 @@ func (n Node) object() *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: n.Annotations},
 		Spec:       corev1.NodeSpec{Taints: n.taints()},
 		Status: corev1.NodeStatus{
-			Capacity: capacity, Allocatable: capacity,
+			Capacity: capacity, Allocatable: capacity, Conditions: []corev1.NodeCondition{notNetworked()},
 			Addresses: []corev1.NodeAddress{
 				{Type: corev1.NodeInternalIP, Address: n.Address},
 				{Type: corev1.NodeHostName, Address: n.Name},

@@ -22,6 +22,11 @@ variable "git_branch" {
   description = "Branch that Flux follows."
   type        = string
   default     = "main"
+
+  validation {
+    condition     = can(regex("^[^-/\\s~^:?*\\[\\\\][^\\s~^:?*\\[\\\\]*$", var.git_branch)) && !startswith(var.git_branch, "refs/")
+    error_message = "git_branch is the name of a branch, such as main."
+  }
 }
 
 variable "git_path" {
@@ -31,6 +36,11 @@ variable "git_path" {
   validation {
     condition     = startswith(var.git_path, "./")
     error_message = "git_path begins with ./, such as ./clusters/blue."
+  }
+
+  validation {
+    condition     = !contains(split("/", var.git_path), "..")
+    error_message = "git_path does not contain ..: Flux never leaves the repository, and reads another folder than meant."
   }
 }
 
@@ -60,10 +70,20 @@ variable "sync_source_interval" {
   description = "How often Flux looks at the repository."
   type        = string
   default     = "1m"
+
+  validation {
+    condition     = can(regex("^([0-9]+(\\.[0-9]+)?(ms|s|m|h))+$", var.sync_source_interval))
+    error_message = "sync_source_interval is a duration in h, m, s and ms, such as 1m30s."
+  }
 }
 
 variable "sync_interval" {
   description = "How often Flux applies what it has, changed or not."
   type        = string
   default     = "10m"
+
+  validation {
+    condition     = can(regex("^([0-9]+(\\.[0-9]+)?(ms|s|m|h))+$", var.sync_interval))
+    error_message = "sync_interval is a duration in h, m, s and ms, such as 1m30s."
+  }
 }

@@ -64,12 +64,22 @@ variable "proxmox_node_name" {
   description = "Proxmox node on which the machines run that name none."
   type        = string
   default     = "proxmox"
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$", var.proxmox_node_name))
+    error_message = "proxmox_node_name is the name of a node as the tree in Proxmox' web interface shows it, such as pve."
+  }
 }
 
 variable "proxmox_image_datastore" {
   description = "Datastore that Proxmox downloads Talos' image to. Its content types must include import."
   type        = string
   default     = "local"
+
+  validation {
+    condition     = can(regex("^[A-Za-z][A-Za-z0-9._-]*[A-Za-z0-9]$", var.proxmox_image_datastore))
+    error_message = "proxmox_image_datastore is the id of a datastore, such as local-lvm: letters, digits, dots, hyphens and underscores."
+  }
 }
 
 variable "talos_version" {
@@ -87,6 +97,11 @@ variable "talos_image_factory" {
   description = "Host name of the image factory that makes disk images and installers."
   type        = string
   default     = "factory.talos.dev"
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]+)?$", var.talos_image_factory))
+    error_message = "talos_image_factory is a host name, such as factory.talos.dev, without https:// and without a path."
+  }
 }
 
 variable "talos_schematic_id" {

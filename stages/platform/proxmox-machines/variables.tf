@@ -66,6 +66,15 @@ variable "nodes" {
     ])
     error_message = "A node has at least 1 core, 2048 MiB of memory and disks of 10 GiB: Talos does not run on less."
   }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for number in [node.cores, node.memory, node.system_disk, coalesce(node.longhorn_disk, 10)] : floor(number) == number
+      ])
+    ])
+    error_message = "A node's cores, memory and disks are whole numbers of cores, MiB and GiB: Proxmox takes no fractions."
+  }
 }
 
 variable "vm_id_range" {
@@ -75,6 +84,11 @@ variable "vm_id_range" {
   validation {
     condition     = var.vm_id_range.first <= var.vm_id_range.last
     error_message = "vm_id_range runs from first to last."
+  }
+
+  validation {
+    condition     = alltrue([for end in [var.vm_id_range.first, var.vm_id_range.last] : floor(end) == end])
+    error_message = "The ends of vm_id_range are whole numbers."
   }
 
   validation {
@@ -134,5 +148,20 @@ variable "network" {
   validation {
     condition     = !contains([for node in var.nodes : node.address], var.network.gateway)
     error_message = "A node has the gateway's address."
+  }
+
+  validation {
+    condition     = can(regex("^[-_.A-Za-z0-9]+$", var.network.bridge))
+    error_message = "network.bridge is the name of a bridge of the Proxmox host, such as vmbr0."
+  }
+
+  validation {
+    condition     = var.network.vlan_id == null || try(var.network.vlan_id >= 1 && var.network.vlan_id <= 4094 && floor(var.network.vlan_id) == var.network.vlan_id, false)
+    error_message = "network.vlan_id is a whole number from 1 to 4094; without it, the machines are in the bridge's own network."
+  }
+
+  validation {
+    condition     = alltrue([for server in var.network.dns : can(cidrhost("${server}/32", 0)) || can(regex("^[0-9A-Fa-f]*:[0-9A-Fa-f:.]+$", server))])
+    error_message = "An entry of network.dns is an IP address: the machines cannot look up the name of a name server."
   }
 }

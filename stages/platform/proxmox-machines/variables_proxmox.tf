@@ -40,6 +40,11 @@ variable "proxmox_node_name" {
   description = "Proxmox node on which the machines run that name none."
   type        = string
   default     = "proxmox"
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$", var.proxmox_node_name))
+    error_message = "proxmox_node_name is the name of a node as the tree in Proxmox' web interface shows it, such as pve."
+  }
 }
 
 variable "proxmox_pool" {
@@ -52,6 +57,11 @@ variable "proxmox_disk_datastore" {
   description = "Datastore of the machines' disks."
   type        = string
   default     = "local-lvm"
+
+  validation {
+    condition     = can(regex("^[A-Za-z][A-Za-z0-9._-]*[A-Za-z0-9]$", var.proxmox_disk_datastore))
+    error_message = "proxmox_disk_datastore is the id of a datastore, such as local-lvm: letters, digits, dots, hyphens and underscores."
+  }
 }
 
 variable "talos_images" {

@@ -61,6 +61,11 @@ variable "talos_image_factory" {
   description = "Host name of the image factory that makes installers."
   type        = string
   default     = "factory.talos.dev"
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]+)?$", var.talos_image_factory))
+    error_message = "talos_image_factory is a host name, such as factory.talos.dev, without https:// and without a path."
+  }
 }
 
 variable "talos_schematic_id" {
@@ -75,7 +80,19 @@ variable "talos_schematic_id" {
 }
 
 variable "talos_config_patches" {
-  description = "Further machine configuration patches (YAML) for every node, applied last."
+  description = "Further machine configuration patches (YAML) for every node, applied after the stage's own."
+  type        = list(string)
+  default     = []
+}
+
+variable "talos_controlplane_config_patches" {
+  description = "Further machine configuration patches (YAML) for control planes only, applied last."
+  type        = list(string)
+  default     = []
+}
+
+variable "talos_worker_config_patches" {
+  description = "Further machine configuration patches (YAML) for workers only, applied last."
   type        = list(string)
   default     = []
 }
@@ -99,6 +116,11 @@ variable "apiserver_extra_args" {
   validation {
     condition     = !contains(keys(var.apiserver_extra_args), "service-account-issuer")
     error_message = "The issuer belongs into serviceaccount_issuer: who verifies the cluster's tokens must know it, too."
+  }
+
+  validation {
+    condition     = alltrue([for name in keys(var.apiserver_extra_args) : can(regex("^[a-z0-9][a-z0-9-]*$", name))])
+    error_message = "A name in apiserver_extra_args is that of an argument without its hyphens, such as audit-log-maxage."
   }
 }
 

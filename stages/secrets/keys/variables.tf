@@ -31,7 +31,7 @@ variable "database_password_length" {
   default     = 32
 
   validation {
-    condition     = var.database_password_length >= 16
-    error_message = "database_password_length is at least 16."
+    condition     = var.database_password_length >= 16 && floor(var.database_password_length) == var.database_password_length
+    error_message = "database_password_length is a whole number of at least 16."
   }
 }

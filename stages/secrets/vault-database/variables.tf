@@ -86,6 +86,11 @@ variable "vault_database_port" {
   description = "PostgreSQL's port."
   type        = number
   default     = 5432
+
+  validation {
+    condition     = var.vault_database_port >= 1 && var.vault_database_port <= 65535 && floor(var.vault_database_port) == var.vault_database_port
+    error_message = "vault_database_port is a whole number from 1 to 65535."
+  }
 }
 
 variable "vault_database_name" {
@@ -121,4 +126,9 @@ variable "vault_database_roles" {
     max_ttl     = optional(number, 86400)
   }))
   default = {}
+
+  validation {
+    condition     = alltrue([for role in var.vault_database_roles : alltrue([for ttl in [role.default_ttl, role.max_ttl] : ttl >= 1 && floor(ttl) == ttl])])
+    error_message = "A role's default_ttl and max_ttl are whole seconds."
+  }
 }

@@ -85,4 +85,9 @@ variable "vault_jwt_roles" {
     condition     = alltrue([for name, role in var.vault_jwt_roles : length(role.audiences) > 0])
     error_message = "A role without audiences would accept a token issued for another service: name at least one."
   }
+
+  validation {
+    condition     = alltrue([for role in var.vault_jwt_roles : role.ttl >= 1 && floor(role.ttl) == role.ttl])
+    error_message = "A role's ttl is a whole number of seconds."
+  }
 }

@@ -44,8 +44,8 @@ variable "longhorn_over_provisioning_percentage" {
   default     = 200
 
   validation {
-    condition     = var.longhorn_over_provisioning_percentage >= 100
-    error_message = "longhorn_over_provisioning_percentage is at least 100."
+    condition     = var.longhorn_over_provisioning_percentage >= 100 && floor(var.longhorn_over_provisioning_percentage) == var.longhorn_over_provisioning_percentage
+    error_message = "longhorn_over_provisioning_percentage is a whole number of at least 100."
   }
 }
 

@@ -1,7 +1,9 @@
 package flux
 
 import (
+	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -85,6 +87,11 @@ func (t *Fleet) bring(ctx context.Context, k *unstructured.Unstructured,
 // build makes the objects, with their variables replaced.
 func (t *Fleet) build(ctx context.Context, k *gitops.Kustomization,
 	step string) ([]*unstructured.Unstructured, error) {
+	if k.Keys != "" {
+		if _, there, err := t.w.Offered(ctx, "Secret", k.Key.Namespace, k.Keys); err != nil || !there {
+			return nil, cmp.Or(err, fmt.Errorf("secrets %q not found", k.Keys))
+		}
+	}
 	built, done := t.built[step]
 	if !done {
 		var err error
@@ -105,6 +112,9 @@ func (t *Fleet) build(ctx context.Context, k *gitops.Kustomization,
 	var objects []*unstructured.Unstructured
 	for _, o := range built {
 		object := o.DeepCopy()
+		if err := decrypt(k, object); err != nil {
+			return nil, err
+		}
 		labels := object.GetLabels()
 		if labels == nil {
 			labels = map[string]string{}
@@ -114,6 +124,26 @@ func (t *Fleet) build(ctx context.Context, k *gitops.Kustomization,
 		objects = append(objects, object)
 	}
 	return objects, nil
+}
+
+// decrypt stands for SOPS: the lab has no keys, so the values stay as they are.
+func decrypt(k *gitops.Kustomization, o *unstructured.Unstructured) error {
+	if _, encrypted := o.Object["sops"]; !encrypted || o.GetKind() != "Secret" {
+		return nil
+	}
+	if !k.Decrypts {
+		return fmt.Errorf("Secret/%s/%s is SOPS encrypted, configuring decryption is required for this "+
+			"secret to be reconciled", o.GetNamespace(), o.GetName())
+	}
+	delete(o.Object, "sops")
+	data, _, err := unstructured.NestedStringMap(o.Object, "data")
+	for name, value := range data {
+		data[name] = base64.StdEncoding.EncodeToString([]byte(value))
+	}
+	if len(data) > 0 {
+		err = errors.Join(err, unstructured.SetNestedStringMap(o.Object, data, "data"))
+	}
+	return err
 }
 
 // apply writes namespaces and definitions before what needs them, as Flux does, and

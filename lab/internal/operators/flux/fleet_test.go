@@ -16,6 +16,8 @@ import (
 	untypedfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/ephemeral-castle/castle/internal/gitops"
+
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
@@ -165,6 +167,32 @@ func TestAKindThatNobodyServesYetIsSaidAndTriedAgain(t *testing.T) {
 	s.look(t, f)
 	if got := cluster.ConditionOf(settings().Object, "Ready"); got != "True" {
 		t.Errorf("settings, once MetalLB is there: %v", settings().Object["status"])
+	}
+}
+
+func TestSOPSNeedsItsKeys(t *testing.T) {
+	s := newStage(t, 0)
+	f := NewFleet(s.world, nil, folder(t, map[string]string{
+		"apps/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: { name: x, namespace: default }\n" +
+			"data: { password: \"ENC[x]\" }\nsops: { mac: x }\n"}))
+	k := &gitops.Kustomization{Key: gitops.Key{Namespace: "flux-system", Name: "apps"}, Path: "apps"}
+	refused := func(want string) {
+		t.Helper()
+		if _, err := f.build(t.Context(), k, "1"); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	refused("Secret/default/x is SOPS encrypted, configuring decryption is required for this secret to be " +
+		"reconciled")
+	k.Decrypts, k.Keys = true, "sops-age"
+	refused(`secrets "sops-age" not found`)
+	create(t, s, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "sops-age"}})
+	built, err := f.build(t.Context(), k, "1")
+	if err != nil || len(built) != 1 || built[0].Object["sops"] != nil {
+		t.Fatalf("built %v, %v", built, err)
+	}
+	if data, _, err := unstructured.NestedString(built[0].Object, "data", "password"); data != "RU5DW3hd" {
+		t.Errorf("data %q, %v", data, err)
 	}
 }
 
