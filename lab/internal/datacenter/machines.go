@@ -17,7 +17,7 @@ import (
 func taskDurations(speed float64) map[string]time.Duration {
 	seconds := map[string]float64{
 		"download": 12, "qmcreate": 4, "qmstart": 2, "qmstop": 1, "qmshutdown": 8, "qmdestroy": 2,
-		"resize": 1, "imgdel": 1, "qmreboot": 10, "qmconfig": 0.5,
+		"resize": 1, "imgdel": 1, "qmreboot": 10, "qmconfig": 0.5, "qmigrate": 20, "vzdump": 20, "qmrestore": 20,
 	}
 	all := map[string]time.Duration{}
 	for kind, s := range seconds {
@@ -26,7 +26,8 @@ func taskDurations(speed float64) map[string]time.Duration {
 	return all
 }
 
-// storages are those of a new host and of the configuration, which chooses one for each kind of content.
+// storages are those of a new host and of the configuration, which chooses one for each kind of content. One
+// whose name begins with that of a network file system is shared by all hosts.
 func storages(names []string) []proxmox.Storage {
 	files := []string{"backup", "import", "iso", "snippets", "vztmpl"}
 	everything := append([]string{"images"}, files...)
@@ -39,8 +40,11 @@ func storages(names []string) []proxmox.Storage {
 	}
 	for _, n := range names {
 		if n != "local" && n != "local-lvm" {
-			all = append(all, proxmox.Storage{ID: n, Type: "dir", Content: everything,
-				Path: "/mnt/pve/" + n})
+			st := proxmox.Storage{ID: n, Type: "dir", Content: everything, Path: "/mnt/pve/" + n}
+			if strings.HasPrefix(n, "nfs") || strings.HasPrefix(n, "cephfs") {
+				st.Type, st.Shared = "nfs", true
+			}
+			all = append(all, st)
 		}
 	}
 	return all
