@@ -92,7 +92,11 @@ type Datacenter interface {
 	Gone(ctx context.Context, all []Object, report func(string)) ([]event.OwnedObject, error)
 	// Now is Gone without waiting.
 	Now(ctx context.Context, all []Object) []event.OwnedObject
-	// Complete adds the objects of the machines among all that are in no state.
+	// Facts reads how the machines among known are now: where, whether they run, and what is not as castle has
+	// left it.
+	Facts(ctx context.Context, known []gate.Known) ([]Fact, error)
+	// Complete adds the objects of the machines among all that are in no state, and returns machines that have
+	// moved, and their disks, with the nodes where they are.
 	Complete(ctx context.Context, all []Object) []Object
 	// Blocked lists the machines among all that the datacenter would not delete now, with why and the remedy.
 	Blocked(ctx context.Context, all []Object) ([]event.OwnedObject, error)

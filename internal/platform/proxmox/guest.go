@@ -330,13 +330,17 @@ func (c *Config) UnmarshalJSON(data []byte) error {
 // on reads a boolean option. Anything unusual counts as set: it can only refuse.
 func on(value string) bool { return value != "" && value != "0" && value != "false" }
 
-// macs are the addresses of the machine's network cards, in upper case.
-func (c Config) macs() []string {
-	var all []string
+// macs are the addresses of the machine's network cards.
+func (c Config) macs() []string { return slices.Collect(maps.Values(c.cards())) }
+
+// cards are the addresses of the machine's network cards in upper case, by option.
+func (c Config) cards() map[string]string {
+	all := map[string]string{}
 	for i := range 32 {
-		first, _, _ := strings.Cut(c["net"+strconv.Itoa(i)], ",")
+		name := "net" + strconv.Itoa(i)
+		first, _, _ := strings.Cut(c[name], ",")
 		if _, mac, ok := strings.Cut(first, "="); ok {
-			all = append(all, strings.ToUpper(mac))
+			all[name] = strings.ToUpper(mac)
 		}
 	}
 	return all
@@ -369,6 +373,18 @@ func (c Config) volumes() []string {
 func (c Config) volume(option string) string {
 	volume, _, _ := strings.Cut(strings.TrimPrefix(c[option], "file="), ",")
 	return textIf(driveOption.MatchString(option) && strings.Contains(volume, ":"), volume)
+}
+
+// disks are the volumes of the attached disks, by option: without CD images and cloud-init drives.
+func (c Config) disks() map[string]string {
+	all := map[string]string{}
+	for option, value := range c {
+		if volume := c.volume(option); volume != "" && !strings.Contains(value, "media=cdrom") &&
+			!strings.HasPrefix(option, "unused") {
+			all[option] = volume
+		}
+	}
+	return all
 }
 
 // uses reports whether any option names a volume.

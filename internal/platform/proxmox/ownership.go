@@ -89,6 +89,9 @@ func (o Ownership) recorded(g Guest) (owners []string, contradicted string) {
 // underived returns that the key of a cluster that the guest is tagged with did not make its uuid.
 func (o Ownership) underived(g Guest) string {
 	for _, tag := range g.Tags() {
+		if isCastle(tag) && slices.ContainsFunc(g.Tags(), g.namedAfterOther) {
+			continue // of the other cluster
+		}
 		if key := o.Keys[tag]; key != "" && g.Config.uuid() != UUIDOf(key, g.Name) {
 			return "its uuid does not derive from the key that is recorded of " + tag
 		}
@@ -105,18 +108,30 @@ func (o Ownership) foreign(g Guest) string {
 	if missing := g.missing(want); len(missing) > 0 {
 		return "not tagged " + strings.Join(missing, ", ")
 	}
-	if g.Pool == castleTag {
-		return ""
+	own := false
+	switch other := slices.ContainsFunc(g.Tags(), g.namedAfterOther); {
+	case isCastle(o.Cluster):
+		own = g.isNamedAfter(castleTag) && !other
+	case o.Cluster == "":
+		own = other || g.Pool == castleTag
+	default:
+		own = g.isNamedAfter(o.Cluster) || g.Pool == castleTag
 	}
-	named := func(tag string) bool {
-		return !strings.EqualFold(tag, castleTag) && (o.Cluster == "" || strings.EqualFold(tag, o.Cluster)) &&
-			strings.HasPrefix(strings.ToLower(g.Name), strings.ToLower(tag)+"-")
-	}
-	if slices.ContainsFunc(g.Tags(), named) {
+	if own {
 		return ""
 	}
 	return fmt.Sprintf("neither named after a cluster that it is tagged with nor in the pool %q", castleTag)
 }
+
+// isCastle reports whether a cluster is called castle. Every cluster's machines have its tag and may be in its
+// pool, so that only their names tell them apart.
+func isCastle(cluster string) bool { return strings.EqualFold(cluster, castleTag) }
+
+func (g Guest) isNamedAfter(cluster string) bool {
+	return strings.HasPrefix(strings.ToLower(g.Name), strings.ToLower(cluster)+"-")
+}
+
+func (g Guest) namedAfterOther(tag string) bool { return !isCastle(tag) && g.isNamedAfter(tag) }
 
 var ownDisk = regexp.MustCompile(`[:/]vm-(\d+)-(?:disk-\d+|cloudinit)(?:\.\w+)?$`)
 

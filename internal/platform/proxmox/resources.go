@@ -95,6 +95,16 @@ func machineOf(k gate.Known) platform.Object {
 	return m
 }
 
+// home is the node where castle has last seen a machine that it put there; that of the state, which follows
+// every move, where it has not noted one.
+func home(k gate.Known) string {
+	m := machineOf(k)
+	if k.MachineID.ID == strconv.Itoa(m.VM) && k.MachineID.Node != "" {
+		return k.MachineID.Node
+	}
+	return m.Node
+}
+
 // UUIDOf returns the uuid of a machine that a module derives from the cluster's key, by Terraform's uuidv5.
 func UUIDOf(key, name string) string {
 	return guid.NewSHA1(guid.NameSpaceOID, []byte(key+"/"+name)).String()

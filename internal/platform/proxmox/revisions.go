@@ -17,7 +17,7 @@ import (
 const lookTime = 10 * time.Second
 
 // Revisions reads the revisions of a stage's machines and files. A machine's is the digest of its
-// configuration with its node, a file's its size. The datacenter is that of the stage's preflights.
+// configuration with its node, and whether it is stopped; a file's is its size. The datacenter is that of the stage's preflights.
 func Revisions() revision.System {
 	const name = "proxmox"
 	read := func(ctx context.Context, s revision.Stage, known []revision.Object) ([]revision.Object, error) {
@@ -143,5 +143,5 @@ func machineRevision(ctx context.Context, c *Client, guests []Guest, id string) 
 	if KindOf(err) == Missing {
 		return "", nil
 	}
-	return g.Node + "/" + g.Config["digest"], err
+	return g.Node + "/" + g.Config["digest"] + textIf(g.Status == "stopped", "/stopped"), err
 }

@@ -67,16 +67,55 @@ func (s Search) Now(ctx context.Context, all []platform.Object) []event.OwnedObj
 }
 
 // Complete adds the disks with the ids of the machines among all that the token can see now: cloud-init
-// drives are in no state.
+// drives are in no state. What has moved to another node since it was recorded is there.
 func (s Search) Complete(ctx context.Context, all []platform.Object) []platform.Object {
 	v := newInventory(ctx, s.Client)
 	v.readDisks(ctx, all)
+	all = v.relocate(ctx, all)
 	for _, d := range v.disks {
 		if !slices.ContainsFunc(all, d.is) {
 			all = append(all, d.owned)
 		}
 	}
 	return all
+}
+
+// relocate returns all with the present nodes of machines that have moved, and of their disks. A disk that is
+// on neither node does not exist. This has to be known before the machines are deleted: a token that is
+// limited to a pool sees no disks afterwards, and has a proof for the node alone that has deleted a machine.
+func (v *inventory) relocate(ctx context.Context, all []platform.Object) (now []platform.Object) {
+	guests, err := v.client.Guests(ctx)
+	if err != nil {
+		return all
+	}
+	moved := map[int]string{}
+	for _, o := range all {
+		i := slices.IndexFunc(guests, func(g Guest) bool { return g.isVM() && g.ID == o.VM })
+		if o.Kind != platform.Machine || i < 0 || guests[i].Node == o.Node {
+			continue
+		}
+		g, err := v.client.configured(ctx, guests[i])
+		if same, proved := g.matches(o); err == nil && (same || !proved) {
+			moved[o.VM] = g.Node
+		}
+	}
+	for _, o := range all {
+		node, isMoved := moved[o.VM]
+		is := func(d foundDisk) bool { return d.owned.VM == o.VM && d.owned.Volume == o.Volume }
+		here := func(d foundDisk) bool { return is(d) && (d.shared || d.owned.Node == node) }
+		switch {
+		case !isMoved:
+		case o.Kind == platform.Machine, slices.ContainsFunc(v.disks, here):
+			o.Node = node
+		case !slices.ContainsFunc(v.disks, is):
+			sees, err := seesDisks(ctx, v.client, storageOf(o.Volume), o.VM)
+			if err == nil && sees && v.read[o.Node+"/"+storageOf(o.Volume)] {
+				continue
+			}
+		}
+		now = append(now, o)
+	}
+	return now
 }
 
 // Blocked lists the machines among all that Proxmox would not delete now, with why and the remedy. Proxmox

@@ -157,11 +157,16 @@ func (n *inspection) guest(ctx context.Context, s slot, g Guest) error {
 	if s.known == nil && s.recorded.UUID == "" {
 		return foreign(c.unproved(s, g))
 	}
+	n.checkMoved(s, g)
 	n.found.Detached = append(n.found.Detached, c.client.detached(ctx, s, g)...)
 	if uuid := g.Config.uuid(); s.known == nil {
 		n.found.Ours = append(n.found.Ours, s.untracked(g))
 	} else if uuid != "" && (s.recorded.UUID != "" || g.Name == s.name && len(g.missing(c.tags)) == 0) {
-		id := gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: uuid}
+		id := gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: uuid,
+			Node: s.known.MachineID.Node}
+		if s.node == "" || s.node == g.Node {
+			id.Node = g.Node
+		}
 		n.found.MachineIDs = append(n.found.MachineIDs, id)
 	}
 	n.found.Present = append(n.found.Present, g.String())
@@ -193,6 +198,21 @@ func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (g Guest
 		err = fmt.Errorf("VM %d is still being created: %w", s.id, cmp.Or(context.Cause(ctx), err))
 	}
 	return g, err
+}
+
+// checkMoved reports a machine that somebody, or the high-availability stack, has moved away from the node that
+// the configuration names: the provider would delete it, and make an empty one on that node. If the
+// configuration is what has changed, the machine is where castle has put it.
+func (n *inspection) checkMoved(s slot, g Guest) {
+	if s.known == nil || s.node == "" || g.Node == s.node || g.Node == home(*s.known) {
+		return
+	}
+	n.found.Unusable = append(n.found.Unusable, gate.Foreign{
+		What: fmt.Sprintf("VM %d %q has moved from node %s to node %s", g.ID, g.Name, home(*s.known), g.Node),
+		Why:  "a create would delete it with its disks, and make an empty machine on node " + s.node,
+		Fixes: []string{stay(s.key, g.Node),
+			fmt.Sprintf("or migrate it to node %s in Proxmox, and run the same command again", s.node)},
+	})
 }
 
 // checkNode reports a problem with the node that a machine is to be created on.
