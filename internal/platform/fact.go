@@ -15,6 +15,19 @@ type Fact struct {
 	Differs []string `json:"differs,omitempty"`
 }
 
+// Mask hides secrets in every text.
+func (f *Fact) Mask(hide func(string) string) {
+	f.Key, f.Node, f.Status, f.UUID = hide(f.Key), hide(f.Node), hide(f.Status), hide(f.UUID)
+	for i, text := range f.Differs {
+		f.Differs[i] = hide(text)
+	}
+	for _, all := range []map[string]string{f.Disks, f.Cards} {
+		for option, text := range all {
+			all[option] = hide(text)
+		}
+	}
+}
+
 // Lines describe what is not as castle has left the machine. create is the command that starts it.
 func (f Fact) Lines(create string) (lines []string) {
 	name := fmt.Sprintf("%s (VM %d) ", f.Key, f.ID)

@@ -103,8 +103,8 @@ type Datacenter interface {
 	// FileUser returns a guest that may use a file and is none of own, the machines of the state that made
 	// the file; empty if there is none that the token can see.
 	FileUser(ctx context.Context, cluster, volume string, own []Object) (string, error)
-	// Unrecorded lists the machines that a nuke would delete as this cluster's and that are none of the known
-	// resources. unseen are ids among the values' that a guest of an unknown owner has.
+	// Unrecorded lists the machines that a nuke would delete as this cluster's, or that have the uuid of a known
+	// resource, and that are none of the known ones. unseen are ids among the values' that a guest of an unknown owner has.
 	Unrecorded(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
 		machines []Guest, unseen []int, err error)
 }

@@ -93,8 +93,11 @@ func (s Search) FileUser(ctx context.Context, cluster, volume string, own []plat
 func (s Search) Unrecorded(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
 	machines []platform.Guest, unseen []int, err error) {
 	guests, unseen, err := s.Client.UnrecordedMachines(ctx, cluster, v, known)
+	uuids := recordedUUIDs(known)
 	for _, g := range guests {
-		machines = append(machines, g.listed())
+		one := g.listed()
+		one.CopyOf = uuids[g.UUID()]
+		machines = append(machines, one)
 	}
 	return machines, unseen, err
 }

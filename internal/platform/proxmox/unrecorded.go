@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
@@ -78,8 +79,37 @@ func (c *Client) FileUser(ctx context.Context, cluster, volume string, own []pla
 	return "", nil
 }
 
-// UnrecordedMachines lists the virtual machines that a nuke would delete as this cluster's and that are none
-// of the known resources. unseen are ids among the values' that are taken by a guest which the token may not
+// recordedUUIDs are the ids of the known machines, by uuid.
+func recordedUUIDs(known []gate.Known) map[string]int {
+	all := map[string]int{}
+	for _, k := range known {
+		id, _ := strconv.Atoi(k.MachineID.ID) //nolint:errcheck // then it is 0
+		m := machineOf(k)
+		if uuid := cmp.Or(m.UUID, k.MachineID.UUID); uuid != "" {
+			all[uuid] = cmp.Or(m.VM, id)
+		}
+	}
+	return all
+}
+
+// configureAll reads the configurations of virtual machines; that of one that cannot be read stays nil.
+func (c *Client) configureAll(ctx context.Context, guests []Guest) {
+	const atOnce = 8
+	slots, all := make(chan struct{}, atOnce), sync.WaitGroup{}
+	for i, g := range guests {
+		slots <- struct{}{}
+		all.Go(func() {
+			if read, err := c.configured(ctx, g); err == nil {
+				guests[i] = read
+			}
+			<-slots
+		})
+	}
+	all.Wait()
+}
+
+// UnrecordedMachines lists the virtual machines that a nuke would delete as this cluster's, or that have the
+// uuid of a known one, such as a restored backup, and that are none of the known resources. unseen are ids among the values' that are taken by a guest which the token may not
 // see, or whose name its node does not tell: nobody can say whose those are.
 func (c *Client) UnrecordedMachines(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
 	machines []Guest, unseen []int, err error) {
@@ -90,12 +120,18 @@ func (c *Client) UnrecordedMachines(ctx context.Context, cluster string, v gate.
 	recorded, lacking := recordedIDs(v, known)
 	listed := map[int]bool{}
 	for _, g := range all {
-		own := Ownership{Cluster: cluster}.foreign(g) == ""
-		if g.isVM() && own && !recorded[g.ID] {
+		if g.isVM() && !recorded[g.ID] {
 			machines = append(machines, g)
 		}
 		listed[g.ID] = g.Name != "" && g.Name != fmt.Sprintf("VM %d", g.ID)
 	}
+	uuids := recordedUUIDs(known)
+	if len(uuids) > 0 {
+		c.configureAll(ctx, machines)
+	}
+	machines = slices.DeleteFunc(machines, func(g Guest) bool {
+		return uuids[g.UUID()] == 0 && Ownership{Cluster: cluster}.foreign(g) != ""
+	})
 	slices.SortFunc(machines, func(a, b Guest) int { return a.ID - b.ID })
 	for _, id := range lacking {
 		taken := false

@@ -28,11 +28,12 @@ type look struct {
 	found     *Found
 }
 
-// ask lists the machines with the first API token that the datacenter accepts. values are the configured
+// ask lists the machines, and reads the recorded ones, with the first API token that the datacenter accepts. values are the configured
 // ones; lacks is why they are incomplete.
 func (l *look) ask(ctx context.Context, values gate.Values, lacks error) (
 	machines []platform.Guest, unseen []int, err error) {
 	c := l.run.Cluster
+	var facts []platform.Fact
 	account := func(values gate.Values, err error) (platform.Account, error) {
 		if err != nil {
 			return platform.Account{}, err
@@ -69,8 +70,12 @@ func (l *look) ask(ctx context.Context, values gate.Values, lacks error) (
 			if err == nil {
 				machines, unseen, err = datacenter.Unrecorded(ctx, c.Config.Name, values, l.known)
 			}
+			if err == nil {
+				facts, err = datacenter.Facts(ctx, l.known)
+			}
 			return err
 		})
+	l.found.Facts = append(l.found.Facts, facts...)
 	if err == nil && from == "" {
 		err = fmt.Errorf("no API token is known that it accepts (%s)", strings.Join(tried, "; "))
 	}
