@@ -174,8 +174,14 @@ func (k *kube) release() (newest string) {
 	return newest
 }
 
-// switchedOff is a machine that has ended by itself: its VM has stopped.
+// switchedOff is a machine that has ended by itself: its VM has stopped, without a task of Proxmox.
 func (d *Datacenter) switchedOff(address string) {
 	d.log.say("talos %s: switched itself off", address)
-	d.kube.off(address)
+	vm := d.kube.addresses.vm(address)
+	if vm.ID == 0 { // no hypervisor has it
+		d.kube.off(address)
+		return
+	}
+	d.proxmox.PowerOff(vm.ID)
+	d.stopped(vm)
 }
