@@ -115,6 +115,9 @@ type Subject struct {
 	Machines Bound   // its machine preflight
 	Others   []Bound // the other preflights of the platform, of every stage
 	Unread   string  // why values of the secrets layer are not known
+	Create   string  // the command that creates the cluster
+	// Known are the resources of the stage's state.
+	Known func() ([]gate.Known, error)
 	// Inspect runs a preflight once; free is the finding if nothing exists yet.
 	Inspect func(ctx context.Context, b Bound, free string) []finding.Finding
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -25,6 +26,7 @@ type look struct {
 	preflight *config.Preflight
 	platform  platform.Platform
 	known     []gate.Known // the machines that the record has
+	others    []gate.Known // those of other stages
 	found     *Found
 }
 
@@ -68,7 +70,7 @@ func (l *look) ask(ctx context.Context, values gate.Values, lacks error) (
 			c.Masker.Add(a.Token)
 			datacenter, err := l.platform.Open(a)
 			if err == nil {
-				machines, unseen, err = datacenter.Unrecorded(ctx, c.Config.Name, values, l.known)
+				machines, unseen, err = datacenter.Unrecorded(ctx, c.Config.Name, values, slices.Concat(l.known, l.others))
 			}
 			if err == nil {
 				facts, err = datacenter.Facts(ctx, l.known)

@@ -147,6 +147,20 @@ func Look(ctx context.Context, r *run.Run, stages []*config.Stage) (*Found, erro
 	return f, nil
 }
 
+// recordedElsewhere lists the machines that other stages of the cluster have, those that are not configured any
+// more included.
+func (l *look) recordedElsewhere() (all []gate.Known, err error) {
+	names, err := l.run.Cluster.Dir.Stages()
+	for _, name := range names {
+		dir := l.run.Cluster.Dir.Stage(name)
+		if st, unread := dir.LastKnown(); name != l.stage.Name && unread == nil {
+			more, unread := waiting.ExpectedResources(dir, st)
+			all, err = append(all, more...), errors.Join(err, unread)
+		}
+	}
+	return all, err
+}
+
 // machines adds the machines of one stage that its record lacks.
 func (l *look) machines(ctx context.Context) error {
 	dir := l.run.Cluster.Dir.Stage(l.stage.Name)
@@ -162,6 +176,9 @@ func (l *look) machines(ctx context.Context) error {
 	//nolint:errcheck // what is not known is absent
 	values, _ := l.preflight.Values(l.stage, l.run.Outputs.Scope(l.stage))
 	l.found.Endpoint = values.String("endpoint")
+	if l.others, err = l.recordedElsewhere(); err != nil {
+		return err
+	}
 	lacks := l.platform.LacksMachines(values, l.known)
 	if lacks {
 		l.found.Stages = append(l.found.Stages, l.stage.Name)
