@@ -157,7 +157,6 @@ func Variables() []VariableGroup {
 			{"OTEL_EXPORTER_OTLP_ENDPOINT", "the OpenTelemetry collector that gets traces of the runs"},
 			{"TRACEPARENT", "the span to which the trace of a run belongs"},
 			{"CASTLE_LAB_REPOSITORY", "a rehearsal sets it for its command: the copy of the repository"},
-			{"CASTLE_LAB_PROXMOX_ADMIN", "and this: an API token of Proxmox that may move and restore machines"},
 		}},
 	}
 }

@@ -193,8 +193,9 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			breaks: func(_ *testing.T, w *world) {
 				w.target.Known = func(*config.Stage) ([]gate.Known, error) {
 					return []gate.Known{{Address: `proxmox_virtual_environment_vm.node["cp-01"]`,
-						Type:       "proxmox_virtual_environment_vm",
-						Attributes: map[string]any{"vm_id": 441, "name": "mini-cp-01", "node_name": "proxmox"}}}, nil
+						Type: "proxmox_virtual_environment_vm",
+						Attributes: map[string]any{"vm_id": 441, "name": "mini-cp-01",
+							"node_name": "proxmox"}}}, nil
 				}
 				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "mini-cp-01", Tags: []string{"castle", "mini"}})
 			},

@@ -204,8 +204,8 @@ type Receipt struct {
 	Kept    []KeptStage   `json:"remaining"`
 	// Unverified are resources that Terraform reports deleted and castle cannot check.
 	Unverified []string `json:"unverified"`
-	// Unknown are machines with the name and the tags of the cluster, or with the uuid of one of its machines,
-	// that no state knows: castle leaves them.
+	// Unknown are machines with the name and the tags of the cluster, or with the uuid of one of its
+	// machines, that no state knows: castle leaves them.
 	Unknown []string `json:"unknown,omitempty"`
 	// Disk lists what stays of the cluster on the disk of the state directory.
 	Disk []KeptPath `json:"disk,omitempty"`

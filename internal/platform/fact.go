@@ -1,6 +1,11 @@
 package platform
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // Fact is how a machine of a state is in the datacenter now.
 type Fact struct {
@@ -13,6 +18,44 @@ type Fact struct {
 	Cards  map[string]string `json:"cards,omitempty"` // hardware addresses, by interface
 	// Differs lists what is not as castle has left it: has moved from node pve1 to node pve2.
 	Differs []string `json:"differs,omitempty"`
+}
+
+// Differ adds to Differs.
+func (f *Fact) Differ(format string, args ...any) {
+	f.Differs = append(f.Differs, fmt.Sprintf(format, args...))
+}
+
+// Compare adds to Differs where the disks and the hardware addresses are others than those that castle has
+// left; none are those of a state that has none.
+func (f *Fact) Compare(disks map[string]string, cards []string) {
+	differs := f.Differ
+	for _, name := range slices.Sorted(maps.Keys(disks)) {
+		switch is := f.Disks[name]; is {
+		case disks[name]:
+		case "":
+			differs("has lost its disk %s (%s)", name, disks[name])
+		default:
+			differs("has the disk %s as %s, and castle has made %s there", is, name, disks[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Disks)) {
+		if len(disks) > 0 && disks[name] == "" {
+			differs("has a disk that castle has not made: %s (%s)", name, f.Disks[name])
+		}
+	}
+	has := func(all []string, mac string) bool {
+		return slices.ContainsFunc(all, func(x string) bool { return strings.EqualFold(x, mac) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Cards)) {
+		if len(cards) > 0 && !has(cards, f.Cards[name]) {
+			differs("has a network card that castle has not made: %s (%s)", name, f.Cards[name])
+		}
+	}
+	for _, mac := range cards {
+		if !has(slices.Collect(maps.Values(f.Cards)), mac) {
+			differs("has lost its network card %s", mac)
+		}
+	}
 }
 
 // Mask hides secrets in every text.

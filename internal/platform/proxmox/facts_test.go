@@ -21,7 +21,8 @@ func asLeft() (gate.Known, emulator.VM) {
 	k.MachineID.Node = "proxmox"
 	vm := ours(421, "blue-cp-01")
 	vm.Config["smbios1"] = "uuid=" + uuid
-	vm.Config["scsi0"], vm.Config["scsi1"] = "local-lvm:vm-421-disk-0,size=8G", "local-lvm:vm-421-disk-1,size=50G"
+	vm.Config["scsi0"] = "local-lvm:vm-421-disk-0,size=8G"
+	vm.Config["scsi1"] = "local-lvm:vm-421-disk-1,size=50G"
 	vm.Config["ide2"] = "local-lvm:vm-421-cloudinit,media=cdrom"
 	return k, vm
 }
@@ -42,10 +43,11 @@ func TestFactsTellWhatIsNotAsCastleHasLeftIt(t *testing.T) {
 				`"pve2" for cp-01 in terraform.tfvars`},
 		"gone": {func(s *emulator.Server) { s.RemoveVM(421) }, "cp-01 (VM 421) does not exist any more"},
 		"a foreign uuid": {set(map[string]string{"smbios1": "uuid=22222222-2222-4222-8222-222222222222"}),
-			`cp-01 (VM 421) is not castle's machine but VM 421 "blue-cp-01" on node proxmox: expected the uuid ` +
-				"11111111-1111-4111-8111-111111111111, and this one's is 22222222-2222-4222-8222-222222222222"},
+			`cp-01 (VM 421) is not castle's machine but VM 421 "blue-cp-01" on node proxmox: expected the ` +
+				"uuid 11111111-1111-4111-8111-111111111111, and this one's is " +
+				"22222222-2222-4222-8222-222222222222"},
 		"a detached disk": {set(map[string]string{"scsi1": "", "unused0": "local-lvm:vm-421-disk-1"}),
-			"cp-01 (VM 421) has lost its disk scsi1 (local-lvm:vm-421-disk-1): it is unused0"},
+			"cp-01 (VM 421) has lost its disk scsi1 (local-lvm:vm-421-disk-1)"},
 		"an exchanged disk": {set(map[string]string{"scsi1": "local-lvm:vm-421-disk-7,size=50G"}),
 			"cp-01 (VM 421) has the disk local-lvm:vm-421-disk-7 as scsi1, and castle has made " +
 				"local-lvm:vm-421-disk-1 there"},
@@ -65,7 +67,8 @@ func TestFactsTellWhatIsNotAsCastleHasLeftIt(t *testing.T) {
 			vm.Node = "proxmox"
 			d.server.AddVM(vm)
 			test.change(d.server)
-			facts, err := Search{Client: d.client(t)}.Facts(soon(t), []gate.Known{k, {Type: "terraform_data"}})
+			known := []gate.Known{k, {Type: "terraform_data"}}
+			facts, err := Search{Client: d.client(t)}.Facts(soon(t), known)
 			if err != nil || len(facts) != 1 {
 				t.Fatal(facts, err)
 			}

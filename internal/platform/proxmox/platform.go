@@ -3,7 +3,6 @@ package proxmox
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -171,9 +170,4 @@ func (n *nuke) Advice(err error) string {
 		return "the API token lacks a privilege: give it one, or set another in PROXMOX_VE_API_TOKEN"
 	}
 	return ""
-}
-
-// Is makes a refused token platform.ErrRefused.
-func (e *Error) Is(target error) bool {
-	return target == platform.ErrRefused && e.Code == http.StatusUnauthorized
 }

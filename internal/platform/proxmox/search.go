@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // Search checks whether owned objects are gone.
@@ -108,8 +109,8 @@ func (v *inventory) relocate(ctx context.Context, all []platform.Object) (now []
 		case o.Kind == platform.Machine, slices.ContainsFunc(v.disks, here):
 			o.Node = node
 		case !slices.ContainsFunc(v.disks, is):
-			sees, err := seesDisks(ctx, v.client, storageOf(o.Volume), o.VM)
-			if err == nil && sees && v.read[o.Node+"/"+storageOf(o.Volume)] {
+			sees, err := seesDisks(ctx, v.client, values.StorageOf(o.Volume), o.VM)
+			if err == nil && sees && v.read[o.Node+"/"+values.StorageOf(o.Volume)] {
 				continue
 			}
 		}
@@ -176,7 +177,7 @@ func (d foundDisk) is(o platform.Object) bool {
 func (d foundDisk) remedy() string {
 	if d.shared {
 		return fmt.Sprintf("unless another Proxmox cluster that shares %s has a machine %d, %s",
-			storageOf(d.owned.Volume), d.owned.VM, remedy(d.owned))
+			values.StorageOf(d.owned.Volume), d.owned.VM, remedy(d.owned))
 	}
 	return remedy(d.owned)
 }
@@ -314,7 +315,7 @@ func (v *inventory) disk(o platform.Object) event.OwnedObject {
 	other := v.others[o.VM]
 	i := slices.IndexFunc(v.disks, func(d foundDisk) bool { return d.is(o) })
 	switch exists := i >= 0; {
-	case exists && other.uses(o.Volume):
+	case exists && other.Uses(o.Volume):
 		reason := fmt.Sprintf("another guest %d has a disk of this name now", o.VM)
 		return event.OwnedObject{Gone: true, Reason: reason}
 	case exists:
@@ -327,19 +328,19 @@ func (v *inventory) disk(o platform.Object) event.OwnedObject {
 
 // file looks for an image, a snippet or another file.
 func (v *inventory) file(ctx context.Context, o platform.Object) event.OwnedObject {
-	volumes, err := v.client.Volumes(ctx, o.Node, storageOf(o.Volume), contentOf(o.Volume), 0)
+	volumes, err := v.client.Volumes(ctx, o.Node, values.StorageOf(o.Volume), values.ContentOf(o.Volume), 0)
 	if err != nil {
 		return unproved(err)
 	}
 	if _, exists := volumes[o.Volume]; exists {
 		return event.OwnedObject{Reason: "still there", Fix: remedy(o)}
 	}
-	has, err := v.client.rightsOn(ctx, "/storage/"+storageOf(o.Volume))
+	has, err := v.client.rightsOn(ctx, "/storage/"+values.StorageOf(o.Volume))
 	switch {
 	case err != nil:
 		return unproved(err)
 	case !has.include("Datastore.Allocate"):
-		return unseen("files", storageOf(o.Volume))
+		return unseen("files", values.StorageOf(o.Volume))
 	}
 	return event.OwnedObject{Gone: true}
 }
@@ -389,7 +390,7 @@ func (v *inventory) readDisks(ctx context.Context, all []platform.Object) {
 func (v *inventory) checkRights(ctx context.Context, all []platform.Object) {
 	checked := map[string]bool{}
 	for _, o := range all {
-		storage := storageOf(o.Volume)
+		storage := values.StorageOf(o.Volume)
 		if o.Kind != platform.Disk || checked[storage] {
 			continue
 		}

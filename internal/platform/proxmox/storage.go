@@ -24,8 +24,9 @@ func storages() gate.PreflightType {
 		Attributes: connected(map[string]gate.Attribute{
 			"files": {Type: cty.Map(cty.String), Required: true,
 				Help: "The file's name, by the node that writes it: the key of its resource instance."},
-			"shared_key": {Type: cty.String, Help: "The key of the instance that writes the one file of all " +
-				"nodes, if the storage is shared; each node writes one, if not given."},
+			"shared_key": {Type: cty.String,
+				Help: "The key of the instance that writes the one file of all nodes, if the storage is " +
+					"shared; each node writes one, if not given."},
 			"storage": {Type: cty.String, Required: true, Help: "The storage."},
 			"content": {Type: cty.String, Required: true, Help: "The content type of the files."},
 			"resource": {Type: cty.String, Required: true, Valid: validResource,
@@ -77,7 +78,8 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 			continue
 		}
 		address := fmt.Sprintf("%s[%q]", c.resource, key)
-		if done[address] || slices.ContainsFunc(known, func(k gate.Known) bool { return k.Address == address }) {
+		isKnown := func(k gate.Known) bool { return k.Address == address }
+		if done[address] || slices.ContainsFunc(known, isKnown) {
 			continue
 		}
 		done[address] = true

@@ -91,11 +91,12 @@ func TestASharedStorageHasOneFileForAllNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"},
-				Storages: []emulator.Storage{{ID: "nfs", Type: "nfs", Content: []string{"import"}, Shared: true}}})
+				Storages: []emulator.Storage{{ID: "nfs", Type: "nfs", Content: []string{"import"},
+					Shared: true}}})
 			d.server.AddDisk(volume)
-			c := storageCheck{client: d.client(t), content: "import", storage: "nfs", sharedKey: test.sharedKey,
-				resource: "proxmox_virtual_environment_download_file.talos",
-				files:    map[string]string{"proxmox": "talos.qcow2", "pve2": "talos.qcow2"}}
+			c := storageCheck{client: d.client(t), content: "import", storage: "nfs",
+				sharedKey: test.sharedKey, resource: "proxmox_virtual_environment_download_file.talos",
+				files: map[string]string{"proxmox": "talos.qcow2", "pve2": "talos.qcow2"}}
 			found, err := c.inspect(t.Context(), test.known, silent)
 			var ours []string
 			for _, own := range found.Ours {

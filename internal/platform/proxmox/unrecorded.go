@@ -11,6 +11,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // lacksMachines reports whether a machine that a preflight vm_ids with these values checks is none of the
@@ -58,7 +59,7 @@ func (c *Client) FileUser(ctx context.Context, cluster, volume string, own []pla
 	}
 	for _, g := range all {
 		namesake := g.isVM() && Ownership{Cluster: cluster}.foreign(g) == ""
-		if !namesake && contentOf(volume) == "import" {
+		if !namesake && values.ContentOf(volume) == "import" {
 			continue // it was copied to the disk, so no configuration names it
 		}
 		g, err = c.configured(ctx, g)
@@ -72,7 +73,7 @@ func (c *Client) FileUser(ctx context.Context, cluster, volume string, own []pla
 		case KindOf(err) == Missing:
 		case err != nil:
 			return g.String() + ", which cannot be read", nil
-		case !slices.ContainsFunc(own, same) && (namesake || g.Config.uses(volume)):
+		case !slices.ContainsFunc(own, same) && (namesake || g.Config.Uses(volume)):
 			return g.describe(), nil
 		}
 	}
@@ -92,25 +93,20 @@ func recordedUUIDs(known []gate.Known) map[string]int {
 	return all
 }
 
-// configureAll reads the configurations of virtual machines; that of one that cannot be read stays nil.
-func (c *Client) configureAll(ctx context.Context, guests []Guest) {
-	const atOnce = 8
-	slots, all := make(chan struct{}, atOnce), sync.WaitGroup{}
-	for i, g := range guests {
+// together calls do for 0 to n-1, some at once.
+func together(n int, do func(int)) {
+	slots, all := make(chan struct{}, 8), sync.WaitGroup{}
+	for i := range n {
 		slots <- struct{}{}
-		all.Go(func() {
-			if read, err := c.configured(ctx, g); err == nil {
-				guests[i] = read
-			}
-			<-slots
-		})
+		all.Go(func() { do(i); <-slots })
 	}
 	all.Wait()
 }
 
 // UnrecordedMachines lists the virtual machines that a nuke would delete as this cluster's, or that have the
-// uuid of a known one, such as a restored backup, and that are none of the known resources. unseen are ids among the values' that are taken by a guest which the token may not
-// see, or whose name its node does not tell: nobody can say whose those are.
+// uuid of a known one, such as a restored backup, and that are none of the known resources. unseen are ids
+// among the values' that are taken by a guest which the token may not see, or whose name its node does not
+// tell: nobody can say whose those are.
 func (c *Client) UnrecordedMachines(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
 	machines []Guest, unseen []int, err error) {
 	all, err := c.Guests(ctx)
@@ -127,7 +123,11 @@ func (c *Client) UnrecordedMachines(ctx context.Context, cluster string, v gate.
 	}
 	uuids := recordedUUIDs(known)
 	if len(uuids) > 0 {
-		c.configureAll(ctx, machines)
+		together(len(machines), func(i int) {
+			if g, err := c.configured(ctx, machines[i]); err == nil {
+				machines[i] = g
+			}
+		})
 	}
 	machines = slices.DeleteFunc(machines, func(g Guest) bool {
 		return uuids[g.UUID()] == 0 && Ownership{Cluster: cluster}.foreign(g) != ""

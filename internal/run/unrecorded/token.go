@@ -30,8 +30,8 @@ type look struct {
 	found     *Found
 }
 
-// ask lists the machines, and reads the recorded ones, with the first API token that the datacenter accepts. values are the configured
-// ones; lacks is why they are incomplete.
+// ask lists the machines, and reads the recorded ones, with the first API token that the datacenter accepts.
+// values are the configured ones; lacks is why they are incomplete.
 func (l *look) ask(ctx context.Context, values gate.Values, lacks error) (
 	machines []platform.Guest, unseen []int, err error) {
 	c := l.run.Cluster
@@ -70,7 +70,8 @@ func (l *look) ask(ctx context.Context, values gate.Values, lacks error) (
 			c.Masker.Add(a.Token)
 			datacenter, err := l.platform.Open(a)
 			if err == nil {
-				machines, unseen, err = datacenter.Unrecorded(ctx, c.Config.Name, values, slices.Concat(l.known, l.others))
+				all := slices.Concat(l.known, l.others)
+				machines, unseen, err = datacenter.Unrecorded(ctx, c.Config.Name, values, all)
 			}
 			if err == nil {
 				facts, err = datacenter.Facts(ctx, l.known)

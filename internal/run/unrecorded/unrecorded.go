@@ -147,8 +147,8 @@ func Look(ctx context.Context, r *run.Run, stages []*config.Stage) (*Found, erro
 	return f, nil
 }
 
-// recordedElsewhere lists the machines that other stages of the cluster have, those that are not configured any
-// more included.
+// recordedElsewhere lists the machines that other stages of the cluster have, those that are not configured
+// any more included.
 func (l *look) recordedElsewhere() (all []gate.Known, err error) {
 	names, err := l.run.Cluster.Dir.Stages()
 	for _, name := range names {
@@ -204,8 +204,8 @@ func (l *look) machines(ctx context.Context) error {
 		}
 	}
 	if copies > 0 {
-		l.found.Fixes = append(l.found.Fixes, "a copy is a restored backup or a clone, and castle leaves it: "+
-			"if nobody needs it, remove it in "+l.platform.Name())
+		l.found.Fixes = append(l.found.Fixes, "a copy is a restored backup or a clone, and castle leaves "+
+			"it: if nobody needs it, remove it in "+l.platform.Name())
 	}
 	switch {
 	case len(guests) > copies:

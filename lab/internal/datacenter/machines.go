@@ -17,7 +17,8 @@ import (
 func taskDurations(speed float64) map[string]time.Duration {
 	seconds := map[string]float64{
 		"download": 12, "qmcreate": 4, "qmstart": 2, "qmstop": 1, "qmshutdown": 8, "qmdestroy": 2,
-		"resize": 1, "imgdel": 1, "qmreboot": 10, "qmconfig": 0.5, "qmigrate": 20, "vzdump": 20, "qmrestore": 20,
+		"resize": 1, "imgdel": 1, "qmreboot": 10, "qmconfig": 0.5, "qmigrate": 20, "vzdump": 20,
+		"qmrestore": 20,
 	}
 	all := map[string]time.Duration{}
 	for kind, s := range seconds {
