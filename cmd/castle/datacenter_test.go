@@ -40,15 +40,18 @@ type datacenter struct {
 	intrude atomic.Pointer[intruder]
 }
 
-func newDatacenter(defers func(func())) *datacenter {
+// newDatacenter starts a datacenter with the node proxmox, and others.
+func newDatacenter(defers func(func()), others ...string) *datacenter {
 	d := &datacenter{
 		proxmox: emulator.New(emulator.Config{Token: proxmoxToken, Duration: 10 * time.Millisecond,
+			Nodes: append([]string{"proxmox"}, others...),
 			Storages: []emulator.Storage{
 				{ID: "local", Type: "dir", Content: []string{"images", "import", "iso", "snippets"},
 					Path: "/var/lib/vz"},
 				{ID: "local-lvm", Type: "lvmthin", Content: []string{"images", "rootdir"}},
 				{ID: "castle-images", Type: "dir", Content: []string{"import"},
 					Path: "/var/lib/castle-images"},
+				{ID: "nfs", Type: "nfs", Content: []string{"import"}, Path: "/mnt/pve/nfs", Shared: true},
 			}}),
 		held:  make(chan struct{}),
 		token: proxmoxToken,
@@ -76,7 +79,7 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 
 // proxmox acts on the script's datacenter:
 //
-//	proxmox start             starts it, if the script does not begin with a running one
+//	proxmox start [NODE]      starts a new one, with any number of nodes beside the node proxmox
 //	proxmox stop              stops it; requests get no answer
 //	proxmox disk VOLUME [ID]  adds a file, or a disk of this VM
 //	proxmox free VOLUME       removes the volume
@@ -85,6 +88,8 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox show ID           prints the VM's configuration to stdout, one option a line
 //	proxmox twin ID           replaces the VM by one with another uuid; again: restores the first one
 //	proxmox set ID FORM       changes the VM's options by hand: delete=scsi1, scsi1=local-lvm:vm-421-disk-1
+//	proxmox migrate ID NODE   moves the VM and its disks to another node
+//	proxmox copy ID NEW       adds a VM with the options of this one, as a restored backup has them
 //	proxmox remove ID         removes the VM
 //	proxmox hold              keeps created VMs under construction
 //	proxmox hold-deletions    keeps deletions of files running
@@ -113,13 +118,13 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: proxmox start|stop|disk|free|add|race|show|" +
-			"twin|set|remove|hold|hold-deletions|watched|wait|" +
+			"twin|set|migrate|copy|remove|hold|hold-deletions|watched|wait|" +
 			"release|locked|lock|locking|unlock|protect|unprotect|off|" +
 			"token|secret|drop|lie|honest|break|refused|limit|intrude|untouched|list|created")
 	}
 	slot := ts.Value(datacenterKey{}).(**datacenter)
 	if args[0] == "start" {
-		*slot = newDatacenter(ts.Defer)
+		*slot = newDatacenter(ts.Defer, args[1:]...)
 		environ, err := (*slot).environ(ts.Getenv("WORK"))
 		ts.Check(err)
 		for name, value := range environ {
@@ -173,6 +178,17 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	case "set":
 		ts.Check(d.set(args[1], args[2]))
+	case "migrate":
+		d.proxmox.Migrate(number(), args[2])
+	case "copy":
+		for _, vm := range d.proxmox.VMs() {
+			if vm.ID == number() {
+				id, err := strconv.Atoi(args[2])
+				ts.Check(err)
+				vm.ID, vm.Running = id, false
+				d.proxmox.AddVM(vm)
+			}
+		}
 	case "remove":
 		d.proxmox.RemoveVM(number())
 	case "hold":

@@ -164,6 +164,9 @@ func printPlan(w io.Writer, p *plan.Plan, all bool) {
 	for _, u := range p.Unlisted {
 		fmt.Fprintln(w, u)
 	}
+	for _, m := range p.Machines {
+		writeRemarks(w, "note: "+m)
+	}
 	writeUnknown(w, p.Unknown)
 	fmt.Fprint(w, planWaits(p, all)+planTotal(p))
 	printSaved(w, p.Saved)

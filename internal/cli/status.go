@@ -262,6 +262,11 @@ func printStatus(p page, s status.Status) {
 	for _, u := range s.Unlisted {
 		p.line(0, u.String())
 	}
+	for _, m := range s.Machines {
+		for _, line := range m.Lines("castle create " + s.Cluster) {
+			p.line(0, line)
+		}
+	}
 	writeUnknown(p.w, s.Unknown)
 }
 

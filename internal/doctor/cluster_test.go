@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	castle "github.com/ephemeral-castle/castle/internal/platform/proxmox"
 )
 
@@ -186,6 +188,19 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			name: "proxmox.vm-ids", colour: finding.Red,
 			text: "no uuid is known here that proves it castle's own",
 			fix:  "the uuid derives from them",
+		},
+		"a machine of the state is stopped": {
+			breaks: func(_ *testing.T, w *world) {
+				w.target.Known = func(*config.Stage) ([]gate.Known, error) {
+					return []gate.Known{{Address: `proxmox_virtual_environment_vm.node["cp-01"]`,
+						Type: "proxmox_virtual_environment_vm",
+						Attributes: map[string]any{"vm_id": 441, "name": "mini-cp-01",
+							"node_name": "proxmox"}}}, nil
+				}
+				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "mini-cp-01", Tags: []string{"castle", "mini"}})
+			},
+			name: "proxmox.machines", colour: finding.Yellow,
+			text: "cp-01 (VM 441) is stopped on node proxmox", fix: "castle create mini starts it",
 		},
 		"an own VM is not in the state": {
 			breaks: func(_ *testing.T, w *world) {

@@ -173,7 +173,8 @@ func (r *checkRun) platformChecks() (all []finding.Check) {
 		for _, b := range r.preflights(machines) {
 			all = append(all, p.Checks(platform.Subject{
 				Cluster: r.target.Name, Machines: b, Others: r.preflights(others...),
-				Unread: r.secrets.unread,
+				Unread: r.secrets.unread, Create: "castle create " + r.target.Name,
+				Known: func() ([]gate.Known, error) { return r.target.Known(b.Stage) },
 				Inspect: func(ctx context.Context, b platform.Bound, free string) []finding.Finding {
 					return r.inspect(ctx, b, true, free)
 				},

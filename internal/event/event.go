@@ -205,6 +205,9 @@ type Receipt struct {
 	Kept    []KeptStage   `json:"remaining"`
 	// Unverified are resources that Terraform reports deleted and castle cannot check.
 	Unverified []string `json:"unverified"`
+	// Unknown are machines with the name and the tags of the cluster, or with the uuid of one of its
+	// machines, that no state knows: castle leaves them.
+	Unknown []string `json:"unknown,omitempty"`
 	// Disk lists what stays of the cluster on the disk of the state directory.
 	Disk []KeptPath `json:"disk,omitempty"`
 }
@@ -220,6 +223,10 @@ type KeptPath struct {
 // Masked returns the receipt with its texts passed through hide.
 func (r Receipt) Masked(hide func(string) string) Receipt {
 	r.Objects, r.Unverified = slices.Clone(r.Objects), slices.Clone(r.Unverified)
+	r.Unknown = slices.Clone(r.Unknown)
+	for i, machine := range r.Unknown {
+		r.Unknown[i] = hide(machine)
+	}
 	for i, o := range r.Objects {
 		o.ID, o.Where, o.Reason, o.Fix = hide(o.ID), hide(o.Where), hide(o.Reason), hide(o.Fix)
 		r.Objects[i] = o

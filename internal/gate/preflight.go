@@ -49,6 +49,8 @@ type MachineID struct {
 	Address string `json:"address"`
 	ID      string `json:"id"` // 421
 	UUID    string `json:"uuid"`
+	// Node is where the machine was when it was last on the node that the configuration names.
+	Node string `json:"node,omitempty"`
 	// Replaces is the uuid of the machine that this one is to replace. Until then it may have the id.
 	Replaces string `json:"replaces,omitempty"`
 	// Instance is the run that recorded the intent of its creation. It stays as long as the machine.

@@ -58,6 +58,7 @@ type Guest struct {
 	Tags    []string `json:"tags"`
 	Pool    string   `json:"pool,omitempty"`
 	Foreign bool     `json:"foreign"`           // deleted only because its id was named
+	CopyOf  int      `json:"copy_of,omitempty"` // the recorded machine whose uuid it has
 	Refused []string `json:"refused,omitempty"` // why castle does not delete it; deleted if empty
 	Deleted bool     `json:"deleted"`
 

@@ -104,15 +104,20 @@ type Datacenter interface {
 	Gone(ctx context.Context, all []Object, report func(string)) ([]event.OwnedObject, error)
 	// Now is Gone without waiting.
 	Now(ctx context.Context, all []Object) []event.OwnedObject
-	// Complete adds the objects of the machines among all that are in no state.
+	// Facts reads how the machines among known are now: where, whether they run, and what is not as castle
+	// has left it.
+	Facts(ctx context.Context, known []gate.Known) ([]Fact, error)
+	// Complete adds the objects of the machines among all that are in no state, and returns machines that
+	// have moved, and their disks, with the nodes where they are.
 	Complete(ctx context.Context, all []Object) []Object
 	// Blocked lists the machines among all that the datacenter would not delete now, with why and the remedy.
 	Blocked(ctx context.Context, all []Object) ([]event.OwnedObject, error)
 	// FileUser returns a guest that may use a file and is none of own, the machines of the state that made
 	// the file; empty if there is none that the token can see.
 	FileUser(ctx context.Context, cluster, volume string, own []Object) (string, error)
-	// Unrecorded lists the machines that a nuke would delete as this cluster's and that are none of the known
-	// resources. unseen are ids among the values' that a guest of an unknown owner has.
+	// Unrecorded lists the machines that a nuke would delete as this cluster's, or that have the uuid of a
+	// known resource, and that are none of the known ones. unseen are ids among the values' that a guest of
+	// an unknown owner has.
 	Unrecorded(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
 		machines []Guest, unseen []int, err error)
 }
@@ -123,6 +128,9 @@ type Subject struct {
 	Machines Bound   // its machine preflight
 	Others   []Bound // the other preflights of the platform, of every stage
 	Unread   string  // why values of the secrets layer are not known
+	Create   string  // the command that creates the cluster
+	// Known are the resources of the stage's state.
+	Known func() ([]gate.Known, error)
 	// Inspect runs a preflight once; free is the finding if nothing exists yet.
 	Inspect func(ctx context.Context, b Bound, free string) []finding.Finding
 }

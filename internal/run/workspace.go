@@ -60,7 +60,8 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	w.log = log
 	w.Root = &terraform.Root{Binary: binary, Dir: w.Dir.Work(), StatePath: w.Dir.StatePath(),
 		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
-		Identities: cluster.Identities(), OnWrite: w.beginChange, OnError: w.noteUnsure, OnWarning: w.noteWarning,
+		Identities: cluster.Identities(), OnWrite: w.beginChange, OnError: w.noteUnsure,
+		OnWarning:  w.noteWarning,
 		OnResource: w.onResource, OnConnect: w.refuseRedirects, Hide: r.Cluster.Masker.Hide}
 	if begin := r.Cluster.Options.OnCommand; begin != nil {
 		w.Root.OnCommand = func(command string) (map[string]string, func(error)) {

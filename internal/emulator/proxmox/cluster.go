@@ -21,7 +21,7 @@ func resources(c *call) (any, error) {
 				}
 				rows = append(rows, map[string]any{
 					"id": "storage/" + node + "/" + st.ID, "type": "storage", "storage": st.ID, "node": node,
-					"status": "available", "plugintype": st.Type, "shared": 0,
+					"status": "available", "plugintype": st.Type, "shared": number(st.Shared),
 					"content": strings.Join(st.Content, ","),
 				})
 			}

@@ -31,6 +31,9 @@ func create(c *call) (any, error) {
 		}
 	}
 	g := &guest{ID: id, Node: c.get("node"), Kind: "qemu", Config: map[string]string{"lock": "create"}}
+	if c.get("archive") != "" {
+		return restore(c, g, pool)
+	}
 	change, err := c.change(g)
 	if err != nil {
 		return nil, err
@@ -188,7 +191,7 @@ func resize(c *call, g *guest) (any, error) {
 		return nil, internal("you can't resize a cdrom")
 	}
 	return c.launch("resize", g.ID, func(*task) error {
-		d := c.s.disks[volumeKey{g.Node, volume}]
+		d := c.s.disks.get(g.Node, volume)
 		if d == nil {
 			return internal("Could not determine current size of volume '%s'", volume)
 		}

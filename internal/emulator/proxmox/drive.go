@@ -39,7 +39,7 @@ func (c *call) planDrive(node, key, value string) (p drivePlan, err error) {
 		return p, badParameter(key,
 			"'import-from' requires special syntax - use <storage ID>:0,import-from=<source>")
 	case found == nil && !p.cloudInit:
-		if c.s.disks[volumeKey{node, volume}] == nil && ownerOf(volume) != 0 {
+		if c.s.disks.get(node, volume) == nil && ownerOf(volume) != 0 {
 			return p, internal("volume '%s' does not exist", volume)
 		}
 		p.volume = volume
@@ -78,7 +78,7 @@ func (c *call) checkSource(node, key, volume string) error {
 	if inFolder && kind != "import" && ownerOf(volume) == 0 {
 		return badParameter(key, "%s has wrong type '%s' - needs to be 'images' or 'import'", volume, kind)
 	}
-	if c.s.disks[volumeKey{node, volume}] == nil {
+	if c.s.disks.get(node, volume) == nil {
 		return internal("could not get size of %s", volume)
 	}
 	return nil
@@ -89,10 +89,10 @@ func (p drivePlan) attach(s *Server, g *guest) string {
 	if p.volume == "" {
 		p.volume = p.allocate(s, g)
 	}
-	if image := s.disks[volumeKey{g.Node, p.disk.Source}]; image != nil && g.Image == "" {
+	if image := s.disks.get(g.Node, p.disk.Source); image != nil && g.Image == "" {
 		g.Image, g.ImageURL = image.Volume[strings.LastIndexAny(image.Volume, ":/")+1:], image.Source
 	}
-	if d := s.disks[volumeKey{g.Node, p.volume}]; d != nil {
+	if d := s.disks.get(g.Node, p.volume); d != nil {
 		p.options["size"] = printSize(d.Size)
 	}
 	return printProperties(p.volume, p.options)
@@ -102,19 +102,33 @@ func (p drivePlan) attach(s *Server, g *guest) string {
 func (p drivePlan) allocate(s *Server, g *guest) string {
 	d := p.disk
 	d.Owner, d.Content, d.Format = g.ID, "images", cmp.Or(d.Format, "raw")
-	volume := func(name string) string {
-		return fmt.Sprintf("%s:%d/vm-%[2]d-%s.%s", p.storage.ID, g.ID, name, d.Format)
-	}
-	if p.storage.Type != "dir" {
+	if !p.storage.holdsFiles() {
 		d.Format = "raw"
-		volume = func(name string) string { return fmt.Sprintf("%s:vm-%d-%s", p.storage.ID, g.ID, name) }
 	}
-	d.Volume = volume("cloudinit")
-	for n := 0; !p.cloudInit && (n == 0 || s.disks[volumeKey{g.Node, d.Volume}] != nil); n++ {
-		d.Volume = volume("disk-" + strconv.Itoa(n))
+	d.Volume = p.storage.image(g.ID, "cloudinit", d.Format)
+	if !p.cloudInit {
+		d.Volume = s.freeName(g.Node, p.storage, g.ID, d.Format)
 	}
 	s.disks.store(g.Node, d)
 	return d.Volume
+}
+
+// image is the volume of a guest's disk on the storage.
+func (st Storage) image(id int, name, format string) string {
+	if st.holdsFiles() {
+		return fmt.Sprintf("%s:%d/vm-%[2]d-%s.%s", st.ID, id, name, format)
+	}
+	return fmt.Sprintf("%s:vm-%d-%s", st.ID, id, name)
+}
+
+// freeName is the first free volume vm-<id>-disk-<n>.
+func (s *Server) freeName(node string, st Storage, id int, format string) string {
+	for n := 0; ; n++ {
+		volume := st.image(id, "disk-"+strconv.Itoa(n), format)
+		if s.disks.get(node, volume) == nil {
+			return volume
+		}
+	}
 }
 
 // printSize formats bytes in the largest unit that divides them.

@@ -74,8 +74,12 @@ func addVM(s *Server, v VM) {
 		s.pools[v.Pool] = true
 	}
 	for volume, size := range g.ownVolumes() {
-		s.disks.store(g.Node, Disk{Volume: volume, Owner: g.ID, Size: size, Format: "raw", Content: "images"})
+		s.addImage(&g, volume, size)
 	}
+}
+
+func (s *Server) addImage(g *guest, volume string, size int64) {
+	s.disks.store(g.Node, Disk{Volume: volume, Owner: g.ID, Size: size, Format: "raw", Content: "images"})
 }
 
 func (g *guest) name() string { return cmp.Or(g.Config["name"], "VM "+strconv.Itoa(g.ID)) }

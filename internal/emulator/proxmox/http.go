@@ -89,6 +89,8 @@ var routes = map[string]handler{
 	"POST " + guestPath + "/status/stop":                 power("stop", stop),
 	"POST " + guestPath + "/status/shutdown":             power("shutdown", shutdown),
 	"POST " + guestPath + "/status/reboot":               power("reboot", reboot),
+	"POST " + guestPath + "/migrate":                     onGuest("qemu", "VM.Migrate", migrate),
+	"POST nodes/{node}/vzdump":                           backup,
 	"DELETE " + guestPath:                                onGuest("qemu", "VM.Allocate", destroy),
 }
 

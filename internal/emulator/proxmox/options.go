@@ -29,7 +29,7 @@ const (
 
 // kinds are the parameters that castle's stages and the provider may send; # is a number.
 var kinds = map[kind]string{
-	argument: "vmid node pool start digest delete background_delay force unique",
+	argument: "vmid node pool start digest delete background_delay force unique archive storage",
 	hostname: "name",
 	tagList:  "tags",
 	integer:  "cores sockets vcpus cpuunits balloon shares migrate_speed",

@@ -117,7 +117,7 @@ func destroy(c *call, g *guest) (any, error) {
 			_, attached := own[d.Volume]
 			unreferenced := c.flag("destroy-unreferenced-disks") && d.Owner == g.ID
 			switch {
-			case d.Node != g.Node || !attached && !unreferenced:
+			case s.disks.get(g.Node, d.Volume) != d || !attached && !unreferenced:
 			case d.Stuck:
 				t.warn("Could not remove disk '%s', check manually: lvremove '%[1]s' error: "+
 					"Logical volume in use.", d.Volume)

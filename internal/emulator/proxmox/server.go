@@ -10,8 +10,8 @@
 // Server holds the state. A call reads one request, and the table of routes has its handler, which runs under
 // the server's mutex; tasks run operations that take time.
 //
-// Deliberately missing: clones, containers beyond occupying an id, migration, snapshots, pending changes (a
-// change to a running VM is visible at once), and everything that needs SSH.
+// Deliberately missing: clones, containers beyond occupying an id, snapshots, storages that only some nodes
+// have, pending changes (a change to a running VM is visible at once), and everything that needs SSH.
 package proxmox
 
 import (
@@ -45,9 +45,10 @@ type Config struct {
 // Storage is one datastore, present on every node.
 type Storage struct {
 	ID      string
-	Type    string   // dir or lvmthin
+	Type    string   // dir, nfs, lvmthin or rbd
 	Content []string // what it may hold: images, import, iso, …
-	Path    string   // the directory of a dir
+	Path    string   // the directory of a dir or nfs
+	Shared  bool     // every node sees the same volumes
 }
 
 // Server is the datacenter. It is safe for concurrent use.
@@ -81,8 +82,11 @@ func New(c Config) *Server {
 	}
 	c.Version = cmp.Or(c.Version, "9.1.9")
 	s := &Server{
-		config: c, guests: map[int]*guest{}, disks: disks{},
+		config: c, guests: map[int]*guest{}, disks: disks{map[volumeKey]*Disk{}, map[string]bool{}},
 		pools: map[string]bool{}, offline: map[string]bool{},
+	}
+	for _, st := range c.Storages {
+		s.disks.shared[st.ID] = st.Shared
 	}
 	s.access = newAccess(s.guests)
 	for _, credentials := range []string{c.Token, c.User} {

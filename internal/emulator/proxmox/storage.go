@@ -24,24 +24,47 @@ type Disk struct {
 	Source   string
 	Checksum string // with which a download was verified
 	Stuck    bool   // cannot be freed when its guest is deleted
+
+	config map[string]string // of the guest in a backup
 }
 
 type volumeKey struct{ node, volume string }
 
-type disks map[volumeKey]*Disk
+// disks are the volumes of all nodes. One on a shared storage is the same on every node.
+type disks struct {
+	all    map[volumeKey]*Disk
+	shared map[string]bool // storages
+}
+
+func (all disks) isShared(volume string) bool {
+	storage, _, _ := strings.Cut(volume, ":")
+	return all.shared[storage]
+}
+
+func (all disks) key(node, volume string) volumeKey {
+	if all.isShared(volume) {
+		node = ""
+	}
+	return volumeKey{node, volume}
+}
+
+func (all disks) get(node, volume string) *Disk { return all.all[all.key(node, volume)] }
 
 func (all disks) sorted() []*Disk {
-	return slices.SortedFunc(maps.Values(all), func(a, b *Disk) int {
+	return slices.SortedFunc(maps.Values(all.all), func(a, b *Disk) int {
 		return strings.Compare(a.Node+" "+a.Volume, b.Node+" "+b.Volume)
 	})
 }
 
 func (all disks) store(node string, d Disk) {
 	d.Node = node
-	all[volumeKey{node, d.Volume}] = &d
+	all.all[all.key(node, d.Volume)] = &d
 }
 
-func (all disks) free(node, volume string) { delete(all, volumeKey{node, volume}) }
+func (all disks) free(node, volume string) { delete(all.all, all.key(node, volume)) }
+
+// holdsFiles reports whether volumes are files in a directory, and no block devices.
+func (st Storage) holdsFiles() bool { return st.Type == "dir" || st.Type == "nfs" }
 
 func (c *Config) storage(id string) (Storage, error) {
 	i := slices.IndexFunc(c.Storages, func(st Storage) bool { return st.ID == id })
@@ -60,7 +83,7 @@ func (st Storage) file(volume string) string {
 	_, name, _ := strings.Cut(volume, ":")
 	kind, file, _ := strings.Cut(name, "/")
 	switch {
-	case st.Type != "dir":
+	case !st.holdsFiles():
 		return "/dev/pve/" + name
 	case folders[kind] == "":
 		return path.Join(st.Path, "images", name)
@@ -91,7 +114,8 @@ func listStorages(c *call) (any, error) {
 			(want == "" || slices.Contains(st.Content, want)) {
 			rows = append(rows, map[string]any{
 				"storage": st.ID, "type": st.Type, "content": strings.Join(st.Content, ","),
-				"active": 1, "enabled": 1, "shared": 0,
+				"active": 1, "enabled": 1, "shared": number(st.Shared),
+				"total": 1 << 40, "used": 1 << 38, "avail": 3 << 38, "used_fraction": 0.25,
 			})
 		}
 	}
@@ -102,7 +126,7 @@ func listContent(c *call, st Storage) (any, error) {
 	rows := []any{}
 	for _, d := range c.s.disks.sorted() {
 		owner := strconv.Itoa(d.Owner)
-		if d.Node != c.get("node") || !strings.HasPrefix(d.Volume, st.ID+":") ||
+		if c.s.disks.get(c.get("node"), d.Volume) != d || !strings.HasPrefix(d.Volume, st.ID+":") ||
 			cmp.Or(c.get("content"), d.Content) != d.Content || cmp.Or(c.get("vmid"), owner) != owner ||
 			c.caller.checkVolume(0, d.Volume, d.Content) != nil {
 			continue
@@ -119,9 +143,9 @@ func listContent(c *call, st Storage) (any, error) {
 // volume finds the volume of a call, whose id may lack the storage.
 func (c *call) volume(st Storage) (*Disk, error) {
 	name := strings.TrimPrefix(c.get("volume"), st.ID+":")
-	d := c.s.disks[volumeKey{c.get("node"), st.ID + ":" + name}]
+	d := c.s.disks.get(c.get("node"), st.ID+":"+name)
 	switch {
-	case d == nil && st.Type != "dir":
+	case d == nil && !st.holdsFiles():
 		return nil, internal("no such logical volume pve/%s", name)
 	case d == nil:
 		return nil, internal("volume_size_info on '%s:%s' failed - no format", st.ID, name)
@@ -144,7 +168,7 @@ func showVolume(c *call, st Storage) (any, error) {
 // removeVolume deletes a volume. For a file that does not exist the task succeeds, with a warning in its log.
 func removeVolume(c *call, st Storage) (any, error) {
 	d, err := c.volume(st)
-	if err != nil && st.Type != "dir" {
+	if err != nil && !st.holdsFiles() {
 		return nil, err
 	}
 	return c.launch("imgdel", st.ID, func(t *task) error {
@@ -189,7 +213,7 @@ func download(c *call, st Storage) (any, error) {
 	}
 	content, name := c.get("content"), unsafeName.ReplaceAllString(path.Base(c.get("filename")), "_")
 	switch pattern := fileNames[content]; {
-	case st.Type != "dir":
+	case !st.holdsFiles():
 		return nil, internal("can't upload to storage type '%s', not a file based storage!", st.Type)
 	case !slices.Contains(st.Content, content):
 		return nil, internal("storage '%s' is not configured for content-type '%s'", st.ID, content)
@@ -209,7 +233,7 @@ func download(c *call, st Storage) (any, error) {
 	}
 	node := c.get("node")
 	return c.launch("download", name, func(*task) error {
-		old := c.s.disks[volumeKey{node, d.Volume}]
+		old := c.s.disks.get(node, d.Volume)
 		switch {
 		case c.get("compression") != "" && content != "iso":
 			return fmt.Errorf("decompression not supported for %s", content)

@@ -90,7 +90,8 @@ func (a *attempt) noteMachineIDs(ctx context.Context) error {
 	for _, old := range before { // also of a machine that is not there any more
 		read := cluster.MachineIDOf(ids, old.Address)
 		if read.ID != "" && (read.ID != old.ID || read.UUID == old.UUID) {
-			old.ID, old.UUID, old.Replaces = read.ID, read.UUID, "" // what it has replaced is gone
+			// What it has replaced is gone.
+			old.ID, old.UUID, old.Node, old.Replaces = read.ID, read.UUID, read.Node, ""
 		}
 		ids = slices.DeleteFunc(ids, func(id gate.MachineID) bool { return id.Address == old.Address })
 		ids = append(ids, old)

@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
@@ -106,6 +107,20 @@ func (r *receipt) noteUnverified(s *Stage, addresses []string, asked map[string]
 			r.rec.Unverified = append(r.rec.Unverified, s.Record.Name+": "+res.Address)
 			r.unsaved.Unverified = append(r.unsaved.Unverified, s.Record.Name+": "+res.Address)
 		}
+	}
+}
+
+// noteUnknown notes machines that no state knows. Each look replaces the earlier one.
+func (r *receipt) noteUnknown(machines []platform.Guest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rec.Unknown = nil
+	for _, g := range machines {
+		text := fmt.Sprintf("VM %d %q on node %s, %s", g.ID, g.Name, g.Node, g.State)
+		if g.CopyOf != 0 {
+			text += fmt.Sprintf(", with the uuid of VM %d", g.CopyOf)
+		}
+		r.rec.Unknown = append(r.rec.Unknown, text)
 	}
 }
 
@@ -205,6 +220,9 @@ func summary(rec *event.Receipt) string {
 	}
 	if len(rec.Unverified) > 0 {
 		parts = append(parts, "reported by Terraform alone: "+count(len(rec.Unverified), "resource"))
+	}
+	if len(rec.Unknown) > 0 {
+		parts = append(parts, "staying (unknown to this state): "+strings.Join(rec.Unknown, "; "))
 	}
 	stages := map[string][]string{} // by the reason why they stay
 	for _, s := range rec.Kept {

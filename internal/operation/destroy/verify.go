@@ -233,6 +233,9 @@ func (d *stageDestruction) verify(ctx context.Context) error {
 	}
 	d.stage.state = st
 	objects, err := d.verifyOwned(ctx)
+	if err == nil {
+		err = d.noteUnknown(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -265,6 +268,35 @@ func (d *stageDestruction) verify(ctx context.Context) error {
 		}
 	}
 	return d.whole.receipt.note(d.stage.Record.Name, objects)
+}
+
+// noteUnknown notes machines that are no stage's and look like the cluster's own, such as a restored backup.
+// Where the datacenter does not answer, its own objects are not proved gone.
+func (d *stageDestruction) noteUnknown(ctx context.Context) error {
+	var known []gate.Known
+	for _, s := range append([]*Stage{d.stage}, d.whole.all...) {
+		owned, err := s.owned()
+		if err != nil {
+			return err
+		}
+		for _, o := range owned {
+			if o.Kind == platform.Machine {
+				known = append(known, gate.Known{MachineID: gate.MachineID{ID: o.ID(), UUID: o.UUID}})
+			}
+		}
+		if len(known) == 0 { // the stage itself has made none
+			return nil
+		}
+	}
+	datacenter, err := d.whole.datacenter(d.stage)
+	if err != nil {
+		return nil
+	}
+	found, _, err := datacenter.Unrecorded(ctx, d.run.Cluster.Config.Name, nil, known)
+	if err == nil {
+		d.whole.receipt.noteUnknown(found)
+	}
+	return ctx.Err()
 }
 
 // verifyOwned looks the stage's machines, disks and files up in the datacenter.

@@ -42,6 +42,8 @@ type Plan struct {
 	Saved    *SavedPlan         `json:"saved,omitempty"`
 	// Unknown are machines of the cluster that its state does not know; nil if castle has found none.
 	Unknown *unrecorded.Found `json:"unknown,omitempty"`
+	// Machines lists what is not as castle has left the machines of the state.
+	Machines []string `json:"machines,omitempty"`
 }
 
 // Stage is one stage's part of a Plan.
@@ -177,6 +179,9 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	if !found.None() {
 		plan.Unknown = found
 	}
+	for _, m := range found.Facts {
+		plan.Machines = append(plan.Machines, m.Lines(c.Command("create"))...)
+	}
 	var errs []error
 	for _, s := range plan.Stages {
 		if s.err != nil {
@@ -230,6 +235,9 @@ func (p *Plan) connect() {
 func (p *Plan) mask(hide func(string) string) {
 	if p.Unknown != nil {
 		p.Unknown.Mask(hide)
+	}
+	for i := range p.Machines {
+		p.Machines[i] = hide(p.Machines[i])
 	}
 	for _, s := range p.Stages {
 		s.Reason = hide(s.Reason)

@@ -152,7 +152,7 @@ func (s *Status) sumUp() {
 		s.Head.Ready = Condition{False, strings.Join(why, "; ")}
 	case there == 0:
 		s.Head.Ready = Condition{False, "nothing is created"}
-	case s.Unknown != nil:
+	case s.lacksMachines():
 		s.Head.Ready = Condition{Undetermined, "the state does not know all machines"}
 	case counts[Absent] > 0:
 		const text = "%d of %d stages (%d absent): the gates of what is applied are open"

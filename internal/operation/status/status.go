@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/history"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
@@ -51,6 +52,8 @@ type Status struct {
 	Damaged  []string           `json:"damaged,omitempty"`  // files that castle reads from their copies
 	// Unknown are machines of the cluster that its state does not know; nil if castle has found none.
 	Unknown *unrecorded.Found `json:"unknown,omitempty"`
+	// Machines are the machines of the state as they are now; none if castle could not look.
+	Machines []platform.Fact `json:"machines,omitempty"`
 
 	Head Head `json:"head"`
 }
@@ -120,8 +123,12 @@ func (s Status) OnlyGates() bool {
 // AllReady reports whether every stage is ready or up to date, and no machine is unknown.
 func (s Status) AllReady() bool {
 	unready := func(one StageStatus) bool { return one.State != Ready && one.State != UpToDate }
-	return s.Unknown == nil && !slices.ContainsFunc(s.Stages, unready)
+	return !s.lacksMachines() && !slices.ContainsFunc(s.Stages, unready)
 }
+
+// lacksMachines reports whether the record may lack machines of the configuration. A copy of one that it has
+// says nothing about the cluster.
+func (s Status) lacksMachines() bool { return s.Unknown != nil && len(s.Unknown.Stages) > 0 }
 
 // AnyRefused reports whether a create would refuse a stage.
 func (s Status) AnyRefused() bool {
@@ -152,6 +159,13 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 	if err := all.Head.read(c, held); err != nil {
 		return all, c.MaskError(err)
 	}
+	var found *unrecorded.Found
+	looked := make(chan error, 1)
+	go func() {
+		var err error
+		found, err = unrecorded.Look(ctx, r, c.Config.Stages)
+		looked <- err
+	}()
 	all.Stages = run.Each(c.Config.Stages, func(s *config.Stage) StageStatus {
 		one, err := statusOf(ctx, r, s, states[s], held)
 		one.remember(all.Head.last)
@@ -161,12 +175,15 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 		one.err = err
 		return one
 	})
-	found, err := unrecorded.Look(ctx, r, c.Config.Stages)
+	err = <-looked
 	for _, one := range all.Stages {
 		err = errors.Join(err, one.err)
 	}
 	if ctx.Err() != nil {
 		return all, context.Cause(ctx) // an interrupted status is incomplete
+	}
+	if err == nil {
+		all.Machines = found.Facts
 	}
 	if err == nil && !found.None() {
 		all.unknown(found)

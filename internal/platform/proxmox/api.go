@@ -16,6 +16,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // Admitted returns an error unless the datacenter accepts the token.
@@ -204,8 +205,8 @@ func (k task) concerns(o platform.Object, exists bool) bool {
 		return o.VM != 0 && k.ID == strconv.Itoa(o.VM)
 	case k.Kind == "download":
 		return o.IsFile() && k.ID == path.Base(o.Volume)
-	case k.Kind == "imgdel":
-		return exists && strings.HasSuffix("@"+k.ID, "@"+storageOf(o.Volume)) // 421@local-lvm, or local-lvm
+	case k.Kind == "imgdel": // 421@local-lvm, or local-lvm
+		return exists && strings.HasSuffix("@"+k.ID, "@"+values.StorageOf(o.Volume))
 	}
 	return false
 }

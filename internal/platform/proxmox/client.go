@@ -31,7 +31,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +38,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // requestTimeout bounds one request. It is a little more than a node waits for another one.
@@ -136,7 +136,7 @@ func (x *exchange) read(method string, response *http.Response) error {
 	case code >= http.StatusBadRequest && len(body) > 0 && noJSON != nil:
 		return &foreignAnswer{what: fmt.Sprintf("%s (%s)", response.Status, kind)}
 	case code/100 != 2:
-		return newError(response, body)
+		return values.NewError(response, body)
 	case noJSON != nil:
 		return &foreignAnswer{what: fmt.Sprintf("%d bytes that are not its JSON (%s)", len(body), kind)}
 	}
@@ -277,85 +277,23 @@ func (c *Client) failed(method, path string, err error) error {
 	return fmt.Errorf("proxmox: %s %s: %w", strings.ToLower(method), path, err)
 }
 
-// Error is an answer other than success.
-type Error struct {
-	Code   int            // HTTP status; 595 and above: a node does not answer
-	Text   string         // from the body's message, else from the reason phrase
-	Params map[string]any // the problems of parameters, by name
-}
-
-func (e *Error) Error() string {
-	text := fmt.Sprintf("%d %s", e.Code, e.Text)
-	for _, name := range sortedKeys(e.Params) {
-		text += fmt.Sprintf(" %s: %s", name, strings.TrimSpace(fmt.Sprint(e.Params[name])))
-	}
-	return text
-}
-
-// newError reads the text from wherever this release puts it.
-func newError(response *http.Response, body []byte) *Error {
-	_, reason, _ := strings.Cut(response.Status, " ")
-	var envelope struct {
-		Message string
-		Errors  map[string]any
-	}
-	_ = json.Unmarshal(body, &envelope) // an empty body is usual for 401 and 595
-	text := cmp.Or(strings.TrimSpace(envelope.Message), reason)
-	if to, err := response.Location(); err == nil {
-		text = fmt.Sprintf("%s; it redirects to %s://%s, where castle does not send the token", text,
-			to.Scheme, to.Host)
-	}
-	return &Error{response.StatusCode, text, envelope.Errors}
-}
-
-// Transient reports whether the same request may succeed later: the node or its proxy cannot answer now, or
-// another task holds the guest's lock.
-func (e *Error) Transient() bool {
-	busy := []int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
-		http.StatusGatewayTimeout}
-	return slices.Contains(busy, e.Code) || e.Code >= 595 || strings.Contains(e.Text, "can't lock file") ||
-		strings.Contains(e.Text, "got lock request timeout")
-}
-
-// Passes reports whether the same read may succeed a moment later. A node that does not answer another one,
-// and an object that does not exist, are Proxmox' own verdicts.
-func (e *Error) Passes() bool {
-	kind := KindOf(e)
-	return e.Code == http.StatusTooManyRequests || e.Code >= http.StatusInternalServerError &&
-		e.Code != http.StatusNotImplemented && kind != Missing && kind != Taken && kind != Unreachable
-}
-
-// Kind classifies an error for castle.
-type Kind int
+// What package values reads.
+type (
+	Error  = values.Error
+	Kind   = values.Kind
+	Config = values.Config
+)
 
 // The kinds of errors.
 const (
-	Other        Kind = iota
-	Refused           // an answer of any other kind, of an API that is there
-	Unauthorized      // the token itself is refused
-	Forbidden         // the token lacks a privilege
-	Missing           // the guest does not exist, at least not on that node
-	Taken             // a guest with this id exists already
-	Unreachable       // the node does not answer
+	Other        = values.Other
+	Refused      = values.Refused
+	Unauthorized = values.Unauthorized
+	Forbidden    = values.Forbidden
+	Missing      = values.Missing
+	Taken        = values.Taken
+	Unreachable  = values.Unreachable
 )
 
-// KindOf returns the kind of an error. Missing and Taken share their status with other answers, so only
-// Proxmox's texts tell them apart.
-func KindOf(err error) Kind {
-	var e *Error
-	switch {
-	case !errors.As(err, &e):
-		return Other
-	case e.Code >= 595:
-		return Unreachable
-	case e.Code == http.StatusUnauthorized:
-		return Unauthorized
-	case strings.Contains(e.Error(), "already exists"):
-		return Taken
-	case strings.Contains(e.Text, "does not exist"):
-		return Missing
-	case e.Code == http.StatusForbidden:
-		return Forbidden
-	}
-	return Refused
-}
+// KindOf returns the kind of an error.
+func KindOf(err error) Kind { return values.KindOf(err) }

@@ -148,7 +148,7 @@ func TestClientReadsAConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if g.Config["cores"] != "4" || !slices.Equal(g.Tags(), []string{"blue", "castle"}) ||
-		!slices.Equal(g.Config.macs(), []string{"BC:24:11:00:00:01", "BC:24:11:00:00:02"}) {
+		!slices.Equal(g.Config.MACs(), []string{"BC:24:11:00:00:01", "BC:24:11:00:00:02"}) {
 		t.Errorf("configuration %v", g.Config)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // detached lists the disks that a machine has lost and that still exist: those of its options unusedN, and
@@ -16,7 +17,7 @@ func (c *Client) detached(ctx context.Context, s slot, g Guest) (all []gate.Deta
 	address, was := s.address, map[string]string{} // the drives of volumes in the state
 	if s.known != nil {
 		address = s.known.Address
-		for _, d := range readAttributes(s.known.Attributes).Disks {
+		for _, d := range values.ReadAttributes(s.known.Attributes).Disks {
 			if d.Storage != "" && d.Path != "" {
 				was[d.Storage+":"+d.Path] = d.Interface
 			}
@@ -31,7 +32,7 @@ func (c *Client) detached(ctx context.Context, s slot, g Guest) (all []gate.Deta
 		delete(was, volume)
 	}
 	for _, option := range sortedKeys(g.Config) {
-		switch volume := g.Config.volume(option); {
+		switch volume := g.Config.Volume(option); {
 		case volume == "":
 		case strings.HasPrefix(option, "unused"):
 			add(volume, "detached ("+option+")", "")
@@ -43,7 +44,7 @@ func (c *Client) detached(ctx context.Context, s slot, g Guest) (all []gate.Deta
 		}
 	}
 	for _, volume := range sortedKeys(was) { // removed from the configuration, but not as Proxmox does it
-		left, err := c.Volumes(ctx, g.Node, storageOf(volume), "images", 0)
+		left, err := c.Volumes(ctx, g.Node, values.StorageOf(volume), "images", 0)
 		if _, exists := left[volume]; exists || err != nil {
 			add(volume, "in none of its options"+textIf(err != nil, " and may still exist"), "")
 		}

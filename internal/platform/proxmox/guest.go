@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // Guest is a virtual machine or container: its line in the cluster's list and, once that was read, its
@@ -88,7 +88,7 @@ func (g Guest) path() string { return pathOf("nodes/%s/%s/%d", g.Node, g.Kind, g
 // matches reports whether the guest is a machine in a state, and whether that is proved: by the uuid, else
 // by a hardware address, which a user can choose.
 func (g Guest) matches(m platform.Object) (same, proved bool) {
-	uuid, macs := g.Config.uuid(), g.Config.macs()
+	uuid, macs := g.Config.UUID(), g.Config.MACs()
 	switch {
 	case m.UUID != "" && g.Config != nil: // one without any is another machine, too
 		return uuid == m.UUID || m.Was != "" && uuid == m.Was, true
@@ -134,7 +134,7 @@ func (g Guest) State() string {
 }
 
 // UUID is the machine's own; empty if it has none, or if its configuration was not read.
-func (g Guest) UUID() string { return g.Config.uuid() }
+func (g Guest) UUID() string { return g.Config.UUID() }
 
 // blocked returns why Proxmox would not delete the machine, and how it can be deleted again. No API token can
 // remove a lock, only root on its node. A machine that is suspended to disk has a lock and can be deleted.
@@ -147,7 +147,7 @@ func (g Guest) blocked() (reasons, fixes []string) {
 			fmt.Sprintf("when what has locked it (%s) has ended, run the same command again; "+
 				"if nothing is going on any more, as root on node %s: qm unlock %d", g.Lock, g.Node, g.ID))
 	}
-	if on(g.Config["protection"]) {
+	if values.On(g.Config["protection"]) {
 		reasons = append(reasons, "protected")
 		fixes = append(fixes, fmt.Sprintf("its owner may take the protection away in Proxmox (Options), "+
 			"or as root on node %s: qm set %d --protection 0", g.Node, g.ID))
@@ -282,7 +282,7 @@ func (c *Client) refresh(ctx context.Context, g *Guest) error {
 		return err
 	}
 	g.Status, g.Uptime = now.Status, now.Uptime
-	g.HA = g.HA || now.HA.Managed != nil && on(fmt.Sprint(now.HA.Managed))
+	g.HA = g.HA || now.HA.Managed != nil && values.On(fmt.Sprint(now.HA.Managed))
 	return nil
 }
 
@@ -307,92 +307,4 @@ func replicated(ctx context.Context, c *Client) (map[string]bool, error) {
 // auditFix is the fix for a guest that the token may not see.
 func auditFix(id int) string {
 	return fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", id)
-}
-
-// Config is a virtual machine's configuration. Options that are numbers in the API are strings here.
-type Config map[string]string
-
-// UnmarshalJSON accepts strings and numbers.
-func (c *Config) UnmarshalJSON(data []byte) error {
-	var raw map[string]json.RawMessage
-	err := json.Unmarshal(data, &raw)
-	*c = Config{}
-	for key, value := range raw {
-		var text string
-		if json.Unmarshal(value, &text) != nil {
-			text = string(value)
-		}
-		(*c)[key] = text
-	}
-	return err
-}
-
-// on reads a boolean option. Anything unusual counts as set: it can only refuse.
-func on(value string) bool { return value != "" && value != "0" && value != "false" }
-
-// macs are the addresses of the machine's network cards, in upper case.
-func (c Config) macs() []string {
-	var all []string
-	for i := range 32 {
-		first, _, _ := strings.Cut(c["net"+strconv.Itoa(i)], ",")
-		if _, mac, ok := strings.Cut(first, "="); ok {
-			all = append(all, strings.ToUpper(mac))
-		}
-	}
-	return all
-}
-
-// uuid is the machine's own for its whole life: Proxmox makes a new one for every machine and every clone.
-func (c Config) uuid() string {
-	for property := range strings.SplitSeq(c["smbios1"], ",") {
-		if uuid, ok := strings.CutPrefix(property, "uuid="); ok {
-			return strings.ToLower(uuid)
-		}
-	}
-	return ""
-}
-
-var driveOption = regexp.MustCompile(`^(ide|sata|scsi|virtio|efidisk|tpmstate|unused)\d+$`)
-
-// volumes are those that the machine's drives name, attached or not, in the order of the options' names.
-func (c Config) volumes() []string {
-	var all []string
-	for _, key := range slices.Sorted(maps.Keys(c)) {
-		if volume := c.volume(key); volume != "" {
-			all = append(all, volume)
-		}
-	}
-	return all
-}
-
-// volume is the one that an option names; empty if the option is no drive.
-func (c Config) volume(option string) string {
-	volume, _, _ := strings.Cut(strings.TrimPrefix(c[option], "file="), ",")
-	return textIf(driveOption.MatchString(option) && strings.Contains(volume, ":"), volume)
-}
-
-// uses reports whether any option names a volume.
-func (c Config) uses(volume string) bool {
-	for _, value := range c {
-		for part := range strings.SplitSeq(value, ",") { // cicustom: user=local:snippets/blue.yaml
-			if part == volume || strings.HasSuffix(part, "="+volume) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// A volume that others are clones of is called base-…; a clone carries its base's name before its own:
-// local-zfs:base-9000-disk-0/vm-421-disk-0. On LVM-thin a clone shows nothing, and its base is safe as the
-// template that it is.
-var baseVolume = regexp.MustCompile(`[:/]base-\d+-`)
-
-// linked returns the first volume that is a linked clone or the base of one.
-func (c Config) linked() string {
-	all := c.volumes()
-	if i := slices.IndexFunc(all, baseVolume.MatchString); i >= 0 {
-		return all[i]
-	}
-	return ""
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // castleTag is on every virtual machine of castle's platform stages, beside the cluster's name. A pool of
@@ -52,13 +53,13 @@ func (o Ownership) Refusals(g Guest) []string {
 			why = append(why, "recorded as a machine of "+owner)
 		}
 	}
-	lock, volume := g.Config["lock"], g.Config.linked()
+	lock, volume := g.Config["lock"], g.Config.Linked()
 	for _, refusal := range []struct {
 		applies bool
 		text    string
 	}{
-		{on(g.Config["protection"]), "protected"},
-		{on(g.Config["template"]), "a template"},
+		{values.On(g.Config["protection"]), "protected"},
+		{values.On(g.Config["template"]), "a template"},
 		{lock != "", "locked (" + lock + ")"},
 		{g.HA, "managed by high availability"},
 		{g.Replicated, "replicated"},
@@ -89,7 +90,10 @@ func (o Ownership) recorded(g Guest) (owners []string, contradicted string) {
 // underived returns that the key of a cluster that the guest is tagged with did not make its uuid.
 func (o Ownership) underived(g Guest) string {
 	for _, tag := range g.Tags() {
-		if key := o.Keys[tag]; key != "" && g.Config.uuid() != UUIDOf(key, g.Name) {
+		if isCastle(tag) && slices.ContainsFunc(g.Tags(), g.namedAfterOther) {
+			continue // of the other cluster
+		}
+		if key := o.Keys[tag]; key != "" && g.Config.UUID() != UUIDOf(key, g.Name) {
 			return "its uuid does not derive from the key that is recorded of " + tag
 		}
 	}
@@ -105,18 +109,30 @@ func (o Ownership) foreign(g Guest) string {
 	if missing := g.missing(want); len(missing) > 0 {
 		return "not tagged " + strings.Join(missing, ", ")
 	}
-	if g.Pool == castleTag {
-		return ""
+	own := false
+	switch other := slices.ContainsFunc(g.Tags(), g.namedAfterOther); {
+	case isCastle(o.Cluster):
+		own = g.isNamedAfter(castleTag) && !other
+	case o.Cluster == "":
+		own = other || g.Pool == castleTag
+	default:
+		own = g.isNamedAfter(o.Cluster) || g.Pool == castleTag
 	}
-	named := func(tag string) bool {
-		return !strings.EqualFold(tag, castleTag) && (o.Cluster == "" || strings.EqualFold(tag, o.Cluster)) &&
-			strings.HasPrefix(strings.ToLower(g.Name), strings.ToLower(tag)+"-")
-	}
-	if slices.ContainsFunc(g.Tags(), named) {
+	if own {
 		return ""
 	}
 	return fmt.Sprintf("neither named after a cluster that it is tagged with nor in the pool %q", castleTag)
 }
+
+// isCastle reports whether a cluster is called castle. Every cluster's machines have its tag and may be in
+// its pool, so that only their names tell them apart.
+func isCastle(cluster string) bool { return strings.EqualFold(cluster, castleTag) }
+
+func (g Guest) isNamedAfter(cluster string) bool {
+	return strings.HasPrefix(strings.ToLower(g.Name), strings.ToLower(cluster)+"-")
+}
+
+func (g Guest) namedAfterOther(tag string) bool { return !isCastle(tag) && g.isNamedAfter(tag) }
 
 var ownDisk = regexp.MustCompile(`[:/]vm-(\d+)-(?:disk-\d+|cloudinit)(?:\.\w+)?$`)
 
@@ -146,7 +162,7 @@ func (c *Client) Orphans(ctx context.Context, r platform.Range, stays func(id in
 		}
 	}
 	for _, o := range found {
-		if !slices.ContainsFunc(guests, func(g Guest) bool { return g.Config.uses(o.Volume) }) {
+		if !slices.ContainsFunc(guests, func(g Guest) bool { return g.Config.Uses(o.Volume) }) {
 			o.Refused = cmp.Or(stays(o.ID), doubt)
 			orphans = append(orphans, o)
 		}

@@ -80,6 +80,18 @@ func TestRefusalsSpareOnlyCastlesOwnMachines(t *testing.T) {
 		"in another pool": {change: func(s *Guest) { s.Name = "x"; s.Pool = "prod" },
 			want: "neither named"},
 
+		"of a cluster called castle": {change: func(s *Guest) {
+			s.Name, s.Config["tags"] = "castle-cp-01", "castle"
+		}, cluster: "castle"},
+		"of another cluster, in castle's pool": {change: func(s *Guest) { s.Pool = "castle" },
+			cluster: "castle", want: "neither named"},
+		"of the cluster castle-blue": {change: func(s *Guest) {
+			s.Name, s.Config["tags"], s.Pool = "castle-blue-cp-01", "castle;castle-blue", "castle"
+		}, cluster: "castle", want: "neither named"},
+		"of the cluster castle-blue, which is meant": {change: func(s *Guest) {
+			s.Name, s.Config["tags"] = "castle-blue-cp-01", "castle;castle-blue"
+		}, cluster: "castle-blue"},
+
 		"protected":        {change: set("protection", "1"), want: "protected"},
 		"a template":       {change: set("template", "1"), want: "a template"},
 		"locked":           {change: set("lock", "backup"), want: "locked (backup)"},
@@ -151,7 +163,9 @@ func TestRecordsAndKeysContradictTheMarks(t *testing.T) {
 		want  string // why it stays; it goes, if empty
 		vouch string // why it stays though it was named as foreign
 	}{
-		"made by the key":  {derived, Ownership{Keys: keys}, "", ""},
+		"made by the key": {derived, Ownership{Keys: keys}, "", ""},
+		"beside a cluster called castle": {derived,
+			Ownership{Keys: map[string]string{"blue": "our key", "castle": "theirs"}}, "", ""},
 		"made by another":  {"theirs", Ownership{Keys: keys}, underived, ""},
 		"without any uuid": {"", Ownership{Keys: keys}, underived, ""},
 		"recorded, and made by another key": {"u1",

@@ -3,13 +3,13 @@ package proxmox
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/effects"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/terraform/planned"
@@ -37,11 +37,11 @@ func (Platform) SameEndpoint(a, b string) bool    { return SameEndpoint(a, b) }
 func (Platform) FileID(k gate.Known) string       { return fileID(k) }
 
 func (Platform) Effects(was map[string]any, replaces bool, all []planned.Difference) []effect.Effect {
-	return effects.Of(fmt.Sprintf("VM %d", readAttributes(was).VM), replaces, all)
+	return effects.Of(fmt.Sprintf("VM %d", values.ReadAttributes(was).VM), replaces, all)
 }
 
 func (Platform) Describe(attributes map[string]any) (machine string, disks []string) {
-	a := readAttributes(attributes)
+	a := values.ReadAttributes(attributes)
 	return fmt.Sprintf("VM %d on node %s", a.VM, a.Node), effects.Disks(attributes)
 }
 
@@ -50,7 +50,7 @@ func (p Platform) Checks(s platform.Subject) []finding.Check { return p.Doctor(s
 func (Platform) ObjectsOf(known []gate.Known) []platform.Object { return objectsOf(known) }
 
 func (Platform) MachineID(typ string, attributes map[string]any) (id int, isMachine bool) {
-	return guestID(typ, attributes)
+	return values.GuestID(typ, attributes)
 }
 
 func (Platform) LacksMachines(v gate.Values, known []gate.Known) bool { return lacksMachines(v, known) }
@@ -105,8 +105,11 @@ func (s Search) FileUser(ctx context.Context, cluster, volume string, own []plat
 func (s Search) Unrecorded(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
 	machines []platform.Guest, unseen []int, err error) {
 	guests, unseen, err := s.Client.UnrecordedMachines(ctx, cluster, v, known)
+	uuids := recordedUUIDs(known)
 	for _, g := range guests {
-		machines = append(machines, g.listed())
+		one := g.listed()
+		one.CopyOf = uuids[g.UUID()]
+		machines = append(machines, one)
 	}
 	return machines, unseen, err
 }
@@ -180,9 +183,4 @@ func (n *nuke) Advice(err error) string {
 		return "the API token lacks a privilege: give it one, or set another in PROXMOX_VE_API_TOKEN"
 	}
 	return ""
-}
-
-// Is makes a refused token platform.ErrRefused.
-func (e *Error) Is(target error) bool {
-	return target == platform.ErrRefused && e.Code == http.StatusUnauthorized
 }

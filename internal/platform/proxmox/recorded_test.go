@@ -9,6 +9,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 func TestRecordedReadsAPreflightsValues(t *testing.T) {
@@ -41,7 +42,7 @@ func TestGuestID(t *testing.T) {
 		{"proxmox_virtual_environment_download_file", nil, 0, false},
 		{"talos_machine_bootstrap", 421.0, 0, false},
 	} {
-		if id, guest := guestID(test.kind, map[string]any{"vm_id": test.id}); id != test.want ||
+		if id, guest := values.GuestID(test.kind, map[string]any{"vm_id": test.id}); id != test.want ||
 			guest != test.guest {
 			t.Errorf("%s with vm_id %v: %d, %v", test.kind, test.id, id, guest)
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // Removal deletes virtual machines that an Ownership does not refuse, one after the other. It stops at the
@@ -167,7 +168,7 @@ func (r *Removal) stop(ctx context.Context, g Guest) error {
 // two datacenters share, they may be another machine's. It proves that the id is free, for every token and
 // on every node, and looks for volumes on the storages of the machine's drives.
 func (r *Removal) delete(ctx context.Context, g Guest) (remains platform.Remains, err error) {
-	step := Step{Kind: StepDelete, Volumes: g.Config.volumes()}
+	step := Step{Kind: StepDelete, Volumes: g.Config.Volumes()}
 	err = r.send(ctx, g, step, http.MethodDelete, g.path()+"?purge=1&destroy-unreferenced-disks=0")
 	if err != nil {
 		return remains, fmt.Errorf("delete: %w", err)
@@ -194,10 +195,10 @@ func (r *Removal) delete(ctx context.Context, g Guest) (remains platform.Remains
 
 // readRemains looks for volumes that carry the machine's id. Backups are no remains.
 func (r *Removal) readRemains(ctx context.Context, g Guest, remains *platform.Remains) error {
-	own := g.Config.volumes()
+	own := g.Config.Volumes()
 	read := map[string]bool{}
 	for _, drive := range own {
-		storage := storageOf(drive)
+		storage := values.StorageOf(drive)
 		if read[storage] {
 			continue
 		}

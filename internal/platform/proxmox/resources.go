@@ -2,7 +2,6 @@ package proxmox
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -25,35 +25,6 @@ const (
 // owns reports whether resources of a type own objects in a datacenter.
 func owns(typ string) bool { return typ == typeVM || typ == typeDownload || typ == typeFile }
 
-// attributes are those of a resource in a state that castle reads. One of another type counts as none.
-type attributes struct {
-	ID     string   `json:"id"`
-	VM     int      `json:"vm_id"`
-	Name   string   `json:"name"`
-	Node   string   `json:"node_name"`
-	MACs   []string `json:"mac_addresses"`
-	Tags   []string `json:"tags"`
-	SMBIOS []struct {
-		UUID string `json:"uuid"`
-	} `json:"smbios"`
-	Disks []struct {
-		Interface string `json:"interface"`
-		Storage   string `json:"datastore_id"`
-		Path      string `json:"path_in_datastore"`
-	} `json:"disk"`
-}
-
-func readAttributes(all map[string]any) (a attributes) {
-	text, err := json.Marshal(all)
-	if err == nil {
-		_ = json.Unmarshal(text, &a) // it decodes all that it can
-	}
-	if id, ok := all["vm_id"].(string); ok { // as another module may have it
-		a.VM, _ = strconv.Atoi(id) //nolint:errcheck // then it is 0
-	}
-	return a
-}
-
 // objectsOf lists the objects of resources. Resources of other types own no object in a datacenter.
 func objectsOf(known []gate.Known) []platform.Object {
 	kinds := map[string]string{"import": platform.Image, "iso": platform.Image,
@@ -63,7 +34,7 @@ func objectsOf(known []gate.Known) []platform.Object {
 		if !owns(k.Type) {
 			continue
 		}
-		switch a := readAttributes(k.Attributes); {
+		switch a := values.ReadAttributes(k.Attributes); {
 		case k.Type == typeVM && a.VM != 0:
 			all = append(all, machineOf(k))
 			for _, d := range a.Disks { // one without the id existed before the machine
@@ -74,7 +45,7 @@ func objectsOf(known []gate.Known) []platform.Object {
 				}
 			}
 		case k.Type != typeVM && strings.Contains(a.ID, ":"):
-			all = append(all, platform.Object{Kind: cmp.Or(kinds[contentOf(a.ID)], platform.File),
+			all = append(all, platform.Object{Kind: cmp.Or(kinds[values.ContentOf(a.ID)], platform.File),
 				Node: a.Node, Volume: a.ID})
 		}
 	}
@@ -84,7 +55,7 @@ func objectsOf(known []gate.Known) []platform.Object {
 // machineOf is the machine of a resource. castle's own record comes first: the provider reads the uuid in
 // its state from whatever machine has the id.
 func machineOf(k gate.Known) platform.Object {
-	a := readAttributes(k.Attributes)
+	a := values.ReadAttributes(k.Attributes)
 	macs := slices.DeleteFunc(a.MACs, func(mac string) bool { return mac == "" })
 	m := platform.Object{Kind: platform.Machine, Node: a.Node, VM: a.VM, Name: a.Name, MACs: macs}
 	if k.MachineID.ID == strconv.Itoa(a.VM) && k.MachineID.UUID != "" {
@@ -95,41 +66,29 @@ func machineOf(k gate.Known) platform.Object {
 	return m
 }
 
+// home is the node where castle has last seen a machine that it put there; that of the state, which follows
+// every move, where it has not noted one.
+func home(k gate.Known) string {
+	m := machineOf(k)
+	if k.MachineID.ID == strconv.Itoa(m.VM) && k.MachineID.Node != "" {
+		return k.MachineID.Node
+	}
+	return m.Node
+}
+
 // UUIDOf returns the uuid of a machine that a module derives from the cluster's key, by Terraform's uuidv5.
 func UUIDOf(key, name string) string {
 	return guid.NewSHA1(guid.NameSpaceOID, []byte(key+"/"+name)).String()
 }
 
-// contentOf is the content type that a file's volume id carries.
-func contentOf(volume string) string {
-	_, name, _ := strings.Cut(volume, ":")
-	content, _, _ := strings.Cut(name, "/")
-	return content
-}
-
-func storageOf(volume string) string {
-	storage, _, _ := strings.Cut(volume, ":")
-	return storage
-}
-
 // fileID returns the id by which Terraform imports the file that a resource stands for; empty if there is
 // none.
 func fileID(k gate.Known) string {
-	a := readAttributes(k.Attributes)
+	a := values.ReadAttributes(k.Attributes)
 	if !owns(k.Type) || k.Type == typeVM || !strings.Contains(a.ID, ":") {
 		return ""
 	}
 	return a.Node + "/" + a.ID
-}
-
-// guestID returns the id of the guest that a resource in a state stands for, and whether it stands for one
-// at all. A guest whose id the state lacks is 0.
-func guestID(kind string, all map[string]any) (id int, isGuest bool) {
-	if !strings.HasPrefix(kind, "proxmox_") {
-		return 0, false
-	}
-	id = readAttributes(all).VM
-	return id, id != 0 || strings.HasSuffix(kind, "_vm") || strings.HasSuffix(kind, "_container")
 }
 
 // Identities tell how a plan identifies machines and images.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 	"github.com/ephemeral-castle/castle/internal/revision"
 )
 
@@ -17,7 +18,8 @@ import (
 const lookTime = 10 * time.Second
 
 // Revisions reads the revisions of a stage's machines and files. A machine's is the digest of its
-// configuration with its node, a file's its size. The datacenter is that of the stage's preflights.
+// configuration with its node, and whether it is stopped; a file's is its size. The datacenter is that of the
+// stage's preflights.
 func Revisions() revision.System {
 	const name = "proxmox"
 	read := func(ctx context.Context, s revision.Stage, known []revision.Object) ([]revision.Object, error) {
@@ -75,7 +77,7 @@ func readRevisions(ctx context.Context, c *Client, all []revision.Object) error 
 	for i := range all {
 		o, list := &all[i], kindVM
 		if o.Kind != kindVM {
-			list = o.Ref + " " + storageOf(o.Name) + " " + contentOf(o.Name)
+			list = o.Ref + " " + values.StorageOf(o.Name) + " " + values.ContentOf(o.Name)
 		}
 		lists[list] = append(lists[list], o)
 	}
@@ -96,7 +98,7 @@ func readRevisions(ctx context.Context, c *Client, all []revision.Object) error 
 
 func readFiles(ctx context.Context, c *Client, files []*revision.Object) error {
 	first := files[0]
-	sizes, err := c.Volumes(ctx, first.Ref, storageOf(first.Name), contentOf(first.Name), 0)
+	sizes, err := c.Volumes(ctx, first.Ref, values.StorageOf(first.Name), values.ContentOf(first.Name), 0)
 	for _, o := range files {
 		if size, exists := sizes[o.Name]; exists {
 			o.Revision = strconv.FormatInt(size, 10)
@@ -110,18 +112,11 @@ func readMachines(ctx context.Context, c *Client, machines []*revision.Object) e
 	if err != nil {
 		return err
 	}
-	errs := make(chan error, len(machines))
-	for _, o := range machines {
-		go func() {
-			var err error
-			o.Revision, err = machineRevision(ctx, c, guests, o.Ref)
-			errs <- err
-		}()
-	}
-	for range machines {
-		err = errors.Join(err, <-errs)
-	}
-	return err
+	errs := make([]error, len(machines))
+	together(len(machines), func(i int) {
+		machines[i].Revision, errs[i] = machineRevision(ctx, c, guests, machines[i].Ref)
+	})
+	return errors.Join(errs...)
 }
 
 // machineRevision returns the revision of a machine; empty if there is none with the id. A machine that is
@@ -143,5 +138,5 @@ func machineRevision(ctx context.Context, c *Client, guests []Guest, id string) 
 	if KindOf(err) == Missing {
 		return "", nil
 	}
-	return g.Node + "/" + g.Config["digest"], err
+	return g.Node + "/" + g.Config["digest"] + textIf(g.Status == "stopped", "/stopped"), err
 }

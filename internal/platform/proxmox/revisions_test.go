@@ -63,7 +63,7 @@ func TestRevisionsChangeWithMachinesAndFiles(t *testing.T) {
 	}{
 		{func() { d.server.SetProtection(421, true) }, "VM 421 blue-cp-01 has changed"},
 		{func() { d.server.SetProtection(421, false) }, ""},
-		{func() { d.server.PowerOff(421) }, ""}, // gates see that
+		{func() { d.server.PowerOff(421) }, "VM 421 blue-cp-01 has changed"},
 		{func() { d.server.RemoveVM(421) }, "VM 421 blue-cp-01 is absent"},
 		{func() { d.server.AddVM(machine421()) }, ""},
 		{func() { d.server.RemoveDisk("proxmox", image().Volume) }, "image " + image().Volume + " is absent"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // Search checks whether owned objects are gone.
@@ -67,16 +68,55 @@ func (s Search) Now(ctx context.Context, all []platform.Object) []event.OwnedObj
 }
 
 // Complete adds the disks with the ids of the machines among all that the token can see now: cloud-init
-// drives are in no state.
+// drives are in no state. What has moved to another node since it was recorded is there.
 func (s Search) Complete(ctx context.Context, all []platform.Object) []platform.Object {
 	v := newInventory(ctx, s.Client)
 	v.readDisks(ctx, all)
+	all = v.relocate(ctx, all)
 	for _, d := range v.disks {
 		if !slices.ContainsFunc(all, d.is) {
 			all = append(all, d.owned)
 		}
 	}
 	return all
+}
+
+// relocate returns all with the present nodes of machines that have moved, and of their disks. A disk that is
+// on neither node does not exist. This has to be known before the machines are deleted: a token that is
+// limited to a pool sees no disks afterwards, and has a proof for the node alone that has deleted a machine.
+func (v *inventory) relocate(ctx context.Context, all []platform.Object) (now []platform.Object) {
+	guests, err := v.client.Guests(ctx)
+	if err != nil {
+		return all
+	}
+	moved := map[int]string{}
+	for _, o := range all {
+		i := slices.IndexFunc(guests, func(g Guest) bool { return g.isVM() && g.ID == o.VM })
+		if o.Kind != platform.Machine || i < 0 || guests[i].Node == o.Node {
+			continue
+		}
+		g, err := v.client.configured(ctx, guests[i])
+		if same, proved := g.matches(o); err == nil && (same || !proved) {
+			moved[o.VM] = g.Node
+		}
+	}
+	for _, o := range all {
+		node, isMoved := moved[o.VM]
+		is := func(d foundDisk) bool { return d.owned.VM == o.VM && d.owned.Volume == o.Volume }
+		here := func(d foundDisk) bool { return is(d) && (d.shared || d.owned.Node == node) }
+		switch {
+		case !isMoved:
+		case o.Kind == platform.Machine, slices.ContainsFunc(v.disks, here):
+			o.Node = node
+		case !slices.ContainsFunc(v.disks, is):
+			sees, err := seesDisks(ctx, v.client, values.StorageOf(o.Volume), o.VM)
+			if err == nil && sees && v.read[o.Node+"/"+values.StorageOf(o.Volume)] {
+				continue
+			}
+		}
+		now = append(now, o)
+	}
+	return now
 }
 
 // Blocked lists the machines among all that Proxmox would not delete now, with why and the remedy. Proxmox
@@ -137,7 +177,7 @@ func (d foundDisk) is(o platform.Object) bool {
 func (d foundDisk) remedy() string {
 	if d.shared {
 		return fmt.Sprintf("unless another Proxmox cluster that shares %s has a machine %d, %s",
-			storageOf(d.owned.Volume), d.owned.VM, remedy(d.owned))
+			values.StorageOf(d.owned.Volume), d.owned.VM, remedy(d.owned))
 	}
 	return remedy(d.owned)
 }
@@ -275,7 +315,7 @@ func (v *inventory) disk(o platform.Object) event.OwnedObject {
 	other := v.others[o.VM]
 	i := slices.IndexFunc(v.disks, func(d foundDisk) bool { return d.is(o) })
 	switch exists := i >= 0; {
-	case exists && other.uses(o.Volume):
+	case exists && other.Uses(o.Volume):
 		reason := fmt.Sprintf("another guest %d has a disk of this name now", o.VM)
 		return event.OwnedObject{Gone: true, Reason: reason}
 	case exists:
@@ -288,19 +328,19 @@ func (v *inventory) disk(o platform.Object) event.OwnedObject {
 
 // file looks for an image, a snippet or another file.
 func (v *inventory) file(ctx context.Context, o platform.Object) event.OwnedObject {
-	volumes, err := v.client.Volumes(ctx, o.Node, storageOf(o.Volume), contentOf(o.Volume), 0)
+	volumes, err := v.client.Volumes(ctx, o.Node, values.StorageOf(o.Volume), values.ContentOf(o.Volume), 0)
 	if err != nil {
 		return unproved(err)
 	}
 	if _, exists := volumes[o.Volume]; exists {
 		return event.OwnedObject{Reason: "still there", Fix: remedy(o)}
 	}
-	has, err := v.client.rightsOn(ctx, "/storage/"+storageOf(o.Volume))
+	has, err := v.client.rightsOn(ctx, "/storage/"+values.StorageOf(o.Volume))
 	switch {
 	case err != nil:
 		return unproved(err)
 	case !has.include("Datastore.Allocate"):
-		return unseen("files", storageOf(o.Volume))
+		return unseen("files", values.StorageOf(o.Volume))
 	}
 	return event.OwnedObject{Gone: true}
 }
@@ -350,7 +390,7 @@ func (v *inventory) readDisks(ctx context.Context, all []platform.Object) {
 func (v *inventory) checkRights(ctx context.Context, all []platform.Object) {
 	checked := map[string]bool{}
 	for _, o := range all {
-		storage := storageOf(o.Volume)
+		storage := values.StorageOf(o.Volume)
 		if o.Kind != platform.Disk || checked[storage] {
 			continue
 		}

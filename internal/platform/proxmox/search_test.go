@@ -252,10 +252,51 @@ func TestTheOwnDeletionProvesDisksGone(t *testing.T) {
 	}
 }
 
+// A machine that has moved since it was recorded is proved gone, with the disks that moved with it. One that
+// stayed behind is a leftover.
+func TestAMachineThatHasMovedIsProvedGone(t *testing.T) {
+	config := emulator.Config{Nodes: []string{"proxmox", "pve2"}, Storages: []emulator.Storage{
+		{ID: "local", Type: "dir", Content: []string{"import"}},
+		{ID: "local-lvm", Type: "lvmthin", Content: []string{"images"}},
+		{ID: "rbd", Type: "rbd", Content: []string{"images"}, Shared: true},
+	}}
+	for name, leftover := range map[string]bool{"with its disks": false, "without one": true} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatacenter(t, config)
+			d.server.AddDisk(image())
+			d.limit(t, Footprint{Pool: "blue", Nodes: config.Nodes, Images: []string{"local"},
+				Disks: "local-lvm", Bridge: "vmbr0"}.Commands("castle@pve!blue")...)
+			d.build(t, 421, "blue-cp-01", "blue;castle", "blue")
+			d.server.Idle()
+			d.server.Configure(421, map[string]string{"scsi2": "rbd:vm-421-disk-0,size=8G",
+				"net0": "virtio=" + mac})
+			owned := append(objectsOf(state())[:2],
+				platform.Object{Kind: platform.Disk, Node: "proxmox", VM: 421, Volume: "rbd:vm-421-disk-0"})
+			const see = "pveum acl modify /storage/rbd --users castle@pve --roles CastleDisks"
+			if _, err := d.server.Pveum(see); err != nil {
+				t.Fatal(err)
+			}
+			d.server.Migrate(421, "pve2")
+			if leftover {
+				d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421,
+					Content: "images"})
+			}
+			owned = Search{Client: d.client(t)}.Complete(t.Context(), owned)
+			d.removeOn(t, "pve2", 421)
+			left, gone := ask(t, d, Search{}, owned)
+			if leftover != (len(left) > 0) || !slices.Contains(gone, "machine 421") {
+				t.Errorf("left %q, gone %q", left, gone)
+			}
+		})
+	}
+}
+
 // remove deletes a machine with the token.
-func (d datacenter) remove(t *testing.T, id int) {
+func (d datacenter) remove(t *testing.T, id int) { d.removeOn(t, "proxmox", id) }
+
+func (d datacenter) removeOn(t *testing.T, node string, id int) {
 	t.Helper()
-	_, err := d.client(t).call(t.Context(), http.MethodDelete, fmt.Sprintf("nodes/proxmox/qemu/%d", id), nil)
+	_, err := d.client(t).call(t.Context(), http.MethodDelete, fmt.Sprintf("nodes/%s/qemu/%d", node, id), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,9 @@ func storages() gate.PreflightType {
 		Attributes: connected(map[string]gate.Attribute{
 			"files": {Type: cty.Map(cty.String), Required: true,
 				Help: "The file's name, by the node that writes it: the key of its resource instance."},
+			"shared_key": {Type: cty.String,
+				Help: "The key of the instance that writes the one file of all nodes, if the storage is " +
+					"shared; each node writes one, if not given."},
 			"storage": {Type: cty.String, Required: true, Help: "The storage."},
 			"content": {Type: cty.String, Required: true, Help: "The content type of the files."},
 			"resource": {Type: cty.String, Required: true, Valid: validResource,
@@ -31,7 +34,7 @@ func storages() gate.PreflightType {
 		}),
 		New: func(name string, _ gate.Target, v gate.Values) (p gate.Preflight, err error) {
 			check := storageCheck{storage: v.String("storage"), content: v.String("content"),
-				resource: v.String("resource")}
+				resource: v.String("resource"), sharedKey: v.String("shared_key")}
 			check.client, err = ClientOf(v)
 			if err = errors.Join(err, v.Decode("files", &check.files)); err != nil {
 				return p, fmt.Errorf("%s: %w", name, err)
@@ -46,6 +49,7 @@ type storageCheck struct {
 	client                     *Client
 	files                      map[string]string // by node
 	storage, content, resource string
+	sharedKey                  string // empty if each node writes a file, whatever the storage
 }
 
 func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(string)) (
@@ -54,23 +58,31 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 	if err != nil {
 		return found, err
 	}
+	done := map[string]bool{}
 	for _, node := range sortedKeys(c.files) {
+		key := node
 		what := fmt.Sprintf("node %s, which writes to storage %s, is offline or missing", node, c.storage)
 		fix := "bring it back, or give its machines another node"
 		if status, exists := nodes[node]; exists && status != offline {
-			what, fix, err = StorageProblem(ctx, c.client, node, c.storage, c.content)
+			var shared bool
+			what, fix, shared, err = StorageProblem(ctx, c.client, node, c.storage, c.content)
 			if err != nil {
 				return found, err
+			}
+			if shared && c.sharedKey != "" {
+				key = c.sharedKey
 			}
 		}
 		if what != "" {
 			found.Unusable = append(found.Unusable, gate.Foreign{What: what, Fixes: []string{fix}})
 			continue
 		}
-		address := fmt.Sprintf("%s[%q]", c.resource, node)
-		if slices.ContainsFunc(known, func(k gate.Known) bool { return k.Address == address }) {
+		address := fmt.Sprintf("%s[%q]", c.resource, key)
+		isKnown := func(k gate.Known) bool { return k.Address == address }
+		if done[address] || slices.ContainsFunc(known, isKnown) {
 			continue
 		}
+		done[address] = true
 		volumes, err := c.client.Volumes(ctx, node, c.storage, c.content, 0)
 		if err != nil {
 			return found, err
@@ -107,24 +119,24 @@ func PoolProblem(ctx context.Context, c *Client, name string) (what, fix string,
 }
 
 // StorageProblem returns why a node cannot write content of a type to a storage, and the fix. Both are empty
-// if it can.
+// if it can. shared: every node sees the same content.
 func StorageProblem(ctx context.Context, c *Client, node, storage, content string) (what, fix string,
-	err error) {
+	shared bool, err error) {
 	all, err := c.Storages(ctx, node)
 	if err != nil {
-		return "", "", err
+		return "", "", false, err
 	}
 	i := slices.IndexFunc(all, func(s Storage) bool { return s.ID == storage })
 	where := fmt.Sprintf("storage %s on node %s", storage, node)
 	switch {
 	case i < 0:
 		return where + " does not exist, or this token may not see it",
-			"choose another storage, or give the token Datastore.Audit on /storage/" + storage, nil
+			"choose another storage, or give the token Datastore.Audit on /storage/" + storage, false, nil
 	case all[i].Active == 0:
-		return where + " is not active", "activate it, or choose another storage", nil
+		return where + " is not active", "activate it, or choose another storage", false, nil
 	case !all[i].Holds(content):
 		return fmt.Sprintf("%s does not allow the content %s, only %s", where, content, all[i].Content),
-			fmt.Sprintf("add it: pvesm set %s --content %s,%s", storage, all[i].Content, content), nil
+			fmt.Sprintf("add it: pvesm set %s --content %s,%s", storage, all[i].Content, content), false, nil
 	}
-	return "", "", nil
+	return "", "", all[i].Shared == 1, nil
 }

@@ -74,3 +74,37 @@ func TestStorageCheck(t *testing.T) {
 		})
 	}
 }
+
+// Two nodes see one file on a shared storage: there is one instance, whichever node asks.
+func TestASharedStorageHasOneFileForAllNodes(t *testing.T) {
+	const shared = `proxmox_virtual_environment_download_file.talos["nfs"]`
+	volume := emulator.Disk{Volume: "nfs:import/talos.qcow2", Content: "import"}
+	for name, test := range map[string]struct {
+		sharedKey string
+		known     []gate.Known
+		want      []string
+	}{
+		"one instance":               {"nfs", nil, []string{shared + " proxmox/" + volume.Volume}},
+		"one instance, in the state": {"nfs", []gate.Known{{Address: shared}}, nil},
+		"a stage with one for a node": {"", []gate.Known{{Address: imageFile}}, []string{
+			`proxmox_virtual_environment_download_file.talos["pve2"] pve2/` + volume.Volume}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"},
+				Storages: []emulator.Storage{{ID: "nfs", Type: "nfs", Content: []string{"import"},
+					Shared: true}}})
+			d.server.AddDisk(volume)
+			c := storageCheck{client: d.client(t), content: "import", storage: "nfs",
+				sharedKey: test.sharedKey, resource: "proxmox_virtual_environment_download_file.talos",
+				files: map[string]string{"proxmox": "talos.qcow2", "pve2": "talos.qcow2"}}
+			found, err := c.inspect(t.Context(), test.known, silent)
+			var ours []string
+			for _, own := range found.Ours {
+				ours = append(ours, own.Import.Address+" "+own.Import.ID)
+			}
+			if err != nil || len(found.Unusable) > 0 || !slices.Equal(ours, test.want) {
+				t.Errorf("ours %q, in the way %v, %v", ours, found.Unusable, err)
+			}
+		})
+	}
+}

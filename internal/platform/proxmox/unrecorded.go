@@ -7,9 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // lacksMachines reports whether a machine that a preflight vm_ids with these values checks is none of the
@@ -57,7 +59,7 @@ func (c *Client) FileUser(ctx context.Context, cluster, volume string, own []pla
 	}
 	for _, g := range all {
 		namesake := g.isVM() && Ownership{Cluster: cluster}.foreign(g) == ""
-		if !namesake && contentOf(volume) == "import" {
+		if !namesake && values.ContentOf(volume) == "import" {
 			continue // it was copied to the disk, so no configuration names it
 		}
 		g, err = c.configured(ctx, g)
@@ -71,16 +73,40 @@ func (c *Client) FileUser(ctx context.Context, cluster, volume string, own []pla
 		case KindOf(err) == Missing:
 		case err != nil:
 			return g.String() + ", which cannot be read", nil
-		case !slices.ContainsFunc(own, same) && (namesake || g.Config.uses(volume)):
+		case !slices.ContainsFunc(own, same) && (namesake || g.Config.Uses(volume)):
 			return g.describe(), nil
 		}
 	}
 	return "", nil
 }
 
-// UnrecordedMachines lists the virtual machines that a nuke would delete as this cluster's and that are none
-// of the known resources. unseen are ids among the values' that are taken by a guest which the token may not
-// see, or whose name its node does not tell: nobody can say whose those are.
+// recordedUUIDs are the ids of the known machines, by uuid.
+func recordedUUIDs(known []gate.Known) map[string]int {
+	all := map[string]int{}
+	for _, k := range known {
+		id, _ := strconv.Atoi(k.MachineID.ID) //nolint:errcheck // then it is 0
+		m := machineOf(k)
+		if uuid := cmp.Or(m.UUID, k.MachineID.UUID); uuid != "" {
+			all[uuid] = cmp.Or(m.VM, id)
+		}
+	}
+	return all
+}
+
+// together calls do for 0 to n-1, some at once.
+func together(n int, do func(int)) {
+	slots, all := make(chan struct{}, 8), sync.WaitGroup{}
+	for i := range n {
+		slots <- struct{}{}
+		all.Go(func() { do(i); <-slots })
+	}
+	all.Wait()
+}
+
+// UnrecordedMachines lists the virtual machines that a nuke would delete as this cluster's, or that have the
+// uuid of a known one, such as a restored backup, and that are none of the known resources. unseen are ids
+// among the values' that are taken by a guest which the token may not see, or whose name its node does not
+// tell: nobody can say whose those are.
 func (c *Client) UnrecordedMachines(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
 	machines []Guest, unseen []int, err error) {
 	all, err := c.Guests(ctx)
@@ -90,12 +116,22 @@ func (c *Client) UnrecordedMachines(ctx context.Context, cluster string, v gate.
 	recorded, lacking := recordedIDs(v, known)
 	listed := map[int]bool{}
 	for _, g := range all {
-		own := Ownership{Cluster: cluster}.foreign(g) == ""
-		if g.isVM() && own && !recorded[g.ID] {
+		if g.isVM() && !recorded[g.ID] {
 			machines = append(machines, g)
 		}
 		listed[g.ID] = g.Name != "" && g.Name != fmt.Sprintf("VM %d", g.ID)
 	}
+	uuids := recordedUUIDs(known)
+	if len(uuids) > 0 {
+		together(len(machines), func(i int) {
+			if g, err := c.configured(ctx, machines[i]); err == nil {
+				machines[i] = g
+			}
+		})
+	}
+	machines = slices.DeleteFunc(machines, func(g Guest) bool {
+		return uuids[g.UUID()] == 0 && Ownership{Cluster: cluster}.foreign(g) != ""
+	})
 	slices.SortFunc(machines, func(a, b Guest) int { return a.ID - b.ID })
 	for _, id := range lacking {
 		taken := false

@@ -99,6 +99,14 @@ func TestUnrecordedMachines(t *testing.T) {
 			known: []gate.Known{known(node("cp-01"), map[string]any{"vm_id": float64(421)})},
 			lacks: true, machines: []int{422},
 		},
+		"a copy under another name": {
+			vms: []emulator.VM{uuid(ours(421, "blue-cp-01"), "u-1"), uuid(emulator.VM{ID: 900,
+				Name: "restored", Config: map[string]string{}}, "u-1"), {ID: 901, Name: "db"}},
+			known: []gate.Known{
+				noted(known(node("cp-01"), map[string]any{"vm_id": float64(421)}), "421", "u-1"),
+				known(node("wk-01"), map[string]any{"vm_id": float64(422)})},
+			machines: []int{900},
+		},
 		"the token may not see it": {
 			vms:   []emulator.VM{{ID: 422, Name: "blue-wk-01", Hidden: true}},
 			lacks: true, unseen: []int{422},

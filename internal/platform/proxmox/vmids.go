@@ -15,6 +15,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // vmCheck is a preflight vm_ids with its arguments.
@@ -157,11 +158,16 @@ func (n *inspection) guest(ctx context.Context, s slot, g Guest) error {
 	if s.known == nil && s.recorded.UUID == "" {
 		return foreign(c.unproved(s, g))
 	}
+	n.checkMoved(s, g)
 	n.found.Detached = append(n.found.Detached, c.client.detached(ctx, s, g)...)
-	if uuid := g.Config.uuid(); s.known == nil {
+	if uuid := g.Config.UUID(); s.known == nil {
 		n.found.Ours = append(n.found.Ours, s.untracked(g))
 	} else if uuid != "" && (s.recorded.UUID != "" || g.Name == s.name && len(g.missing(c.tags)) == 0) {
-		id := gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: uuid}
+		id := gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: uuid,
+			Node: s.known.MachineID.Node}
+		if s.node == "" || s.node == g.Node {
+			id.Node = g.Node
+		}
 		n.found.MachineIDs = append(n.found.MachineIDs, id)
 	}
 	n.found.Present = append(n.found.Present, g.String())
@@ -193,6 +199,21 @@ func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (g Guest
 		err = fmt.Errorf("VM %d is still being created: %w", s.id, cmp.Or(context.Cause(ctx), err))
 	}
 	return g, err
+}
+
+// checkMoved reports a machine that somebody, or the high-availability stack, has moved away from the node
+// that the configuration names: the provider would delete it, and make an empty one on that node. If the
+// configuration is what has changed, the machine is where castle has put it.
+func (n *inspection) checkMoved(s slot, g Guest) {
+	if s.known == nil || s.node == "" || g.Node == s.node || g.Node == home(*s.known) {
+		return
+	}
+	n.found.Unusable = append(n.found.Unusable, gate.Foreign{
+		What: fmt.Sprintf("VM %d %q has moved from node %s to node %s", g.ID, g.Name, home(*s.known), g.Node),
+		Why:  "a create would delete it with its disks, and make an empty machine on node " + s.node,
+		Fixes: []string{stay(s.key, g.Node),
+			fmt.Sprintf("or migrate it to node %s in Proxmox, and run the same command again", s.node)},
+	})
 }
 
 // checkNode reports a problem with the node that a machine is to be created on.
@@ -242,7 +263,7 @@ func (c *vmCheck) difference(s slot, g Guest) string {
 // address proves it, name and tags must match. They may match the state instead of the configuration, which
 // may have just changed.
 func (s slot) recycled(g Guest, missing []string) string {
-	was, tags := machineOf(*s.known), readAttributes(s.known.Attributes).Tags
+	was, tags := machineOf(*s.known), values.ReadAttributes(s.known.Attributes).Tags
 	same, proved := g.matches(was)
 	switch {
 	case proved && same:
@@ -268,10 +289,10 @@ func (s slot) isRecorded(g Guest) bool {
 
 // otherUUID describes the difference between the uuids of a machine and a guest.
 func otherUUID(m platform.Object, g Guest) string {
-	if g.Config.uuid() == "" {
+	if g.Config.UUID() == "" {
 		return fmt.Sprintf("uuid %s, and this one has none", m.UUID)
 	}
-	return fmt.Sprintf("uuid %s, and this one's is %s", m.UUID, g.Config.uuid())
+	return fmt.Sprintf("uuid %s, and this one's is %s", m.UUID, g.Config.UUID())
 }
 
 // foreign describes a guest that blocks an id, why it is foreign, and the fixes. After none of them does a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -25,14 +26,16 @@ type look struct {
 	preflight *config.Preflight
 	platform  platform.Platform
 	known     []gate.Known // the machines that the record has
+	others    []gate.Known // those of other stages
 	found     *Found
 }
 
-// ask lists the machines with the first API token that the datacenter accepts. values are the configured
-// ones; lacks is why they are incomplete.
+// ask lists the machines, and reads the recorded ones, with the first API token that the datacenter accepts.
+// values are the configured ones; lacks is why they are incomplete.
 func (l *look) ask(ctx context.Context, values gate.Values, lacks error) (
 	machines []platform.Guest, unseen []int, err error) {
 	c := l.run.Cluster
+	var facts []platform.Fact
 	account := func(values gate.Values, err error) (platform.Account, error) {
 		if err != nil {
 			return platform.Account{}, err
@@ -67,10 +70,15 @@ func (l *look) ask(ctx context.Context, values gate.Values, lacks error) (
 			c.Masker.Add(a.Token)
 			datacenter, err := l.platform.Open(a)
 			if err == nil {
-				machines, unseen, err = datacenter.Unrecorded(ctx, c.Config.Name, values, l.known)
+				all := slices.Concat(l.known, l.others)
+				machines, unseen, err = datacenter.Unrecorded(ctx, c.Config.Name, values, all)
+			}
+			if err == nil {
+				facts, err = datacenter.Facts(ctx, l.known)
 			}
 			return err
 		})
+	l.found.Facts = append(l.found.Facts, facts...)
 	if err == nil && from == "" {
 		err = fmt.Errorf("no API token is known that it accepts (%s)", strings.Join(tried, "; "))
 	}

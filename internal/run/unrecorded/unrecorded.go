@@ -2,9 +2,10 @@
 // was lost, or another state directory has it. Without this look, an empty record would prove that nothing
 // exists.
 //
-// castle asks only where the record lacks a machine of the configuration, and asks for one list. The API
-// token is the first that it accepts: that of the configuration and the recorded outputs,
-// the platform's environment variable, or the one in the cluster's secret store.
+// The same look reads how the recorded machines are now, and finds copies of them, such as restored backups.
+// The API token is the first that the datacenter accepts: that of the configuration and the recorded outputs,
+// the platform's environment variable, or the one in the cluster's secret store. Where the record has every
+// machine of the configuration, a datacenter that does not answer is no news.
 package unrecorded
 
 import (
@@ -22,6 +23,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -30,16 +32,22 @@ import (
 // answerTime bounds a look.
 const answerTime = 10 * time.Second
 
-// Machine is a virtual machine with the name and the tags of the cluster.
+// Machine is a virtual machine with the name and the tags of the cluster, or with the uuid of one of its
+// machines.
 type Machine struct {
 	ID     int    `json:"vmid"`
 	Name   string `json:"name"`
 	Node   string `json:"node"`
 	Status string `json:"status"`
+	CopyOf int    `json:"copy_of,omitempty"` // the machine of the state that has the same uuid
 }
 
 func (m Machine) String() string {
-	return fmt.Sprintf("VM %d %q on node %s, %s", m.ID, m.Name, m.Node, m.Status)
+	text := fmt.Sprintf("VM %d %q on node %s, %s", m.ID, m.Name, m.Node, m.Status)
+	if m.CopyOf != 0 {
+		text += fmt.Sprintf(", a copy of VM %d, whose uuid it has", m.CopyOf)
+	}
+	return text
 }
 
 // Found is the result of a look.
@@ -48,10 +56,11 @@ type Found struct {
 	NotAsked string    `json:"not_checked,omitempty"` // why castle cannot tell whether there are any
 	Fixes    []string  `json:"fixes,omitempty"`
 
-	Endpoint  string   `json:"-"` // of the datacenter; empty if the configuration names none
-	Stages    []string `json:"-"` // whose records lack machines
-	platform  string   // Proxmox
-	preflight string   // whose machines were found first: vm_ids.free
+	Facts     []platform.Fact `json:"-"` // how the recorded machines are now
+	Endpoint  string          `json:"-"` // of the datacenter; empty if the configuration names none
+	Stages    []string        `json:"-"` // whose records lack machines
+	platform  string          // Proxmox
+	preflight string          // whose machines were found first: vm_ids.free
 }
 
 // None reports whether the look has found nothing that a user must know.
@@ -66,6 +75,9 @@ func (f *Found) Mask(hide func(string) string) {
 	for i := range f.Machines {
 		m := &f.Machines[i]
 		m.Name, m.Node, m.Status = hide(m.Name), hide(m.Node), hide(m.Status)
+	}
+	for i := range f.Facts {
+		f.Facts[i].Mask(hide)
 	}
 }
 
@@ -133,6 +145,20 @@ func Look(ctx context.Context, r *run.Run, stages []*config.Stage) (*Found, erro
 	return f, nil
 }
 
+// recordedElsewhere lists the machines that other stages of the cluster have, those that are not configured
+// any more included.
+func (l *look) recordedElsewhere() (all []gate.Known, err error) {
+	names, err := l.run.Cluster.Dir.Stages()
+	for _, name := range names {
+		dir := l.run.Cluster.Dir.Stage(name)
+		if st, unread := dir.LastKnown(); name != l.stage.Name && unread == nil {
+			more, unread := waiting.ExpectedResources(dir, st)
+			all, err = append(all, more...), errors.Join(err, unread)
+		}
+	}
+	return all, err
+}
+
 // machines adds the machines of one stage that its record lacks.
 func (l *look) machines(ctx context.Context) error {
 	dir := l.run.Cluster.Dir.Stage(l.stage.Name)
@@ -148,12 +174,18 @@ func (l *look) machines(ctx context.Context) error {
 	//nolint:errcheck // what is not known is absent
 	values, _ := l.preflight.Values(l.stage, l.run.Outputs.Scope(l.stage))
 	l.found.Endpoint = values.String("endpoint")
-	if !l.platform.LacksMachines(values, l.known) {
-		return nil
+	if l.others, err = l.recordedElsewhere(); err != nil {
+		return err
 	}
-	l.found.Stages = append(l.found.Stages, l.stage.Name)
+	lacks := l.platform.LacksMachines(values, l.known)
+	if lacks {
+		l.found.Stages = append(l.found.Stages, l.stage.Name)
+	}
 	values, err = l.values(nil)
 	guests, unseen, err := l.ask(ctx, values, err)
+	if err != nil && !lacks {
+		return nil
+	}
 	if err != nil {
 		l.found.NotAsked = err.Error()
 		_, variable := l.platform.Variables()
@@ -162,11 +194,19 @@ func (l *look) machines(ctx context.Context) error {
 				"castle also takes an API token from "+variable)
 		return nil
 	}
+	copies := 0
 	for _, g := range guests {
-		l.found.Machines = append(l.found.Machines, Machine{g.ID, g.Name, g.Node, g.Status})
+		l.found.Machines = append(l.found.Machines, Machine{g.ID, g.Name, g.Node, g.Status, g.CopyOf})
+		if g.CopyOf != 0 {
+			copies++
+		}
+	}
+	if copies > 0 {
+		l.found.Fixes = append(l.found.Fixes, "a copy is a restored backup or a clone, and castle leaves "+
+			"it: if nobody needs it, remove it in "+l.platform.Name())
 	}
 	switch {
-	case len(guests) > 0:
+	case len(guests) > copies:
 		c := l.run.Cluster
 		l.found.preflight = cmp.Or(l.found.preflight, l.preflight.Name())
 		l.found.Fixes = slices.Concat(l.found.Fixes, waiting.OtherStateFixes(c), []string{

@@ -82,6 +82,7 @@ type Datacenter struct {
 	fleet   *talos.Fleet
 	folders *folders
 	vault   *landing // nil without one
+	admin   string   // an API token of the people who run Proxmox
 }
 
 // Start builds the datacenter; it lasts until ctx ends and Close is called.
@@ -111,6 +112,9 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 			return nil, err
 		}
 	}
+	if d.admin, err = administrator(d.proxmox); err != nil {
+		return nil, err
+	}
 	d.fleet = talos.New(talos.Config{
 		Delays: talos.Realistic().Times(1 / c.Speed),
 		Hooks: talos.Hooks{
@@ -139,6 +143,18 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// administrator makes an API token that may do what castle's may not, such as move a machine.
+func administrator(p *proxmox.Server) (token string, err error) {
+	for _, command := range []string{"user add admin@pve",
+		"acl modify / --users admin@pve --roles Administrator",
+		"user token add admin@pve lab --privsep 0"} {
+		if token, err = p.Pveum("pveum " + command); err != nil {
+			return "", err
+		}
+	}
+	return "admin@pve!lab=" + token, nil
 }
 
 // handler serves every host. The configuration may put Proxmox, Infisical or Vault at any host, so
@@ -188,6 +204,7 @@ func RepositoryHosts() ([]string, error) {
 func (d *Datacenter) Credentials() map[string]string {
 	all := map[string]string{
 		"PROXMOX_VE_API_TOKEN":                   d.folders.token,
+		"CASTLE_LAB_PROXMOX_ADMIN":               d.admin,
 		"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID":     d.folders.clientID,
 		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET": d.folders.clientSecret,
 	}

@@ -165,6 +165,21 @@ func TestAnAddressBelongsToOneVMAtATime(t *testing.T) {
 	stage(talos.Booting)
 }
 
+// A machine that talosctl has shut down is off in Proxmox, too, where a create can start it.
+func TestAMachineThatEndsByItselfStopsItsVM(t *testing.T) {
+	d, lines := start(t, Config{})
+	address := netip.MustParsePrefix("127.0.7.31/24")
+	vm := proxmox.VM{ID: 421, Name: "cp-01", Address: address, Image: "nocloud.img", Running: true}
+	d.proxmox.AddVM(vm)
+	d.started(vm)
+	d.switchedOff(address.Addr().String())
+	if vms := d.proxmox.VMs(); vms[0].Running {
+		t.Error("the VM runs on without its machine")
+	}
+	d.started(vm)
+	lines.await(t, "vm 421 cp-01: started; Talos boots at", 2)
+}
+
 func TestThePoolsOfTheClusterExist(t *testing.T) {
 	d, _ := start(t, Config{Hosts: Hosts{Commands: []string{"pveum pool add blue"}}})
 	r, w := httptest.NewRequest(http.MethodGet, "/api2/json/pools", nil), httptest.NewRecorder()

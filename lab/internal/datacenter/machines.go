@@ -17,7 +17,8 @@ import (
 func taskDurations(speed float64) map[string]time.Duration {
 	seconds := map[string]float64{
 		"download": 12, "qmcreate": 4, "qmstart": 2, "qmstop": 1, "qmshutdown": 8, "qmdestroy": 2,
-		"resize": 1, "imgdel": 1, "qmreboot": 10, "qmconfig": 0.5,
+		"resize": 1, "imgdel": 1, "qmreboot": 10, "qmconfig": 0.5, "qmigrate": 20, "vzdump": 20,
+		"qmrestore": 20,
 	}
 	all := map[string]time.Duration{}
 	for kind, s := range seconds {
@@ -26,7 +27,8 @@ func taskDurations(speed float64) map[string]time.Duration {
 	return all
 }
 
-// storages are those of a new host and of the configuration, which chooses one for each kind of content.
+// storages are those of a new host and of the configuration, which chooses one for each kind of content. One
+// whose name begins with that of a network file system is shared by all hosts.
 func storages(names []string) []proxmox.Storage {
 	files := []string{"backup", "import", "iso", "snippets", "vztmpl"}
 	everything := append([]string{"images"}, files...)
@@ -39,8 +41,11 @@ func storages(names []string) []proxmox.Storage {
 	}
 	for _, n := range names {
 		if n != "local" && n != "local-lvm" {
-			all = append(all, proxmox.Storage{ID: n, Type: "dir", Content: everything,
-				Path: "/mnt/pve/" + n})
+			st := proxmox.Storage{ID: n, Type: "dir", Content: everything, Path: "/mnt/pve/" + n}
+			if strings.HasPrefix(n, "nfs") || strings.HasPrefix(n, "cephfs") {
+				st.Type, st.Shared = "nfs", true
+			}
+			all = append(all, st)
 		}
 	}
 	return all
@@ -170,8 +175,14 @@ func (k *kube) release() (newest string) {
 	return newest
 }
 
-// switchedOff is a machine that has ended by itself: its VM has stopped.
+// switchedOff is a machine that has ended by itself: its VM has stopped, without a task of Proxmox.
 func (d *Datacenter) switchedOff(address string) {
 	d.log.say("talos %s: switched itself off", address)
-	d.kube.off(address)
+	vm := d.kube.addresses.vm(address)
+	if vm.ID == 0 { // no hypervisor has it
+		d.kube.off(address)
+		return
+	}
+	d.proxmox.PowerOff(vm.ID)
+	d.stopped(vm)
 }

@@ -18,6 +18,8 @@ preflight "proxmox_storage" "image" {
   content   = "import"
   resource  = "proxmox_virtual_environment_download_file.talos"
 
+  shared_key = var.proxmox_image_datastore
+
   files = {
     for node in distinct([for node in var.nodes : node.node_name != null ? node.node_name : var.proxmox_node_name]) :
     node => "${var.cluster_name}-talos-${var.talos_version}-${substr(var.talos_schematic_id, 0, 12)}.qcow2"

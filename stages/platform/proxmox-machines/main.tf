@@ -3,7 +3,7 @@ locals {
   hosts = { for name, node in var.nodes : name => coalesce(node.node_name, var.proxmox_node_name) }
 
   # Proxmox keeps tags sorted; any other order would be a change in every plan.
-  tags = sort(["castle", var.cluster_name])
+  tags = sort(distinct(["castle", var.cluster_name]))
 }
 
 # castle's preflight knows these by their address: node["<name>"].

@@ -20,7 +20,7 @@ preflight "vm_ids" "free" {
   vm_ids     = { for name, node in var.nodes : name => node.vm_id }
   names      = { for name, node in var.nodes : name => "${cluster.name}-${name}" }
   node_names = { for name, node in var.nodes : name => node.node_name != null ? node.node_name : var.proxmox_node_name }
-  tags       = ["castle", cluster.name]
+  tags       = distinct(["castle", cluster.name])
   pool       = var.proxmox_pool
   resource   = "proxmox_virtual_environment_vm.node"
 

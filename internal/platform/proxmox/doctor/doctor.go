@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox"
@@ -45,9 +47,34 @@ func Checks(s platform.Subject) []finding.Check {
 	if len(d.images) > 0 {
 		all = append(all, finding.Check{Name: "proxmox.image", Run: d.downloads})
 	}
+	machines := func(ctx context.Context) []finding.Finding { return d.machines(ctx, s) }
 	ids := func(ctx context.Context) []finding.Finding { return s.Inspect(ctx, s.Machines, "free") }
 	return append(all, finding.Check{Name: "proxmox.vm-ids", Run: ids},
+		finding.Check{Name: "proxmox.machines", Run: machines},
 		finding.Clock("proxmox.clock", "Proxmox", d.client.Clock))
+}
+
+// machines checks that the machines of the state are as castle has left them.
+func (d *examined) machines(ctx context.Context, s platform.Subject) (found []finding.Finding) {
+	known, err := s.Known()
+	if err != nil {
+		return finding.Obstacle("", "%v", err)
+	}
+	facts, err := proxmox.Search{Client: d.client}.Facts(ctx, known)
+	switch {
+	case err != nil:
+		return finding.Unchecked(finding.Reason(ctx, err))
+	case len(facts) == 0:
+		return nil // nothing is created
+	}
+	for _, f := range facts {
+		for _, line := range f.Lines(s.Create) {
+			text, fix, _ := strings.Cut(line, "; ")
+			found = append(found, finding.Warning(cmp.Or(fix, "castle plan shows what a create would change"),
+				"%s", text)...)
+		}
+	}
+	return finding.OrGood(found, "%d are as castle has left them", len(facts))
 }
 
 func examine(s platform.Subject) (*examined, []finding.Finding) {
@@ -70,6 +97,9 @@ func examine(s platform.Subject) (*examined, []finding.Finding) {
 	d.footprint.Bridge = tfeval.Text(tfeval.Attribute(inputs["network"], "bridge"))
 	for _, q := range append(slices.Clone(s.Others), p) {
 		module := tfeval.Read(q.Stage, q.Inputs)
+		// Whether a storage is shared decides how often a file is fetched, and not who needs it.
+		module.SetData(map[string]map[string]cty.Value{"proxmox_datastores": {"here": cty.ObjectVal(
+			map[string]cty.Value{"datastores": cty.EmptyTupleVal})}})
 		for _, b := range module.Known("resource", "proxmox_virtual_environment_download_file") {
 			d.images = append(d.images, download{b.Text("node_name"), b.Text("datastore_id"),
 				b.Text("content_type"), b.Text("file_name"), b.Text("url")})
@@ -210,7 +240,7 @@ func (d *examined) storages(ctx context.Context) []finding.Finding {
 	var found []finding.Finding
 	var good []string
 	for _, n := range needs {
-		what, fix, err := proxmox.StorageProblem(ctx, d.client, n.node, n.storage, n.content)
+		what, fix, _, err := proxmox.StorageProblem(ctx, d.client, n.node, n.storage, n.content)
 		switch {
 		case err != nil:
 			return finding.Unchecked(finding.Reason(ctx, err))

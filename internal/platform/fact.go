@@ -1,0 +1,84 @@
+package platform
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Fact is how a machine of a state is in the datacenter now.
+type Fact struct {
+	Key    string            `json:"machine"` // of its resource instance: worker-01
+	ID     int               `json:"vmid"`
+	Node   string            `json:"node,omitempty"` // where it is
+	Status string            `json:"status"`         // running, stopped, absent or unknown
+	UUID   string            `json:"uuid,omitempty"`
+	Disks  map[string]string `json:"disks,omitempty"` // volumes, by interface
+	Cards  map[string]string `json:"cards,omitempty"` // hardware addresses, by interface
+	// Differs lists what is not as castle has left it: has moved from node pve1 to node pve2.
+	Differs []string `json:"differs,omitempty"`
+}
+
+// Differ adds to Differs.
+func (f *Fact) Differ(format string, args ...any) {
+	f.Differs = append(f.Differs, fmt.Sprintf(format, args...))
+}
+
+// Compare adds to Differs where the disks and the hardware addresses are others than those that castle has
+// left; none are those of a state that has none.
+func (f *Fact) Compare(disks map[string]string, cards []string) {
+	differs := f.Differ
+	for _, name := range slices.Sorted(maps.Keys(disks)) {
+		switch is := f.Disks[name]; is {
+		case disks[name]:
+		case "":
+			differs("has lost its disk %s (%s)", name, disks[name])
+		default:
+			differs("has the disk %s as %s, and castle has made %s there", is, name, disks[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Disks)) {
+		if len(disks) > 0 && disks[name] == "" {
+			differs("has a disk that castle has not made: %s (%s)", name, f.Disks[name])
+		}
+	}
+	has := func(all []string, mac string) bool {
+		return slices.ContainsFunc(all, func(x string) bool { return strings.EqualFold(x, mac) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Cards)) {
+		if len(cards) > 0 && !has(cards, f.Cards[name]) {
+			differs("has a network card that castle has not made: %s (%s)", name, f.Cards[name])
+		}
+	}
+	for _, mac := range cards {
+		if !has(slices.Collect(maps.Values(f.Cards)), mac) {
+			differs("has lost its network card %s", mac)
+		}
+	}
+}
+
+// Mask hides secrets in every text.
+func (f *Fact) Mask(hide func(string) string) {
+	f.Key, f.Node, f.Status, f.UUID = hide(f.Key), hide(f.Node), hide(f.Status), hide(f.UUID)
+	for i, text := range f.Differs {
+		f.Differs[i] = hide(text)
+	}
+	for _, all := range []map[string]string{f.Disks, f.Cards} {
+		for option, text := range all {
+			all[option] = hide(text)
+		}
+	}
+}
+
+// Lines describe what is not as castle has left the machine. create is the command that starts it.
+func (f Fact) Lines(create string) (lines []string) {
+	name := fmt.Sprintf("%s (VM %d) ", f.Key, f.ID)
+	for _, text := range f.Differs {
+		lines = append(lines, name+text)
+	}
+	if f.Status == "stopped" {
+		lines = append(lines, fmt.Sprintf("%sis stopped on node %s; %s starts it", name, f.Node, create))
+	}
+	return lines
+}

@@ -1,0 +1,80 @@
+package proxmox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
+)
+
+// Facts reads how the machines among known are now, with one list of guests and one request for each.
+func (s Search) Facts(ctx context.Context, known []gate.Known) ([]platform.Fact, error) {
+	known = slices.DeleteFunc(slices.Clone(known), func(k gate.Known) bool { return machineOf(k).VM == 0 })
+	if len(known) == 0 {
+		return nil, nil
+	}
+	guests, err := s.Client.Guests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]platform.Fact, len(known))
+	together(len(known), func(i int) { all[i] = factOf(ctx, s.Client, guests, known[i]) })
+	return all, context.Cause(ctx)
+}
+
+// factOf compares a machine with its state. Where somebody else's has its id, nothing else matters.
+func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platform.Fact {
+	m := machineOf(k)
+	_, key, _ := strings.Cut(k.Address, `["`)
+	f := platform.Fact{Key: cmp.Or(strings.TrimSuffix(key, `"]`), m.Name), ID: m.VM, Status: "unknown"}
+	i := slices.IndexFunc(guests, func(g Guest) bool { return g.ID == m.VM })
+	if i < 0 {
+		switch taken, err := c.Taken(ctx, m.VM); {
+		case err != nil:
+			f.Differ("cannot be read: %v", err)
+		case taken:
+			f.Differ("is invisible to this API token; %s", auditFix(m.VM))
+		default:
+			f.Status = "absent"
+			f.Differ("does not exist any more")
+		}
+		return f
+	}
+	g := guests[i]
+	f.Node, f.Status = g.Node, cmp.Or(g.Status, f.Status)
+	if !g.isVM() {
+		f.Differ("is another guest: %s", g)
+		return f
+	}
+	g, err := c.configured(ctx, g)
+	if err != nil {
+		f.Differ("on node %s cannot be read: %v", g.Node, err)
+		return f
+	}
+	f.UUID, f.Disks, f.Cards = g.UUID(), g.Config.Disks(), g.Config.Cards()
+	if same, proved := g.matches(m); proved && !same {
+		f.Differ("is not castle's machine but %s: expected the %s", g, otherUUID(m, g))
+		return f
+	}
+	if home := home(k); home != "" && home != g.Node {
+		f.Differ("has moved from node %s to node %s; %s", home, g.Node, stay(f.Key, g.Node))
+	}
+	left := map[string]string{}
+	for _, d := range values.ReadAttributes(k.Attributes).Disks {
+		if d.Interface != "" && d.Path != "" {
+			left[d.Interface] = d.Storage + ":" + d.Path
+		}
+	}
+	f.Compare(left, m.MACs)
+	return f
+}
+
+// stay is how a machine that has moved stays where it is.
+func stay(key, node string) string {
+	return fmt.Sprintf("to keep it there, set node_name = %q for %s in terraform.tfvars", node, key)
+}

@@ -1,0 +1,122 @@
+package proxmox
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// asLeft is the machine 421 as castle has left it, on proxmox: its state and the virtual machine.
+func asLeft() (gate.Known, emulator.VM) {
+	const uuid = "11111111-1111-4111-8111-111111111111"
+	disk := func(drive, path string) any {
+		return map[string]any{"interface": drive, "datastore_id": "local-lvm", "path_in_datastore": path}
+	}
+	k := noted(known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01", "node_name": "proxmox",
+		"mac_addresses": []string{"BC:24:11:00:00:01"},
+		"disk":          []any{disk("scsi0", "vm-421-disk-0"), disk("scsi1", "vm-421-disk-1")}}), "421", uuid)
+	k.MachineID.Node = "proxmox"
+	vm := ours(421, "blue-cp-01")
+	vm.Config["smbios1"] = "uuid=" + uuid
+	vm.Config["scsi0"] = "local-lvm:vm-421-disk-0,size=8G"
+	vm.Config["scsi1"] = "local-lvm:vm-421-disk-1,size=50G"
+	vm.Config["ide2"] = "local-lvm:vm-421-cloudinit,media=cdrom"
+	return k, vm
+}
+
+func TestFactsTellWhatIsNotAsCastleHasLeftIt(t *testing.T) {
+	set := func(options map[string]string) func(*emulator.Server) {
+		return func(s *emulator.Server) { s.Configure(421, options) }
+	}
+	for name, test := range map[string]struct {
+		change func(*emulator.Server)
+		want   string
+	}{
+		"nothing": {func(*emulator.Server) {}, ""},
+		"stopped": {func(s *emulator.Server) { s.PowerOff(421) },
+			"cp-01 (VM 421) is stopped on node proxmox; castle create blue starts it"},
+		"moved": {func(s *emulator.Server) { s.Migrate(421, "pve2") },
+			"cp-01 (VM 421) has moved from node proxmox to node pve2; to keep it there, set node_name = " +
+				`"pve2" for cp-01 in terraform.tfvars`},
+		"gone": {func(s *emulator.Server) { s.RemoveVM(421) }, "cp-01 (VM 421) does not exist any more"},
+		"a foreign uuid": {set(map[string]string{"smbios1": "uuid=22222222-2222-4222-8222-222222222222"}),
+			`cp-01 (VM 421) is not castle's machine but VM 421 "blue-cp-01" on node proxmox: expected the ` +
+				"uuid 11111111-1111-4111-8111-111111111111, and this one's is " +
+				"22222222-2222-4222-8222-222222222222"},
+		"a detached disk": {set(map[string]string{"scsi1": "", "unused0": "local-lvm:vm-421-disk-1"}),
+			"cp-01 (VM 421) has lost its disk scsi1 (local-lvm:vm-421-disk-1)"},
+		"an exchanged disk": {set(map[string]string{"scsi1": "local-lvm:vm-421-disk-7,size=50G"}),
+			"cp-01 (VM 421) has the disk local-lvm:vm-421-disk-7 as scsi1, and castle has made " +
+				"local-lvm:vm-421-disk-1 there"},
+		"a further disk": {set(map[string]string{"scsi2": "local-lvm:vm-421-disk-2,size=1G"}),
+			"cp-01 (VM 421) has a disk that castle has not made: scsi2 (local-lvm:vm-421-disk-2)"},
+		"a second network card": {set(map[string]string{"net1": "virtio=BC:24:11:00:00:02"}),
+			"cp-01 (VM 421) has a network card that castle has not made: net1 (BC:24:11:00:00:02)"},
+		"an exchanged network card": {set(map[string]string{"net0": "virtio=BC:24:11:00:00:02"}),
+			"cp-01 (VM 421) has a network card that castle has not made: net0 (BC:24:11:00:00:02); " +
+				"cp-01 (VM 421) has lost its network card BC:24:11:00:00:01"},
+		"a node that is off": {func(s *emulator.Server) { s.SetOffline("proxmox", true) },
+			"cp-01 (VM 421) on node proxmox cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatacenter(t, emulator.Config{Nodes: []string{"pve2", "proxmox"}})
+			k, vm := asLeft()
+			vm.Node = "proxmox"
+			d.server.AddVM(vm)
+			test.change(d.server)
+			known := []gate.Known{k, {Type: "terraform_data"}}
+			facts, err := Search{Client: d.client(t)}.Facts(soon(t), known)
+			if err != nil || len(facts) != 1 {
+				t.Fatal(facts, err)
+			}
+			got := strings.Join(facts[0].Lines("castle create blue"), "; ")
+			if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
+				t.Errorf("got %q\nwant %q", got, test.want)
+			}
+		})
+	}
+}
+
+// A machine that has moved by itself would be replaced by an empty one; one that the user wants elsewhere is.
+func TestAMachineThatHasMovedStopsACreate(t *testing.T) {
+	for name, test := range map[string]struct {
+		now, configured, noted, inState string
+		refused                         bool
+	}{
+		"it is where castle put it":                   {"proxmox", "proxmox", "proxmox", "proxmox", false},
+		"it has moved":                                {"pve2", "proxmox", "proxmox", "proxmox", true},
+		"it has moved, and a refresh has written it":  {"pve2", "proxmox", "proxmox", "pve2", true},
+		"it has moved, and the configuration follows": {"pve2", "pve2", "proxmox", "proxmox", false},
+		"the user wants it elsewhere":                 {"proxmox", "pve2", "proxmox", "proxmox", false},
+		"nothing was noted":                           {"pve2", "proxmox", "", "proxmox", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
+			k, vm := asLeft()
+			vm.Node, k.MachineID.Node, k.Attributes["node_name"] = test.now, test.noted, test.inState
+			d.server.AddVM(vm)
+			c := check(t, d)
+			c.node, c.ids = test.configured, map[string]int{"cp-01": 421}
+			found, err := c.inspect(t.Context(), []gate.Known{k}, silent)
+			if err != nil || len(found.Foreign) > 0 || len(found.MachineIDs) != 1 {
+				t.Fatal(found, err)
+			}
+			want := []string{`to keep it there, set node_name = "pve2" for cp-01 in terraform.tfvars`,
+				"or migrate it to node proxmox in Proxmox, and run the same command again"}
+			if refused := len(found.Unusable) > 0; refused != test.refused ||
+				refused && !slices.Equal(found.Unusable[0].Fixes, want) {
+				t.Errorf("in the way: %+v", found.Unusable)
+			}
+			note := test.noted
+			if test.now == test.configured {
+				note = test.now
+			}
+			if got := found.MachineIDs[0].Node; got != note {
+				t.Errorf("noted %q, want %q", got, note)
+			}
+		})
+	}
+}

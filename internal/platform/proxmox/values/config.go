@@ -1,0 +1,123 @@
+package values
+
+import (
+	"encoding/json"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Config is a virtual machine's configuration. Options that are numbers in the API are strings here.
+type Config map[string]string
+
+// UnmarshalJSON accepts strings and numbers.
+func (c *Config) UnmarshalJSON(data []byte) error {
+	var raw map[string]json.RawMessage
+	err := json.Unmarshal(data, &raw)
+	*c = Config{}
+	for key, value := range raw {
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			text = string(value)
+		}
+		(*c)[key] = text
+	}
+	return err
+}
+
+// On reads a boolean option. Anything unusual counts as set: it can only refuse.
+func On(value string) bool { return value != "" && value != "0" && value != "false" }
+
+// MACs are the addresses of the machine's network cards.
+func (c Config) MACs() (all []string) {
+	cards := c.Cards()
+	for _, name := range slices.Sorted(maps.Keys(cards)) {
+		all = append(all, cards[name])
+	}
+	return all
+}
+
+// Cards are the addresses of the machine's network cards in upper case, by option.
+func (c Config) Cards() map[string]string {
+	all := map[string]string{}
+	for i := range 32 {
+		name := "net" + strconv.Itoa(i)
+		first, _, _ := strings.Cut(c[name], ",")
+		if _, mac, ok := strings.Cut(first, "="); ok {
+			all[name] = strings.ToUpper(mac)
+		}
+	}
+	return all
+}
+
+// UUID is the machine's own for its whole life: Proxmox makes a new one for every machine and every clone.
+func (c Config) UUID() string {
+	for property := range strings.SplitSeq(c["smbios1"], ",") {
+		if uuid, ok := strings.CutPrefix(property, "uuid="); ok {
+			return strings.ToLower(uuid)
+		}
+	}
+	return ""
+}
+
+var driveOption = regexp.MustCompile(`^(ide|sata|scsi|virtio|efidisk|tpmstate|unused)\d+$`)
+
+// Volumes are those that the machine's drives name, attached or not, in the order of the options' names.
+func (c Config) Volumes() []string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		if volume := c.Volume(key); volume != "" {
+			all = append(all, volume)
+		}
+	}
+	return all
+}
+
+// Volume is the one that an option names; empty if the option is no drive.
+func (c Config) Volume(option string) string {
+	volume, _, _ := strings.Cut(strings.TrimPrefix(c[option], "file="), ",")
+	if !driveOption.MatchString(option) || !strings.Contains(volume, ":") {
+		return ""
+	}
+	return volume
+}
+
+// Disks are the volumes of the attached disks, by option: without CD images and cloud-init drives.
+func (c Config) Disks() map[string]string {
+	all := map[string]string{}
+	for option, value := range c {
+		if volume := c.Volume(option); volume != "" && !strings.Contains(value, "media=cdrom") &&
+			!strings.HasPrefix(option, "unused") {
+			all[option] = volume
+		}
+	}
+	return all
+}
+
+// Uses reports whether any option names a volume.
+func (c Config) Uses(volume string) bool {
+	for _, value := range c {
+		for part := range strings.SplitSeq(value, ",") { // cicustom: user=local:snippets/blue.yaml
+			if part == volume || strings.HasSuffix(part, "="+volume) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A volume that others are clones of is called base-…; a clone carries its base's name before its own:
+// local-zfs:base-9000-disk-0/vm-421-disk-0. On LVM-thin a clone shows nothing, and its base is safe as the
+// template that it is.
+var baseVolume = regexp.MustCompile(`[:/]base-\d+-`)
+
+// Linked returns the first volume that is a linked clone or the base of one.
+func (c Config) Linked() string {
+	all := c.Volumes()
+	if i := slices.IndexFunc(all, baseVolume.MatchString); i >= 0 {
+		return all[i]
+	}
+	return ""
+}
