@@ -76,6 +76,7 @@ nodes = {
 
 # What the machines run. A newer castle leaves it as it is; another version here is an upgrade: docs/operations.md of castle.
 talos_version      = "v1.13.0"
+talos_contract     = "v1.13" # the format of their configurations: a cluster keeps it
 kubernetes_version = "1.36.3"
 
 # What Services of type LoadBalancer get.

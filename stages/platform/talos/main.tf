@@ -12,7 +12,7 @@ data "talos_machine_configuration" "node" {
   cluster_endpoint   = local.cluster_endpoint
   machine_type       = each.value.role
   machine_secrets    = var.machine_secrets
-  talos_version      = var.talos_version
+  talos_version      = var.talos_contract # the format: a new one would change every machine at once
   kubernetes_version = var.kubernetes_version
   docs               = false
   examples           = false

@@ -6,6 +6,7 @@ stage {
     machines                       = platform.machines
     client_configuration           = secrets.talos_client_configuration
     machine_secrets                = secrets.talos_machine_secrets
+    recorded_talos_contract        = secrets.talos_contract
     serviceaccount_private_key_pem = secrets.serviceaccount_private_key_pem
   }
 }

@@ -46,6 +46,35 @@ variable "talos_version" {
   }
 }
 
+variable "talos_contract" {
+  description = "Minor release of Talos in whose format the machine configurations are made. A cluster keeps it when its Talos is upgraded."
+  type        = string
+  default     = "v1.13"
+
+  validation {
+    condition     = can(regex("^v[0-9]+\\.[0-9]+$", var.talos_contract))
+    error_message = "talos_contract is a minor release such as v1.13."
+  }
+
+  validation {
+    condition = try(
+      tonumber(split(".", var.talos_contract)[1]) <= tonumber(split(".", var.talos_version)[1]), true
+    )
+    error_message = "talos_contract is newer than talos_version: the machines cannot read such configurations."
+  }
+
+  validation {
+    condition     = var.recorded_talos_contract == null || var.talos_contract == var.recorded_talos_contract
+    error_message = "talos_contract differs from the one that the cluster's secrets were made with. A cluster keeps it: set that one again, or castle recreate."
+  }
+}
+
+variable "recorded_talos_contract" {
+  description = "The talos_contract of the cluster's secrets. castle wires it from the secrets layer."
+  type        = string
+  default     = null
+}
+
 variable "kubernetes_version" {
   description = "Kubernetes release, such as 1.36.3. Talos v1.13 supports 1.31 to 1.36."
   type        = string

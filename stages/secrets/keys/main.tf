@@ -21,7 +21,7 @@ resource "random_password" "database" {
 
 # Talos' and Kubernetes' own authorities, tokens and encryption keys.
 resource "talos_machine_secrets" "cluster" {
-  talos_version = var.talos_version
+  talos_version = var.talos_contract
 
   lifecycle {
     ignore_changes = [talos_version]

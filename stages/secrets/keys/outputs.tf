@@ -38,3 +38,8 @@ output "talosconfig" {
   value       = data.talos_client_configuration.cluster.talos_config
   sensitive   = true
 }
+
+output "talos_contract" {
+  description = "Minor release of Talos in whose format the secrets were made."
+  value       = regex("^v[0-9]+\\.[0-9]+", talos_machine_secrets.cluster.talos_version)
+}

@@ -3,14 +3,14 @@ variable "cluster_name" {
   type        = string
 }
 
-variable "talos_version" {
-  description = "Talos release that the machines run, such as v1.13.0."
+variable "talos_contract" {
+  description = "Minor release of Talos in whose format the cluster's secrets and configurations are made. A cluster keeps it."
   type        = string
-  default     = "v1.13.0"
+  default     = "v1.13"
 
   validation {
-    condition     = can(regex("^v[0-9]+\\.[0-9]+\\.[0-9]+$", var.talos_version))
-    error_message = "talos_version is a release such as v1.13.0."
+    condition     = can(regex("^v[0-9]+\\.[0-9]+$", var.talos_contract))
+    error_message = "talos_contract is a minor release such as v1.13."
   }
 }
 
