@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
@@ -71,6 +72,30 @@ func TestARevisionIsRecordedOnlyIfTheGatesWereAskedAfterIt(t *testing.T) {
 }
 
 // runOf is a run of a cluster with one stage, which has gates of one type.
+// A machine that was made anew has no configuration yet: what has configured the earlier one is outdated.
+func TestOutdatedIsWhatHasConfiguredAnEarlierInstance(t *testing.T) {
+	r, s := runOf(t, gate.Type{Name: "none"},
+		`replace "terraform_data.node" { instance = { a = "run-1", b = "run-2", c = "run-2" } }`)
+	st := &state.State{Resources: []state.Resource{{Address: `terraform_data.node["a"]`},
+		{Address: `terraform_data.node["b"]`}}}
+	is := func(want ...string) {
+		t.Helper()
+		if got, err := Outdated(r, s, st); !slices.Equal(got, want) || err != nil {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	is(`terraform_data.node["a"]`, `terraform_data.node["b"]`) // nobody has noted what configured them
+	before := map[string]string{`terraform_data.node["a"]`: "run-1", `terraform_data.node["b"]`: "run-1"}
+	if err := instancesOf(r.Cluster.Dir.Stage(s.Name)).Write(before); err != nil {
+		t.Fatal(err)
+	}
+	is(`terraform_data.node["b"]`) // c does not exist yet
+	if err := RecordInstances(r, s); err != nil {
+		t.Fatal(err)
+	}
+	is()
+}
+
 func runOf(t *testing.T, typ gate.Type, gates string) (*run.Run, *config.Stage) {
 	t.Helper()
 	repository := t.TempDir()
@@ -78,7 +103,7 @@ func runOf(t *testing.T, typ gate.Type, gates string) (*run.Run, *config.Stage) 
 		`stage "apps" { source = "platform/apps" }`)
 	write(t, filepath.Join(repository, "clusters/blue/proxmox/terraform.tfvars"), "")
 	write(t, filepath.Join(repository, "stages/platform/apps/stage.hcl"), "stage {}\n"+gates)
-	write(t, filepath.Join(repository, "stages/platform/apps/main.tf"), "")
+	write(t, filepath.Join(repository, "stages/platform/apps/main.tf"), `resource "terraform_data" "node" {}`)
 	loaded, diags := config.Load(config.Options{Repository: repository, Cluster: "blue",
 		Gates: []gate.Type{typ}, Library: fstest.MapFS{}, Templates: fstest.MapFS{}})
 	if diags.HasErrors() {
