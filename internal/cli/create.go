@@ -34,7 +34,8 @@ interrupted run created in part are completed without asking.
 castle takes no node out of a cluster that runs, and turns no control plane into a
 worker, without --force-node-removal: exit code 4, with the steps that come first.
 It never destroys two control planes in one run, nor the last one: etcd would lose its
-quorum, or its data.
+quorum, or its data. A change that interrupts, restarts, replaces or empties machines
+that run is refused, too, with the steps by hand; the flag lets one be replaced.
 
 --plan applies exactly the plan that ` + "`castle plan --plan-out`" + ` saved, without asking. If
 anything has changed since (configuration, values, secrets, code, states, Terraform,
