@@ -206,13 +206,13 @@ func ending(err error, command string) event.Ending {
 		e.Result, e.Resume = event.OutcomeSucceeded, ""
 	case exitInterrupted:
 		e.Result = event.OutcomeInterrupted
-	case exitUsage, exitUnconfirmed: // the same command is refused again
-		e.Result, e.Resume = event.OutcomeRefused, ""
-	case exitPreflight:
+	case exitUsage, exitUnconfirmed, exitPreflight:
 		e.Result = event.OutcomeRefused
-		if is[*review.NodeError](err) || is[*review.HarmError](err) { // the configuration changes first
-			e.Resume = ""
-		}
+	}
+	closed, isGate := errors.AsType[*waiting.GateError](err)
+	if e.ExitCode == exitUsage || e.ExitCode == exitUnconfirmed || is[*review.NodeError](err) ||
+		is[*review.HarmError](err) || is[*review.UnagreedError](err) || isGate && closed.NeverOpens() {
+		e.Resume = "" // the same command is refused again, until something else is done
 	}
 	return e
 }

@@ -142,6 +142,30 @@ func TestExitCodeNamesTheGravestCause(t *testing.T) {
 	}
 }
 
+func TestACommandThatIsRefusedAgainIsNotProposed(t *testing.T) {
+	stopped := fmt.Errorf("interrupted: %w", context.Canceled)
+	left := &waiting.GateError{Err: gate.Permanent(errors.New("blue-w-02 not in the configuration"))}
+	for name, c := range map[string]struct {
+		err    error
+		resume bool
+	}{
+		"a failed stage":                     {errors.New("quota exceeded"), true},
+		"a gate that may open":               {&waiting.GateError{Err: &gate.TimeoutError{}}, true},
+		"a foreign VM":                       {&run.PreflightError{Preflight: "vm_ids.free"}, true},
+		"an interrupt":                       {stopped, true},
+		"a node that would be removed":       {&review.NodeError{}, false},
+		"a machine that would be harmed":     {&review.HarmError{}, false},
+		"an answered n":                      {&review.UnagreedError{Asked: true}, false},
+		"an answered n before an interrupt":  {errors.Join(stopped, &review.UnagreedError{}), false},
+		"a node that is left over":           {left, false},
+		"a left-over node and another stage": {errors.Join(errors.New("quota exceeded"), left), false},
+	} {
+		if got := ending(c.err, "castle create blue").Resume; (got != "") != c.resume {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
 func TestExplainWritesEveryJoinedErrorOnce(t *testing.T) {
 	var b strings.Builder
 	one := errors.New("stage one: no")

@@ -72,7 +72,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 				fmt.Fprintf(a.stderr, "castle: %s: %s\n", c.Name(), cmp.Or(kept, nothing))
 				return nil
 			default:
-				err := printStages(a.stderr, "Would destroy: "+c.Name(), toDestroy, kept)
+				err := printStages(a, c, "Would destroy: ", toDestroy, kept)
 				if err == nil {
 					err = confirmCluster(a, c, "destroy it", "nothing was destroyed")
 				}
@@ -136,15 +136,20 @@ func checkProtection(a *app, c *cluster.Cluster) error {
 	return nil
 }
 
-// printStages lists the stages that a run would destroy, and remarks below them.
-func printStages(w io.Writer, title string, toDestroy []*destroy.Stage, remarks ...string) error {
-	return printTable(w, func(w io.Writer) {
-		fmt.Fprintln(w, title)
+// printStages lists the stages that a run would destroy, their machines, and remarks below them.
+func printStages(a *app, c *cluster.Cluster, title string, toDestroy []*destroy.Stage,
+	remarks ...string) error {
+	var machines []string
+	for _, d := range toDestroy {
+		machines = append(machines, d.Machines(c.Masker.Hide)...)
+	}
+	return printTable(a.stderr, func(w io.Writer) {
+		fmt.Fprintln(w, title+c.Name())
 		for _, d := range toDestroy {
 			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name,
 				count(len(d.Resources), "resource"), textIf(d.EndsWithCluster, "ends with the cluster"))
 		}
-		writeRemarks(w, remarks...)
+		writeRemarks(w, append(machines, remarks...)...)
 	})
 }
 

@@ -29,10 +29,11 @@ func newReport(a *app) *cobra.Command {
 	cmd := a.valueFlags(&cobra.Command{
 		Use:   "report CLUSTER",
 		Short: "Report on a run: timeline, critical path, slow parts, causes",
-		Long: `Report on the newest run of a cluster, or on the run --run, from its journal: counts, a
-timeline in which Terraform and the gates are apart, the critical path, the slowest
-resources, retries, and why the run failed. castle compares the durations with the median
-of the earlier runs of the same kind that the state directory keeps.
+		Long: `Report on the newest create, destroy or recreate of a cluster, or on the run --run, from
+its journal: counts, a timeline in which Terraform and the gates are apart, the critical
+path, the slowest resources, retries, and why the run failed. castle compares the
+durations with the median of the earlier runs of the same kind that the state directory
+keeps.
 
 --format html writes one page that loads nothing from elsewhere, and junit a file that
 pipelines show as tests: a suite per stage, with its steps and gates. The command locks and
@@ -64,17 +65,19 @@ changes nothing, and contacts nothing but the store of the states, if there is o
 		}),
 	})
 	cmd.Flags().StringVar(&id, "run", "",
-		"report on the run `ID`, or on the newest one of a kind, such as create")
+		"report on the run `ID`, or on the newest one of a kind, such as plan")
 	cmd.Flags().StringVar(&format, "format", "", "text, markdown, html, json or junit (default text)")
 	return cmd
 }
 
-// reportedRun returns the run with an id, or the newest one of a kind; "" is the newest of all.
+// reportedRun returns the run with an id, or the newest one of a kind; "" is the newest one whose command
+// changes the cluster, or else the newest of all.
 func reportedRun(c *cluster.Cluster, wanted string) (string, error) {
 	ids, err := c.Dir.Runs()
 	if err != nil {
 		return "", err
 	}
+	newest := ""
 	for _, id := range ids {
 		if wanted == id {
 			return id, nil
@@ -82,11 +85,16 @@ func reportedRun(c *cluster.Cluster, wanted string) (string, error) {
 		if _, err := c.Dir.Run(id).Events(); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if wanted == "" || wanted == state.RunKind(id) {
+		kind := state.RunKind(id)
+		if wanted == kind || wanted == "" && (history.Run{Command: kind}).Changes() {
 			return id, nil
 		}
+		newest = cmp.Or(newest, id)
 	}
-	if wanted == "" {
+	switch {
+	case wanted == "" && newest != "":
+		return newest, nil
+	case wanted == "":
 		return "", refuse("%s has no run in %s", c.Name(), c.Dir.Path())
 	}
 	return "", refuse("%s has no run %q; it has %s", c.Name(), wanted, strings.Join(ids, ", "))

@@ -208,6 +208,9 @@ func printHead(p page, s status.Status) {
 	words := map[string]string{status.True: "yes", status.False: "no", status.Undetermined: "unknown"}
 	fmt.Fprintln(p.w, strings.Join(about, "   "))
 	row("last run", last)
+	for _, command := range s.Head.Next { // in one line, to paste it
+		fmt.Fprintf(p.w, "%-17s%s\n", "next", foreign.OneLine(command))
+	}
 	for _, c := range []struct {
 		name string
 		is   status.Condition

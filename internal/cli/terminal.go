@@ -356,7 +356,10 @@ func confirmLoss(a *app) func(context.Context, review.Loss) (bool, error) {
 		read()
 		select {
 		case answer := <-answers:
-			return answer == "yes", nil
+			if answer != "yes" {
+				return false, &review.UnagreedError{Loss: loss, Asked: true}
+			}
+			return true, nil
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}

@@ -277,6 +277,19 @@ func Datacenters(rec state.Record) ([]Datacenter, error) {
 	return all, nil
 }
 
+// MachineOf describes the machine of a resource, "VM 421 on node pve, disks: scsi0 (20 GiB on local-lvm)";
+// empty for another resource.
+func MachineOf(typ string, attributes map[string]any) string {
+	if !Platforms().IsMachine(typ) {
+		return ""
+	}
+	machine, disks := Platforms().OfResource(typ).Describe(attributes)
+	if len(disks) > 0 {
+		machine += ", disks: " + strings.Join(disks, ", ")
+	}
+	return machine
+}
+
 // KeyOf returns the key of a resource with for_each.
 func KeyOf(address string) (string, bool) {
 	_, key, keyed := strings.Cut(address, `["`)

@@ -74,7 +74,14 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 					w.hypervisor.Handler())
 			},
 			name: "proxmox.api", colour: finding.Red, text: "its certificate is not trusted",
-			fix: "SSL_CERT_FILE",
+			fix: "copy the CA /etc/pve/pve-root-ca.pem from a node, and set proxmox_ca_file",
+		},
+		"the certificate is not trusted, seen from a later check": {
+			breaks: func(t *testing.T, w *world) {
+				w.vars["proxmox_endpoint"] = distrusted(t, w.hypervisor.Handler())
+			},
+			name: "proxmox.vm-ids", colour: finding.Grey,
+			text: "not checked: the certificate of Proxmox is not trusted, see above",
 		},
 		"any certificate is accepted": {
 			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_insecure"] = "true" },

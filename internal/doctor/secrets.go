@@ -28,7 +28,7 @@ const secretsLayer = "secrets"
 // secrets is the result of reading the secret store.
 type secrets struct {
 	findings []finding.Finding
-	store    string   // infisical or vault: the name of the findings
+	store    string   // infisical, vault or secrets: the name of the findings
 	hosts    []string // of Infisical
 	unread   string   // why not all outputs of the layer are known; empty if they are
 }
@@ -52,6 +52,13 @@ func (r *checkRun) readSecrets(ctx context.Context) {
 			one.readInfisical(ctx, s, module, sources)
 		} else {
 			one.readVault(ctx, s, module)
+		}
+		if one.secrets.store == "" { // the cluster's own values are the secrets
+			for _, why := range module.FailedPreconditions() {
+				one.secrets.store = "secrets"
+				one.secrets.failed("secrets.tfvars is incomplete, see above",
+					finding.Obstacle("fill in secrets.tfvars of the cluster", "%s", why))
+			}
 		}
 		results[i], modules[i] = one.secrets, module
 	})

@@ -37,7 +37,7 @@ const (
 	StageFailed        Kind = "stage_failed"     // with Text
 	StageStopped       Kind = "stage_stopped"    // interrupted with its run
 	Diagnosed          Kind = "diagnosed"        // why a stage failed; with Diagnosis
-	StageSkipped       Kind = "stage_skipped"    // a stage that it needs failed: Text names it
+	StageSkipped       Kind = "stage_skipped"    // a stage that it needs did not get ready: Text names it
 	Notice             Kind = "notice"           // one line a user should read
 	Receipted          Kind = "receipt"          // with Receipt
 	Interrupted        Kind = "interrupted"      // once for each interrupt; with Interruption
@@ -78,6 +78,8 @@ type Event struct {
 	Total int `json:"total,omitempty"`
 	// TimeoutSeconds is how long the gate of a GateClosed may stay closed.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+	// Cause reports that the text of a GateClosed is a known cause, and no consequence of another one.
+	Cause bool `json:"cause,omitempty"`
 	// File and Line are the place of a ConfigError. The file may also be a flag, such as --var.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`

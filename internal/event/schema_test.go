@@ -48,7 +48,7 @@ var kindFields = map[event.Kind]string{
 	event.ResourceStarted:    "layer stage address action | total",
 	event.Resource:           "layer stage address action text | seconds",
 	event.Retry:              "layer stage text seconds | step",
-	event.GateClosed:         "layer stage gate text | timeout_seconds",
+	event.GateClosed:         "layer stage gate text | timeout_seconds cause",
 	event.ReconcileTriggered: "layer stage gate text",
 	event.GateOpen:           "layer stage gate | seconds",
 	event.GateFailed:         "layer stage gate text",

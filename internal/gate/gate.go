@@ -189,6 +189,8 @@ type Kind string
 const (
 	// NotFound: the object does not exist (yet).
 	NotFound Kind = "not-found"
+	// Waits: the object waits for another one.
+	Waits Kind = "waits"
 	// EtcdDown: every control plane answers and none runs etcd.
 	EtcdDown Kind = "etcd-down"
 	// NeverBootstrapped: every control plane waits to join an etcd that does not exist.
@@ -196,6 +198,9 @@ const (
 	// UpgradeNeeded: what runs has another version than the configuration names.
 	UpgradeNeeded Kind = "upgrade-needed"
 )
+
+// IsCause reports whether a finding of the kind names a cause: not what something else may be the cause of.
+func (k Kind) IsCause() bool { return k != "" && k != NotFound && k != Waits }
 
 // Finding is an error of a known kind: why a gate is closed, or the problem of an object.
 type Finding struct {

@@ -91,6 +91,7 @@ type Gate struct {
 	Name    string
 	Result  GateResult
 	Reason  string        // why it is closed; it stays if the gate fails
+	Cause   bool          // Reason is a known cause
 	Failure string        // why it failed
 	Wait    *Step         // the newest wait for it; nil if castle only checked it
 	Ended   time.Time     // the newest result in that wait, or check
@@ -309,7 +310,7 @@ func (g *Gate) add(e event.Event, wait *Step) {
 		if again || g.Result != GateClosed || g.Reason != e.Text {
 			g.Since = e.Time
 		}
-		g.Result, g.Reason, g.Failure = GateClosed, e.Text, ""
+		g.Result, g.Reason, g.Cause, g.Failure = GateClosed, e.Text, e.Cause, ""
 		g.Timeout = duration(e.TimeoutSeconds)
 	case event.GateFailed:
 		g.Result, g.Failure = GateFailed, e.Text
@@ -349,7 +350,7 @@ func (s *Stage) Working() bool {
 type Progress struct {
 	Done      int         // gates that are open, or resources that have changed
 	Resources []*Resource // in progress, the oldest first
-	Gates     []*Gate     // that are closed, the oldest first
+	Gates     []*Gate     // that are closed: those for a known cause first, then the oldest
 }
 
 // Progress returns how far a step of the stage has come. A replacement is two changes of one resource, and a
@@ -375,7 +376,15 @@ func (s *Stage) Progress(of *Step) (p Progress) {
 			p.Done++
 		}
 	}
-	slices.SortStableFunc(p.Gates, func(a, b *Gate) int { return a.Closed.Compare(b.Closed) })
+	slices.SortStableFunc(p.Gates, func(a, b *Gate) int {
+		switch {
+		case a.Cause && !b.Cause:
+			return -1
+		case b.Cause && !a.Cause:
+			return 1
+		}
+		return a.Closed.Compare(b.Closed)
+	})
 	return p
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // LeftoverError lists the objects that still exist after a command deleted everything. It includes objects
@@ -293,7 +294,8 @@ func (e *StageError) causes() []found {
 		return all
 	}
 	c := event.Cause{Text: e.Err.Error(), Stages: []string{e.Stage}}
-	if e.Log != "" && !errors.As(e.Err, new(Refusal)) {
+	ofTerraform := errors.As(e.Err, new(*StepError)) || errors.As(e.Err, new(*terraform.Error))
+	if e.Log != "" && ofTerraform && !errors.As(e.Err, new(Refusal)) { // else the error says all
 		c.Next = "less " + process.Quote(e.Log)
 	}
 	return []found{{cause: c}}

@@ -51,10 +51,20 @@ func (r *Root) Init(ctx context.Context) (err error) {
 		return err
 	}
 	i.root.StopProviders() // init may choose others
+	before, unread := ownfile.ReadFile(r.lockPath())
 	// Another init may have recorded a provider meanwhile.
 	if err := i.align(true); err != nil {
 		return err
 	}
+	defer func() { // or the stage would seem to use every provider of the cluster
+		switch {
+		case err == nil:
+		case unread == nil:
+			err = errors.Join(err, atomicfile.Update(r.lockPath(), before))
+		case errors.Is(unread, fs.ErrNotExist) && exists(r.lockPath()):
+			err = errors.Join(err, ownfile.Remove(r.lockPath()))
+		}
+	}()
 	for _, step := range []func() error{
 		func() error { return i.run(ctx) }, i.record, i.checkBackend,
 		func() error { return i.root.workdir().noteVerified(i.chosen()) },

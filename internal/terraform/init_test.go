@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/providers"
 )
 
 func initialise(t *testing.T, r *Root) {
@@ -81,6 +82,38 @@ func TestInitThatFailedRunsAgain(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(home, "init.do"), "init")
 	initialise(t, r)
+}
+
+// sharedLock is the providers of a cluster.
+type sharedLock struct{ providers.Lock }
+
+func (l sharedLock) Locked() (providers.Lock, error) { return l.Lock, nil }
+func (l sharedLock) Record(providers.Lock) error     { return nil }
+func (l sharedLock) Name() string                    { return "" }
+func (l sharedLock) Upgrade() string                 { return "" }
+
+func TestInitThatFailedLeavesTheLockFileAsItWas(t *testing.T) {
+	const own = `provider "registry.terraform.io/hashicorp/helm" {
+  version = "3.1.1"
+}
+`
+	for name, before := range map[string]string{"there": own, "absent": ""} {
+		r, home := fake(t)
+		materialise(t, r, fstest.MapFS{}, Override{})
+		r.Providers = sharedLock{providers.Lock{"registry.terraform.io/bpg/proxmox": {Version: "0.111.1"}}}
+		if before != "" {
+			writeFile(t, r.lockPath(), before)
+		}
+		writeFile(t, filepath.Join(home, "init.do"), "")
+		writeFile(t, filepath.Join(home, "init.exit"), "1")
+		writeFile(t, filepath.Join(home, "init.out"), quota)
+		if err := r.Init(t.Context()); err == nil {
+			t.Fatal("no error")
+		}
+		if got, _ := os.ReadFile(r.lockPath()); string(got) != before {
+			t.Errorf("%s: got %q, want %q", name, got, before)
+		}
+	}
 }
 
 func TestInitsTakeTurnsAtThePluginCache(t *testing.T) {

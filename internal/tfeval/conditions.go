@@ -71,15 +71,27 @@ func allowed(condition hcl.Expression) []string {
 }
 
 // FailedPostconditions returns the messages of a block's postconditions that self does not meet.
-func (m *Module) FailedPostconditions(b Block, self cty.Value) []string {
-	extra := map[string]cty.Value{"self": self}
-	var all []string
+func (m *Module) FailedPostconditions(b Block, self cty.Value) (all []string) {
 	for _, lifecycle := range b.block.Body.Blocks { // the only block with postconditions
-		for _, c := range lifecycle.Body.Blocks {
-			condition := c.Body.Attributes["condition"]
-			if c.Type == "postcondition" && condition != nil && m.fails(condition.Expr, extra) {
-				all = append(all, m.message(c, "a postcondition of "+b.Name+" does not hold", extra))
-			}
+		all = append(all, m.failed(b, lifecycle.Body, "postcondition", map[string]cty.Value{"self": self})...)
+	}
+	return all
+}
+
+// FailedPreconditions returns the messages of the outputs' preconditions that do not hold.
+func (m *Module) FailedPreconditions() (all []string) {
+	for _, b := range m.Instances("output", "") {
+		all = append(all, m.failed(b, b.block.Body, "precondition", map[string]cty.Value{})...)
+	}
+	return all
+}
+
+// failed returns the messages of the conditions of a kind, in the body, that do not hold for b.
+func (m *Module) failed(b Block, in *hclsyntax.Body, kind string, extra map[string]cty.Value) (all []string) {
+	for _, c := range in.Blocks {
+		condition := c.Body.Attributes["condition"]
+		if c.Type == kind && condition != nil && m.fails(condition.Expr, extra) {
+			all = append(all, m.message(c, "a "+kind+" of "+b.Name+" does not hold", extra))
 		}
 	}
 	return all

@@ -298,7 +298,7 @@ func activity(s *history.Stage, now time.Time) (action string, d detail) {
 	return action, detail{visible(oldest.Address), " " + took + more(len(p.Resources)-1), true}
 }
 
-// waiting describes a wait for gates: how many are open, how long it may last, and why the oldest is closed.
+// waiting describes a wait for gates: how many are open, how long it may last, and why one is closed.
 func waiting(s *history.Stage, step *history.Step, now time.Time) (action string, d detail) {
 	p := s.Progress(step)
 	action = "gates "

@@ -127,6 +127,17 @@ create blue/proxmox  1m12s  3/6 ready
 `)
 }
 
+func TestTheViewShowsAKnownCauseBeforeAnOlderGate(t *testing.T) {
+	run := history.Fold(append(slices.Clone(whole()[:18]),
+		a(38, event.GateClosed, "networking/metallb", gated("webhook.pools", "its CA has expired"),
+			func(e *event.Event) { e.Cause = true })))
+	drawn := strings.Join(view(run, start.Add(72*time.Second), nil,
+		canvas{width: 100, height: 40, glyphs: unicodeGlyphs}), "\n")
+	if want := "webhook.pools: its CA has expired (34s), and 1 more"; !strings.Contains(drawn, want) {
+		t.Errorf("got\n%s\nwant %s", drawn, want)
+	}
+}
+
 func TestTheViewShowsUsualDurationsAndWhatIsLeft(t *testing.T) {
 	u := usual()
 	wantView(t, at(50, u, canvas{width: 79, height: 40, glyphs: unicodeGlyphs}), `

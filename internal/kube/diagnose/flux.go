@@ -78,7 +78,7 @@ func (d *diagnosis) fluxRoot(ctx context.Context, o *gates.FluxObject) {
 	}
 	cause := found.Error()
 	switch {
-	case found.Kind == gates.Waits && len(chain) == 1:
+	case found.Kind == gate.Waits && len(chain) == 1:
 		cause = ref.String() + " waits for its dependencies although they are ready: Flux checks it again " +
 			"only after its interval"
 	case len(chain) > 1:

@@ -285,7 +285,7 @@ func unsettled(object *client.Object) *gate.Finding {
 	case stalled.Status == "True":
 		why = "stalled: " + stalled.Why()
 	case ready.Status == "False" && ready.Reason == "DependencyNotReady":
-		why, kind = ready.Why(), Waits
+		why, kind = ready.Why(), gate.Waits
 	case ready.Status == "False":
 		why = cmp.Or(ready.Why(), "is not ready")
 	case reconciling.Status == "True":

@@ -25,7 +25,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// Kinds of findings, beside gate.NotFound, on which package diagnose decides.
+// Kinds of findings, beside those of package gate, on which package diagnose decides.
 const (
 	Terminating    gate.Kind = "terminating"
 	WrongType      gate.Kind = "wrong-type"
@@ -44,7 +44,6 @@ const (
 	NotDenied      gate.Kind = "not-denied" // no webhook denies an object that it has to deny
 	NoObjects      gate.Kind = "no-objects"
 	Suspended      gate.Kind = "suspended"
-	Waits          gate.Kind = "waits" // one of Flux' objects waits for another one
 	PodRefused     gate.Kind = "pod-refused"
 	QuotaBelowUse  gate.Kind = "quota-below-use"
 	TrafficDenied  gate.Kind = "traffic-denied"
@@ -129,7 +128,7 @@ func together(all []*gate.Finding) error {
 		return nil
 	}
 	waits := func(f *gate.Finding) int {
-		if f.Kind == Waits {
+		if f.Kind == gate.Waits {
 			return 1
 		}
 		return 0

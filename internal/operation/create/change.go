@@ -161,6 +161,7 @@ func (a *attempt) confirmLosses(ctx context.Context) error {
 		if loss.Changes, _, err = review.Summarize(ctx, a.plan, lost, nil); err != nil {
 			return err
 		}
+		review.NameMachines(loss.Changes, st)
 	}
 	emptied, err := a.emptied(ctx)
 	if loss.Changes = append(loss.Changes, emptied...); err != nil || len(loss.Changes) == 0 {

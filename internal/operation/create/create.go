@@ -129,7 +129,9 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	err = graph.Walk(ctx, tasks, needs, func(ctx context.Context, t *task) error {
 		if err := t.do(ctx); err != nil {
 			of := diagnose.Subject{Layer: t.stage.Layer, Name: t.stage.Name, Stage: t.stage}
-			return diagnose.Explain(ctx, c.run, of, c.run.Failed(ctx, of.Layer, of.Name, err))
+			err = c.run.Failed(ctx, of.Layer, of.Name, err)
+			t.ended = ended(err)
+			return diagnose.Explain(ctx, c.run, of, err)
 		}
 		return nil
 	}, func(s graph.Skipped[*task]) {
@@ -138,7 +140,7 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 		if p := c.progress[st]; !p.skipped && s.Cause.stage != st {
 			p.skipped = true
 			c.run.Emit(event.Event{Kind: event.StageSkipped, Layer: st.Layer, Stage: st.Name,
-				Text: fmt.Sprintf("dependency %s failed", s.Cause.name)})
+				Text: fmt.Sprintf("dependency %s %s", s.Cause.name, s.Cause.ended)})
 		}
 	})
 	if err != nil || len(chosen) < len(stages) {
@@ -149,6 +151,19 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 		c.run.Notice(u.String())
 	}
 	return err
+}
+
+// ended says how a stage ended with an error.
+func ended(err error) string {
+	switch {
+	case !errors.As(err, new(*run.StageError)):
+		return "was interrupted"
+	case errors.As(err, new(*review.UnagreedError)):
+		return "was not confirmed"
+	case errors.As(err, new(run.Refusal)):
+		return "was refused"
+	}
+	return "failed"
 }
 
 // progress is what a run knows of one stage. Its fields are written by one task of the stage at a time.

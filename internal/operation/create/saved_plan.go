@@ -104,6 +104,7 @@ func (p *savedPlan) refuseLosses(chosen []*config.Stage) error {
 		for _, c := range review.Losses(changes, st, intent) {
 			loss.Changes = append(loss.Changes, review.Change{Address: c.Address, Action: c.Action})
 		}
+		review.NameMachines(loss.Changes, st)
 		for _, c := range p.plan.Stage(s.Name).Changes {
 			if len(c.Lost) > 0 {
 				loss.Changes = append(loss.Changes, c)

@@ -15,6 +15,7 @@ type task struct {
 	stage *config.Stage // that it belongs to
 	needs []*task
 	do    func(context.Context) error
+	ended string // how it ended without success, for the stages that it stops
 }
 
 func (t *task) String() string { return t.name }

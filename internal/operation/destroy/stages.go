@@ -1,6 +1,7 @@
 package destroy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -123,6 +124,17 @@ func RecordedStages(c *cluster.Cluster) ([]*Stage, error) {
 	layer := func(s *Stage) int { return slices.Index(config.Layers(), s.Record.Layer) }
 	slices.SortStableFunc(all, func(a, b *Stage) int { return layer(a) - layer(b) })
 	return all, nil
+}
+
+// Machines describes the machines that the stage owns: name, id, node and disks.
+func (s *Stage) Machines(hide func(string) string) (all []string) {
+	for _, res := range s.state.Managed() {
+		if machine := cluster.MachineOf(res.Type, res.Attributes); machine != "" {
+			name, _ := cluster.KeyOf(res.Address)
+			all = append(all, hide(cmp.Or(name, res.Address)+": "+machine))
+		}
+	}
+	return all
 }
 
 func (s *Stage) setState(st *state.State) (err error) {

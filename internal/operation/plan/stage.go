@@ -326,6 +326,7 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	}
 	one.DriftLeft = left
 	review.MarkLost(changes, one.detached)
+	review.NameMachines(changes, one.recorded)
 	restored, unknown := p.releases(ctx, one, changes)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -35,6 +37,8 @@ type Head struct {
 	Castle     string       `json:"castle_version,omitempty"`     // that applied it
 	Endpoint   string       `json:"endpoint,omitempty"`
 	LastRun    *history.Run `json:"last_run,omitempty"` // the newest one; nil if there was none
+	// Next are the commands that the last run proposes which changes the cluster, if it ended with an error.
+	Next []string `json:"next,omitempty"`
 
 	last *history.Timeline // of the last run that changes the cluster
 }
@@ -68,6 +72,7 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 	h.LastRun = newest
 	if change != nil && change.Result != history.Running {
 		h.last, _ = history.Read(c.Dir.Run(change.ID)) //nolint:errcheck // a power cut may have damaged it
+		h.propose(c.Masker.Hide)
 	}
 	for _, stage := range c.Config.Stages {
 		rec, err := c.Dir.Stage(stage.Name).Record()
@@ -93,6 +98,20 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 		}
 	}
 	return nil
+}
+
+// propose adds the commands with which the last run that changes the cluster ended.
+func (h *Head) propose(hide func(string) string) {
+	if h.last.End == nil || h.last.End.Ending == nil {
+		return
+	}
+	end := h.last.End.Ending
+	commands := append(xslices.Map(end.Causes, func(c event.Cause) string { return c.Next }), end.Resume)
+	for _, one := range commands {
+		if one != "" && !slices.Contains(h.Next, hide(one)) {
+			h.Next = append(h.Next, hide(one))
+		}
+	}
 }
 
 // runningNow says which run holds the lock, by whom, and which steps it is at.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/release"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -75,9 +76,11 @@ type Change struct {
 	// Absent: the last apply left the object, and it does not exist any more.
 	Absent bool `json:"absent,omitempty"`
 	// Lost are disks that somebody has detached and that the change replaces by empty ones.
-	Lost     []string `json:"lost,omitempty"`
-	From     string   `json:"moved_from,omitempty"` // the address before a move
-	Imported bool     `json:"imported,omitempty"`   // by an import block of the module
+	Lost []string `json:"lost,omitempty"`
+	// Machine is the machine that it replaces or deletes: VM 421 on node pve, with its disks.
+	Machine  string `json:"machine,omitempty"`
+	From     string `json:"moved_from,omitempty"` // the address before a move
+	Imported bool   `json:"imported,omitempty"`   // by an import block of the module
 }
 
 // Value is an attribute before and after a change, as Terraform writes it.
@@ -103,7 +106,7 @@ func (d *Drift) Mask(hide func(string) string) {
 
 // Mask hides secrets in the names.
 func (c *Change) Mask(hide func(string) string) {
-	for _, text := range []*string{&c.Address, &c.Reason, &c.From} {
+	for _, text := range []*string{&c.Address, &c.Reason, &c.From, &c.Machine} {
 		*text = hide(*text)
 	}
 	for _, texts := range [][]string{c.Attributes, c.Paths, c.Drift, c.Lost} {
@@ -123,7 +126,8 @@ func maskAll(hide func(string) string, texts []string) {
 // String formats the change with Terraform's signs.
 func (c Change) String() string { return strings.Join(Lines([]Change{c}), "\n") }
 
-// Lines formats changes, each as a line with its reason in a column, and below it the disks that it loses.
+// Lines formats changes, each as a line with its reason in a column, and below it the machine or the disks
+// that it destroys.
 func Lines(changes []Change) (lines []string) {
 	const most = 60 // a longer address moves its own reason only
 	width := 0
@@ -134,6 +138,9 @@ func Lines(changes []Change) (lines []string) {
 	}
 	for _, c := range changes {
 		lines = append(lines, c.line(width))
+		if c.Machine != "" {
+			lines = append(lines, "      "+c.Machine)
+		}
 		for _, lost := range c.Lost {
 			lines = append(lines, "      "+lost)
 		}
@@ -301,6 +308,18 @@ func MarkLost(changes []Change, detached []gate.Detached) {
 	}
 }
 
+// NameMachines adds the machines to the changes that replace or delete them. st is the stage's state.
+func NameMachines(changes []Change, st *state.State) {
+	for i, c := range changes {
+		at := slices.IndexFunc(st.Resources, func(res state.Resource) bool {
+			return res.Address == c.Address && !res.Deposed
+		})
+		if at >= 0 && (c.Action == "replace" || c.Action == "delete") {
+			changes[i].Machine = cluster.MachineOf(st.Resources[at].Type, st.Resources[at].Attributes)
+		}
+	}
+}
+
 // contains reports whether a path is another one or lies below it.
 func contains(path, below string) bool {
 	rest, is := strings.CutPrefix(below, path)
@@ -314,11 +333,17 @@ type Loss struct {
 }
 
 // UnagreedError reports that castle left a stage unchanged because its losses were not confirmed.
-type UnagreedError struct{ Loss Loss }
+type UnagreedError struct {
+	Loss  Loss
+	Asked bool // somebody was asked, and did not agree
+}
 
 func (e *UnagreedError) Error() string {
-	return "not confirmed, nothing was changed; without a terminal, pass --yes. " +
-		"It would replace or destroy:" + list(e.Loss.Changes)
+	text := "not confirmed, nothing was changed"
+	if !e.Asked {
+		text += "; without a terminal, pass --yes"
+	}
+	return text + ". It would replace or destroy:" + list(e.Loss.Changes)
 }
 
 // list returns a line for each change.

@@ -31,6 +31,10 @@ func (e *GateError) Error() string { return e.Err.Error() }
 
 func (e *GateError) Unwrap() error { return e.Err }
 
+// NeverOpens reports whether no waiting opens the gate: somebody has to do something first, such as to delete
+// the node that is left over.
+func (e *GateError) NeverOpens() bool { return gate.IsPermanent(e.Err) }
+
 // lastAnswer is the last answer of the gate's check; nil if none finished.
 func (e *GateError) lastAnswer() error {
 	if out, is := errors.AsType[*gate.TimeoutError](e.Err); is {
@@ -249,25 +253,28 @@ func waited(g *config.Gate, closed *GateError) event.Diagnosis {
 
 // listener turns the progress of a wait into events of a run; of names the stage and gate.
 func listener(r *run.Run, of event.Event, timeout time.Duration) gate.Listener {
-	emit := func(kind event.Kind, text string, within time.Duration) {
+	emit := func(kind event.Kind, text string) {
 		e := of
-		e.Kind, e.Text, e.TimeoutSeconds = kind, text, within.Seconds()
+		e.Kind, e.Text = kind, text
 		r.Emit(e)
 	}
 	return gate.Listener{
 		Answer: func(closed error) {
 			if closed == nil {
-				emit(event.GateOpen, "", 0)
-			} else {
-				emit(event.GateClosed, closed.Error(), timeout)
+				emit(event.GateOpen, "")
+				return
 			}
+			e := of
+			e.Kind, e.Text, e.TimeoutSeconds = event.GateClosed, closed.Error(), timeout.Seconds()
+			e.Cause = gate.KindOf(closed).IsCause()
+			r.Emit(e)
 		},
 		Reconcile: func(did string, err error) {
 			if did != "" {
-				emit(event.ReconcileTriggered, did, 0)
+				emit(event.ReconcileTriggered, did)
 			}
 			if err != nil {
-				emit(event.ReconcileTriggered, "cannot trigger a reconcile: "+err.Error(), 0)
+				emit(event.ReconcileTriggered, "cannot trigger a reconcile: "+err.Error())
 			}
 		},
 	}

@@ -54,6 +54,19 @@ func TestAFailedGateIsReportedBeforeItIsExplained(t *testing.T) {
 	})
 }
 
+func TestAClosedGateTellsACauseFromAConsequence(t *testing.T) {
+	for kind, want := range map[gate.Kind]bool{"ca-expired": true, gate.NotFound: false, gate.Waits: false,
+		"": false} {
+		var seen reports
+		r := &run.Run{Cluster: &cluster.Cluster{Options: cluster.Options{Reporter: &seen},
+			Masker: &secret.Masker{}}}
+		listener(r, event.Event{}, time.Minute).Answer(&gate.Finding{Kind: kind, Text: "closed"})
+		if len(seen) != 1 || seen[0].Cause != want || seen[0].TimeoutSeconds != 60 {
+			t.Errorf("%q: got %+v", kind, seen)
+		}
+	}
+}
+
 func TestADiagnosisThatDoesNotReturnIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := make(chan struct{})

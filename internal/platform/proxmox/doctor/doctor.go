@@ -5,12 +5,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -27,6 +27,8 @@ type examined struct {
 	cluster   string
 	footprint proxmox.Footprint
 	images    []download
+	asking    sync.Once
+	admitted  error // of the API: nil once it has accepted the token
 }
 
 // download is a file that a node downloads to a storage.
@@ -49,9 +51,24 @@ func Checks(s platform.Subject) []finding.Check {
 	}
 	machines := func(ctx context.Context) []finding.Finding { return d.machines(ctx, s) }
 	ids := func(ctx context.Context) []finding.Finding { return s.Inspect(ctx, s.Machines, "free") }
-	return append(all, finding.Check{Name: "proxmox.vm-ids", Run: ids},
+	all = append(all, finding.Check{Name: "proxmox.vm-ids", Run: ids},
 		finding.Check{Name: "proxmox.machines", Run: machines},
 		finding.Clock("proxmox.clock", "Proxmox", d.client.Clock))
+	for i, check := range all[1:] { // the first one reports a certificate
+		all[i+1].Run = func(ctx context.Context) []finding.Finding {
+			if isUntrusted(d.admit(ctx)) {
+				return finding.Unchecked("the certificate of Proxmox is not trusted, see above")
+			}
+			return check.Run(ctx)
+		}
+	}
+	return all
+}
+
+// admit asks once whether Proxmox accepts the token.
+func (d *examined) admit(ctx context.Context) error {
+	d.asking.Do(func() { d.admitted = finding.Reason(ctx, d.client.Admitted(ctx)) })
+	return d.admitted
 }
 
 // machines checks that the machines of the state are as castle has left them.
@@ -120,7 +137,7 @@ func examine(s platform.Subject) (*examined, []finding.Finding) {
 // api checks that Proxmox answers, has a trusted certificate and accepts the token.
 func (d *examined) api(ctx context.Context) []finding.Finding {
 	endpoint := d.options.Endpoint
-	err := finding.Reason(ctx, d.client.Admitted(ctx))
+	err := d.admit(ctx)
 	switch {
 	case proxmox.KindOf(err) == proxmox.Unauthorized:
 		return finding.Obstacle(
@@ -128,8 +145,9 @@ func (d *examined) api(ctx context.Context) []finding.Finding {
 				"castle's configuration", "%s answers and refuses the API token", endpoint)
 	case isUntrusted(err):
 		return finding.Obstacle(
-			"write the CA of the Proxmox API, together with the system's, to a file and set "+
-				"SSL_CERT_FILE to it", "%s: its certificate is not trusted: %v", endpoint, err)
+			"copy the CA /etc/pve/pve-root-ca.pem from a node, and set proxmox_ca_file to it; for "+
+				"Terraform's provider, set SSL_CERT_FILE to a file with it and the system's CAs",
+			"%s: its certificate is not trusted: %v", endpoint, err)
 	case err != nil:
 		return finding.Obstacle("check proxmox_endpoint, the network and the host", "%s: %v", endpoint, err)
 	case d.options.Insecure:
@@ -150,9 +168,7 @@ func (d *examined) api(ctx context.Context) []finding.Finding {
 
 // isUntrusted reports whether err is about a certificate that is not trusted, or not the host's.
 func isUntrusted(err error) bool {
-	return errors.As(err, new(*tls.CertificateVerificationError)) ||
-		errors.As(err, new(x509.UnknownAuthorityError)) ||
-		errors.As(err, new(x509.HostnameError)) || errors.As(err, new(x509.CertificateInvalidError))
+	return errors.As(err, new(*tls.CertificateVerificationError))
 }
 
 // rights compares the token's privileges with those that the stage needs, and with its pool.
