@@ -107,8 +107,9 @@ func (c *call) change(g *guest) (change, error) {
 	return ch, nil
 }
 
-// apply changes the guest's options, or notes what waits for its start. A drive that is detached or replaced stays as unusedN, unless force
-// deletes its volume; deleting an unusedN frees it, and attaching its volume removes the unusedN.
+// apply changes the guest's options, or keeps what waits for its start. A drive that is detached or replaced
+// stays as unusedN, unless force deletes its volume; deleting an unusedN frees it, and attaching its volume
+// removes the unusedN.
 func (ch change) apply(s *Server, g *guest) {
 	if !g.Running {
 		g.settle(s)
@@ -122,14 +123,14 @@ func (ch change) apply(s *Server, g *guest) {
 		case isUnused(key):
 			s.disks.free(g.Node, g.Config[key])
 		}
-		g.put(s, key, "")
+		g.assign(s, key, "")
 	}
 	for _, key := range sortedKeys(ch.plain) {
-		g.put(s, key, ch.plain[key])
+		g.assign(s, key, ch.plain[key])
 	}
 	for _, key := range sortedKeys(ch.drives) {
 		plan := ch.drives[key]
-		g.put(s, key, plan.attach(s, g))
+		g.assign(s, key, plan.attach(s, g))
 		maps.DeleteFunc(g.Config, func(other, volume string) bool {
 			return isUnused(other) && volume == plan.volume
 		})

@@ -49,8 +49,9 @@ func (g *guest) isLive(key, value string) bool {
 // follows reports whether a new value of an option takes effect at once.
 func (g *guest) follows(key, value string) bool { return !g.Running || g.isLive(key, value) }
 
-// put changes an option: at once, or, where a running guest cannot follow, at its next start. "" removes it.
-func (g *guest) put(s *Server, key, value string) {
+// assign changes an option: at once, or, where a running guest cannot follow, at its next start. "" removes
+// it.
+func (g *guest) assign(s *Server, key, value string) {
 	delete(g.Pending, key)
 	switch {
 	case g.Config[key] == value:
@@ -77,7 +78,7 @@ func (g *guest) settle(s *Server) {
 	waiting := g.Pending
 	g.Pending = nil
 	for _, key := range sortedKeys(waiting) {
-		g.put(s, key, waiting[key])
+		g.assign(s, key, waiting[key])
 	}
 }
 

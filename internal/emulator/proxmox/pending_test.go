@@ -14,7 +14,8 @@ func (n node) pending() (all []string) {
 	for _, row := range n.send("GET", running421+"/pending", "").data.([]any) {
 		row := row.(map[string]any)
 		if row["pending"] != nil || row["delete"] != nil {
-			all = append(all, fmt.Sprint(row["key"], " ", row["value"], " ", row["pending"], " ", row["delete"]))
+			all = append(all, fmt.Sprintf("%v %v %v %v", row["key"], row["value"], row["pending"],
+				row["delete"]))
 		}
 	}
 	return all
@@ -43,8 +44,9 @@ func TestARunningVMKeepsWhatItCannotFollowUntilItsStart(t *testing.T) {
 			t.Errorf("%s: now %v, then %v", test.key, now[test.key], then[test.key])
 		}
 	}
-	want := []string{"cores 4 <nil> 1", "memory 4096 8192 <nil>", "scsi1 local-lvm:vm-421-disk-1,iothread=1,size=50G " +
-		"local-lvm:vm-421-disk-1,backup=0,iothread=0,size=50G <nil>", "cpu <nil> host <nil>"}
+	want := []string{"cores 4 <nil> 1", "memory 4096 8192 <nil>",
+		"scsi1 local-lvm:vm-421-disk-1,iothread=1,size=50G " +
+			"local-lvm:vm-421-disk-1,backup=0,iothread=0,size=50G <nil>", "cpu <nil> host <nil>"}
 	if got := n.pending(); !slices.Equal(got, want) {
 		t.Errorf("pending %q\nwant %q", got, want)
 	}
@@ -81,9 +83,9 @@ func TestHotplugDecidesWhatARunningVMFollows(t *testing.T) {
 		{"1", "delete=ide2", []string{"ide2 local-lvm:vm-421-cloudinit,media=cdrom <nil> 1"}},
 	} {
 		n := listen(t, Config{})
-		n.server.AddVM(VM{ID: 421, Running: true, Config: map[string]string{"hotplug": test.hotplug, "numa": "1",
-			"net0": "virtio=BC:24:11:00:00:01", "scsi1": "local-lvm:vm-421-disk-1", "memory": "4096",
-			"ide2": "local-lvm:vm-421-cloudinit,media=cdrom"}})
+		n.server.AddVM(VM{ID: 421, Running: true, Config: map[string]string{
+			"hotplug": test.hotplug, "numa": "1", "memory": "4096", "net0": "virtio=BC:24:11:00:00:01",
+			"scsi1": "local-lvm:vm-421-disk-1", "ide2": "local-lvm:vm-421-cloudinit,media=cdrom"}})
 		n.send("PUT", running421+"/config", test.change)
 		if got := n.pending(); !slices.Equal(got, test.want) {
 			t.Errorf("hotplug %q, %s: pending %q, want %q", test.hotplug, test.change, got, test.want)
