@@ -75,7 +75,8 @@ func (f *Fact) Mask(hide func(string) string) {
 	}
 }
 
-// Lines describe what is not as castle has left the machine, and what waits for its restart. create is the command that starts it.
+// Lines describe what is not as castle has left the machine, and what waits for its restart. create is the
+// command that starts it.
 func (f Fact) Lines(create string) (lines []string) {
 	name := fmt.Sprintf("%s (VM %d) ", f.Key, f.ID)
 	for _, text := range f.Differs {

@@ -48,7 +48,7 @@ func TestFactsTellWhatIsNotAsCastleHasLeftIt(t *testing.T) {
 			"8192; drain it, then stop and start VM 421: a reboot inside it does not apply this"},
 		"waiting, and the rest is unknown": {func(s *emulator.Server) {
 			waits(s)
-			s.Fail(emulator.Fault{Path: "nodes/*/qemu/421/pending", Code: 403, Text: "Permission check failed"})
+			s.Fail(emulator.Fault{Path: "nodes/*/qemu/421/pending", Code: 403, Text: "refused"})
 		}, "cp-01 (VM 421) may wait for a restart: proxmox: get nodes/proxmox/qemu/421/pending: 403 "},
 		"another machine that waits": {func(s *emulator.Server) {
 			waits(s)
