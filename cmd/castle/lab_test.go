@@ -159,6 +159,7 @@ func forStages(ts *testscript.TestScript, neg bool, args []string) {
 //
 //	vms wait N    until at least N of mini's machines exist
 //	vms off       stops them all
+//	vms stop ID   stops one; start starts it, and delete stops and deletes it
 //	vms           prints their ids and names, in the order of their ids
 func vms(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
@@ -171,24 +172,21 @@ func vms(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		return
 	}
-	if args[0] == "off" {
+	if args[0] != "wait" {
 		found, err := listVMs(context.Background())
 		ts.Check(err)
 		for _, line := range found {
 			id, _, _ := strings.Cut(line, " ")
-			_, err := askProxmox(context.Background(), http.MethodPost, "nodes/proxmox/qemu/"+id+
-				"/status/stop")
-			ts.Check(err)
-		}
-		off := func() bool {
-			found, err := listVMs(context.Background())
-			ts.Check(err)
-			return !slices.ContainsFunc(found, func(line string) bool {
-				return strings.HasSuffix(line, " running\n")
-			})
-		}
-		if !eventually(2*time.Minute, 20*time.Millisecond, off) {
-			ts.Fatalf("VMs are still running")
+			switch {
+			case args[0] != "off" && args[1] != id:
+			case args[0] == "start":
+				power(ts, id, http.MethodPost, "/status/start", " running\n")
+			default:
+				power(ts, id, http.MethodPost, "/status/stop", " stopped\n")
+				if args[0] == "delete" {
+					power(ts, id, http.MethodDelete, "?purge=1", "")
+				}
+			}
 		}
 		return
 	}
@@ -203,6 +201,22 @@ func vms(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if !eventually(2*time.Minute, 20*time.Millisecond, there) {
 		ts.Fatalf("there are not %d VMs", want)
+	}
+}
+
+// power sends a request about one VM, and waits until its line in the list has an end; "" until it has none.
+func power(ts *testscript.TestScript, id, method, path, end string) {
+	ctx := context.Background()
+	_, err := askProxmox(ctx, method, "nodes/proxmox/qemu/"+id+path)
+	ts.Check(err)
+	done := func() bool {
+		found, err := listVMs(ctx)
+		ts.Check(err)
+		i := slices.IndexFunc(found, func(line string) bool { return strings.HasPrefix(line, id+" ") })
+		return i < 0 && end == "" || i >= 0 && end != "" && strings.HasSuffix(found[i], end)
+	}
+	if !eventually(2*time.Minute, 20*time.Millisecond, done) {
+		ts.Fatalf("VM %s: %s %s has no effect", id, method, path)
 	}
 }
 

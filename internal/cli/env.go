@@ -20,8 +20,8 @@ func newEnv(a *app) *cobra.Command {
 		Example: `  eval "$(castle env blue)"
   castle env blue -o json`,
 		Args: a.oneCluster(),
-		RunE: a.onCluster(nil, func(_ context.Context, c *cluster.Cluster, _ []string) error {
-			kubeconfig, talosconfig, err := status.Configs(c)
+		RunE: a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
+			kubeconfig, talosconfig, err := status.Configs(ctx, c)
 			if err != nil {
 				return err
 			}

@@ -270,6 +270,9 @@ func printStatus(p page, s status.Status) {
 			p.line(0, line)
 		}
 	}
+	for _, text := range s.Certificates {
+		p.line(0, text)
+	}
 	writeUnknown(p.w, s.Unknown)
 }
 

@@ -209,6 +209,32 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			name: "proxmox.machines", colour: finding.Yellow,
 			text: "cp-01 (VM 441) is stopped on node proxmox", fix: "castle create mini starts it",
 		},
+		"a machine of the state waits for its restart": {
+			breaks: func(_ *testing.T, w *world) {
+				w.target.Known = func(*config.Stage) ([]gate.Known, error) {
+					return []gate.Known{{Address: `proxmox_virtual_environment_vm.node["cp-01"]`,
+						Type: "proxmox_virtual_environment_vm",
+						Attributes: map[string]any{"vm_id": 441, "name": "mini-cp-01",
+							"node_name": "proxmox"}}}, nil
+				}
+				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "mini-cp-01", Tags: []string{"castle", "mini"},
+					Running: true, Pending: map[string]string{"memory": "8192"}})
+			},
+			name: "proxmox.machines", colour: finding.Yellow,
+			text: "cp-01 (VM 441) needs a restart: memory none → 8192", fix: "stop and start VM 441",
+		},
+		"a client certificate expires soon": {
+			breaks: func(_ *testing.T, w *world) {
+				w.target.Exists = true
+				w.target.Expiring = []string{"it expires soon; to renew it: castle create"}
+			},
+			name: "certificates", colour: finding.Yellow, text: "it expires soon",
+			fix: "to renew it: castle create",
+		},
+		"no client certificate expires soon": {
+			breaks: func(_ *testing.T, w *world) { w.target.Exists = true },
+			name:   "certificates", colour: finding.Green, text: "none expires within 30 days",
+		},
 		"an own VM is not in the state": {
 			breaks: func(_ *testing.T, w *world) {
 				w.target.Key = "our key"

@@ -58,9 +58,11 @@ type Target struct {
 	// has started to create the stage.
 	Known   func(*config.Stage) ([]gate.Known, error)
 	Started func(*config.Stage) bool
-	Key     string // from which the uuids of its machines may derive, as a state holds it
-	Plugins string // castle's provider cache
-	Masker  *secret.Masker
+	// Expiring are the client certificates that expire soon, each with "; " and the fix.
+	Expiring []string
+	Key      string // from which the uuids of its machines may derive, as a state holds it
+	Plugins  string // castle's provider cache
+	Masker   *secret.Masker
 }
 
 // timeout limits each check.
@@ -102,9 +104,21 @@ func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
 		git := func(ctx context.Context) []finding.Finding { return r.repository(ctx, address) }
 		checks = append(checks, finding.Check{Name: "git", Run: git})
 	}
+	if t.Exists {
+		checks = append(checks, finding.Check{Name: "certificates", Run: r.certificates})
+	}
 	checks = append(checks, finding.Check{Name: "addresses", Run: r.addresses},
 		finding.Check{Name: "names", Run: r.names})
 	return run(ctx, t.Masker, &Report{Cluster: t.Name, Platform: t.Platform}, checks)
+}
+
+// certificates tells which client certificates of the cluster expire soon.
+func (r *checkRun) certificates(context.Context) (found []finding.Finding) {
+	for _, line := range r.target.Expiring {
+		text, fix, _ := strings.Cut(line, "; ")
+		found = append(found, finding.Warning(fix, "%s", text)...)
+	}
+	return finding.OrGood(found, "none expires within 30 days")
 }
 
 // checkRun is one run of the checks of a cluster.

@@ -44,6 +44,9 @@ func Survey(ctx context.Context, target gate.Target) gate.Diagnosis {
 // Inline refuses a kubeconfig that runs a program or names a file.
 func Inline(kubeconfig []byte) error { return client.Inline(kubeconfig) }
 
+// ClientCertificates returns the certificates, in PEM, that a kubeconfig's users have.
+func ClientCertificates(kubeconfig []byte) [][]byte { return client.ClientCertificates(kubeconfig) }
+
 // ClusterIdentity identifies the cluster of a kubeconfig by its CA.
 func ClusterIdentity(kubeconfig []byte) (string, error) { return client.ClusterIdentity(kubeconfig) }
 

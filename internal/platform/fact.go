@@ -16,6 +16,8 @@ type Fact struct {
 	UUID   string            `json:"uuid,omitempty"`
 	Disks  map[string]string `json:"disks,omitempty"` // volumes, by interface
 	Cards  map[string]string `json:"cards,omitempty"` // hardware addresses, by interface
+	// Pending lists the changes that wait until the machine is stopped and started: memory 4096 → 8192.
+	Pending []string `json:"pending,omitempty"`
 	// Differs lists what is not as castle has left it: has moved from node pve1 to node pve2.
 	Differs []string `json:"differs,omitempty"`
 }
@@ -61,8 +63,10 @@ func (f *Fact) Compare(disks map[string]string, cards []string) {
 // Mask hides secrets in every text.
 func (f *Fact) Mask(hide func(string) string) {
 	f.Key, f.Node, f.Status, f.UUID = hide(f.Key), hide(f.Node), hide(f.Status), hide(f.UUID)
-	for i, text := range f.Differs {
-		f.Differs[i] = hide(text)
+	for _, all := range [][]string{f.Differs, f.Pending} {
+		for i, text := range all {
+			all[i] = hide(text)
+		}
 	}
 	for _, all := range []map[string]string{f.Disks, f.Cards} {
 		for option, text := range all {
@@ -71,11 +75,16 @@ func (f *Fact) Mask(hide func(string) string) {
 	}
 }
 
-// Lines describe what is not as castle has left the machine. create is the command that starts it.
+// Lines describe what is not as castle has left the machine, and what waits for its restart. create is the
+// command that starts it.
 func (f Fact) Lines(create string) (lines []string) {
 	name := fmt.Sprintf("%s (VM %d) ", f.Key, f.ID)
 	for _, text := range f.Differs {
 		lines = append(lines, name+text)
+	}
+	if len(f.Pending) > 0 {
+		lines = append(lines, fmt.Sprintf("%sneeds a restart: %s; drain it, then stop and start VM %d: a "+
+			"reboot inside it does not apply this", name, strings.Join(f.Pending, ", "), f.ID))
 	}
 	if f.Status == "stopped" {
 		lines = append(lines, fmt.Sprintf("%sis stopped on node %s; %s starts it", name, f.Node, create))

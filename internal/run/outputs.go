@@ -3,7 +3,9 @@ package run
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -200,21 +202,39 @@ func (r *Run) ReadState(dir *state.Stage) (*state.State, error) {
 // export writes the platform's kubeconfig and talosconfig to the state directory, where the generated
 // providers read them. It copies both to the cluster's configs folder for the user.
 func (r *Run) export() error {
-	target, dir := r.Outputs.Target(), r.Cluster.Dir
+	target := r.Outputs.Target()
 	if err := cluster.CheckInline(target.Kubeconfig, target.Talosconfig); err != nil {
 		return err
 	}
 	var errs []error
-	for path, data := range map[string][]byte{
-		dir.Kubeconfig(): target.Kubeconfig, dir.Talosconfig(): target.Talosconfig,
-	} {
-		if data == nil {
-			continue
-		}
+	for path, data := range r.exports(target) {
 		copied := filepath.Join(r.Cluster.ConfigsDir(), filepath.Base(path))
 		errs = append(errs, cluster.ReplaceFile(path, data), cluster.ReplaceFile(copied, data))
 	}
 	return errors.Join(errs...)
+}
+
+// exports are the files that the platform's outputs have, by path.
+func (r *Run) exports(target gate.Target) map[string][]byte {
+	all := map[string][]byte{
+		r.Cluster.Dir.Kubeconfig(): target.Kubeconfig, r.Cluster.Dir.Talosconfig(): target.Talosconfig,
+	}
+	maps.DeleteFunc(all, func(_ string, data []byte) bool { return data == nil })
+	return all
+}
+
+// Restore exports the platform's kubeconfig and talosconfig again if one is missing: the providers of other
+// stages read them.
+func (r *Run) Restore() error {
+	for path := range r.exports(r.Outputs.Target()) {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			if err = r.export(); err == nil {
+				r.Notice(path + " was missing; castle has written it again")
+			}
+			return err
+		}
+	}
+	return nil
 }
 
 // ReadOutputs reads a stage's outputs after its apply, and exports those of the platform.

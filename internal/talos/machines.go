@@ -97,6 +97,19 @@ func Inline(talosconfig []byte) error {
 	return nil
 }
 
+// ClientCertificates returns the certificates, in PEM, of a talosconfig's contexts.
+func ClientCertificates(talosconfig []byte) (all [][]byte) {
+	config := readConfig(talosconfig)
+	if config == nil {
+		return nil
+	}
+	for _, context := range config.Contexts {
+		text, _ := base64.StdEncoding.DecodeString(context.Crt) //nolint:errcheck // then it is none
+		all = append(all, text)
+	}
+	return all
+}
+
 // readConfig returns nil for a text that is no talosconfig: on a context that is null, machinery panics.
 func readConfig(talosconfig []byte) (config *clientconfig.Config) {
 	defer func() {

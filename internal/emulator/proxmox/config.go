@@ -107,28 +107,30 @@ func (c *call) change(g *guest) (change, error) {
 	return ch, nil
 }
 
-// apply changes the guest's options. A drive that is detached or replaced stays as unusedN, unless force
-// deletes its volume; deleting an unusedN frees it, and attaching its volume removes the unusedN.
+// apply changes the guest's options, or keeps what waits for its start. A drive that is detached or replaced
+// stays as unusedN, unless force deletes its volume; deleting an unusedN frees it, and attaching its volume
+// removes the unusedN.
 func (ch change) apply(s *Server, g *guest) {
+	if !g.Running {
+		g.settle(s)
+	}
 	for _, key := range ch.deletes {
 		volume, _, _ := strings.Cut(g.Config[key], ",")
 		switch {
-		case kindOf(key) == drive && ch.force && ownerOf(volume) == g.ID:
+		case kindOf(key) == drive && ch.force && ownerOf(volume) == g.ID && g.follows(key, ""):
 			s.disks.free(g.Node, volume)
-		case kindOf(key) == drive:
-			g.detach(s, key)
+			g.set(key, "")
 		case isUnused(key):
 			s.disks.free(g.Node, g.Config[key])
 		}
-		delete(g.Config, key)
+		g.assign(s, key, "")
 	}
-	maps.Copy(g.Config, ch.plain)
+	for _, key := range sortedKeys(ch.plain) {
+		g.assign(s, key, ch.plain[key])
+	}
 	for _, key := range sortedKeys(ch.drives) {
 		plan := ch.drives[key]
-		if plan.volume == "" || !strings.HasPrefix(g.Config[key], plan.volume) {
-			g.detach(s, key)
-		}
-		g.Config[key] = plan.attach(s, g)
+		g.assign(s, key, plan.attach(s, g))
 		maps.DeleteFunc(g.Config, func(other, volume string) bool {
 			return isUnused(other) && volume == plan.volume
 		})
@@ -152,7 +154,7 @@ func (g *guest) detach(s *Server, key string) {
 	g.Config["unused"+strconv.Itoa(n)] = volume
 }
 
-// update changes the configuration at once and without a task.
+// update changes the configuration without a task.
 func update(c *call, g *guest) (any, error) {
 	if err := c.checkOptions(g.ID, ""); err != nil {
 		return nil, err

@@ -29,6 +29,8 @@ type VM struct {
 	Template   bool
 	// Config holds the raw options as the API stores them. In AddVM the fields above take precedence.
 	Config map[string]string
+	// Pending are the options that wait for the start of a running VM; an empty one is removed then.
+	Pending map[string]string
 	// Address and Gateway come from ipconfig0; both are zero without one.
 	Address netip.Prefix
 	Gateway netip.Addr
@@ -111,7 +113,7 @@ func (g *guest) locked() error {
 
 func (g *guest) view() VM {
 	v := VM(*g)
-	v.Config = maps.Clone(g.Config)
+	v.Config, v.Pending = maps.Clone(g.Config), maps.Clone(g.Pending)
 	v.Name, v.Lock = g.Config["name"], g.Config["lock"]
 	v.Protection, v.Template = g.Config["protection"] == "1", g.Config["template"] == "1"
 	if tags := g.Config["tags"]; tags != "" {
@@ -150,10 +152,12 @@ func (g *guest) row() map[string]any {
 // or not, but no CD image that other guests may use.
 func (g *guest) ownVolumes() map[string]int64 {
 	own := map[string]int64{}
-	for key, value := range g.Config {
-		volume, rest, _ := strings.Cut(value, ",")
-		if (kindOf(key) == drive || isUnused(key)) && ownerOf(volume) == g.ID {
-			own[volume], _ = parseSize(parseProperties(rest, "file")["size"]) // 0 without one
+	for _, options := range []map[string]string{g.Config, g.Pending} {
+		for key, value := range options {
+			volume, rest, _ := strings.Cut(value, ",")
+			if (kindOf(key) == drive || isUnused(key)) && ownerOf(volume) == g.ID {
+				own[volume], _ = parseSize(parseProperties(rest, "file")["size"]) // 0 without one
+			}
 		}
 	}
 	return own
@@ -227,8 +231,6 @@ func listGuests(c *call) (any, error) {
 		return g.row()
 	}), nil
 }
-
-func showConfig(_ *call, g *guest) (any, error) { return g.show(), nil }
 
 // regenerate writes the cloud-init drive again, without a visible effect.
 func regenerate(*call, *guest) (any, error) { return nil, nil }

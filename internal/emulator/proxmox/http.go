@@ -79,6 +79,7 @@ var routes = map[string]handler{
 	"POST nodes/{node}/qemu":                             create,
 	"GET nodes/{node}/lxc/{vmid}/config":                 onGuest("lxc", "VM.Audit", showConfig),
 	"GET " + guestPath + "/config":                       onGuest("qemu", "VM.Audit", showConfig),
+	"GET " + guestPath + "/pending":                      onGuest("qemu", "VM.Audit", showPending),
 	"PUT " + guestPath + "/config":                       onGuest("qemu", anyConfig, update),
 	"PUT " + guestPath + "/resize":                       onGuest("qemu", "VM.Config.Disk", resize),
 	"PUT " + guestPath + "/cloudinit":                    onGuest("qemu", "VM.Config.Cloudinit", regenerate),

@@ -128,6 +128,9 @@ func (g *guest) digest() string {
 	for _, key := range sortedKeys(g.Config) {
 		fmt.Fprintf(sum, "%s: %s\n", key, g.Config[key])
 	}
+	for _, key := range sortedKeys(g.Pending) {
+		fmt.Fprintf(sum, "[PENDING] %s: %s\n", key, g.Pending[key])
+	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
 

@@ -52,6 +52,7 @@ func start(t *task, g *guest) error {
 	case g.Running:
 		return fmt.Errorf("VM %d already running", g.ID)
 	}
+	g.settle(t.s)
 	g.Running, g.Started = true, time.Now()
 	t.tell(t.s.config.OnStart, g)
 	return nil

@@ -11,7 +11,7 @@
 // the server's mutex; tasks run operations that take time.
 //
 // Deliberately missing: clones, containers beyond occupying an id, snapshots, storages that only some nodes
-// have, pending changes (a change to a running VM is visible at once), and everything that needs SSH.
+// have, and everything that needs SSH.
 package proxmox
 
 import (

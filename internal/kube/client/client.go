@@ -172,6 +172,18 @@ func Inline(kubeconfig []byte) error {
 	return nil
 }
 
+// ClientCertificates returns the certificates, in PEM, that a kubeconfig's users have.
+func ClientCertificates(kubeconfig []byte) (all [][]byte) {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil
+	}
+	for _, user := range config.AuthInfos {
+		all = append(all, user.ClientCertificateData)
+	}
+	return all
+}
+
 // withPort adds a port to a host that has none.
 func withPort(address, port string) string {
 	if _, _, err := net.SplitHostPort(address); err == nil {

@@ -130,7 +130,8 @@ func (a *attempt) checkHarm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pending, err := review.CheckHarm(ctx, a.run, st, intent, a.plan, a.creation.removesNodes)
+	pending, err := review.CheckHarm(ctx, a.run, st, intent, a.plan, a.outdated,
+		a.creation.removesNodes)
 	for _, m := range pending {
 		a.run.Notice(a.stage.Name + ": " + m.String())
 	}

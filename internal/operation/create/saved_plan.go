@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/graph"
@@ -26,6 +27,7 @@ type savedPlan struct {
 	plan    *review.SavedPlan
 	refuses bool                         // see Options.RefuseLosses
 	stored  map[string]*terraform.Stored // what Terraform's own plans contain, by stage
+	old     *run.Run                     // with the outputs before the first change
 }
 
 // verify reads Terraform's own plan of each stage, from which all else follows. It refuses one that is not of
@@ -100,7 +102,15 @@ func (p *savedPlan) refuseLosses(chosen []*config.Stage) error {
 			return slices.ContainsFunc(st.Resources,
 				func(r state.Resource) bool { return r.Address == c.Address && r.Tainted })
 		}
+		outdated, err := applied.Outdated(p.old, s, st)
+		if err != nil {
+			return err
+		}
+		isLost := func(c terraform.Change) bool { // what it had configured is gone
+			return slices.Contains(outdated, c.Address) || p.configuresNew(s, c)
+		}
 		changes := slices.DeleteFunc(slices.Clone(p.changes(s.Name)), isTainted)
+		changes = slices.DeleteFunc(changes, isLost)
 		for _, c := range review.Losses(changes, st, intent) {
 			loss.Changes = append(loss.Changes, review.Change{Address: c.Address, Action: c.Action})
 		}
@@ -118,6 +128,22 @@ func (p *savedPlan) refuseLosses(chosen []*config.Stage) error {
 		return &review.LossesError{File: p.plan.Path, Losses: losses}
 	}
 	return nil
+}
+
+// configuresNew reports whether a change configures anew a machine that the plan creates: the former one is
+// gone.
+func (p *savedPlan) configuresNew(s *config.Stage, c terraform.Change) bool {
+	resource, key, _ := strings.Cut(c.Address, `["`)
+	replaces := func(r *config.Replace) bool { return r.Address == resource }
+	creates := func(made terraform.Change) bool {
+		return made.Action == "create" && cluster.Platforms().IsMachine(made.Type) &&
+			strings.HasSuffix(made.Address, `["`+key)
+	}
+	return slices.ContainsFunc(s.Replaces, replaces) &&
+		slices.ContainsFunc(s.Needs, func(n *config.Stage) bool {
+			stored := p.stored[n.Name]
+			return stored != nil && slices.ContainsFunc(stored.Changes, creates)
+		})
 }
 
 // changes returns the changes of a stage's plan: those of Terraform's own, if there is one.
@@ -166,6 +192,7 @@ func (p *savedPlan) changedSince(ctx context.Context, chosen []*config.Stage) (
 	// unsettled stages have begun, or will output something only now that they run.
 	begun, unsettled := map[*config.Stage]bool{}, map[*config.Stage]bool{}
 	old := run.Observe(ctx, c)
+	p.old = old
 	old.Binary = p.run.Binary
 	old.Outputs.Compute(chosen)
 	for _, s := range c.Config.Stages {

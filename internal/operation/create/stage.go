@@ -30,6 +30,9 @@ func (c *creation) stage(ctx context.Context, s *config.Stage, deferred bool) er
 		return err
 	case upToDate:
 		c.progress[s].outcome, c.progress[s].began = event.StageUpToDate, time.Now()
+		if err := c.run.Restore(); err != nil {
+			return err
+		}
 	case s.Volatile:
 		return c.refreshStage(ctx, s)
 	default:
@@ -175,7 +178,7 @@ func (c *creation) requireReady(ctx context.Context, s *config.Stage) error {
 		c.reportClosed(s, closed)
 		return fmt.Errorf("needed but not selected, and not ready: gate %s: %w", closed.Gate, closed)
 	}
-	return nil
+	return c.run.Restore()
 }
 
 // earlyPreflight runs a preflight before any stage has changed anything. It may fail

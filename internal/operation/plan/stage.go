@@ -317,7 +317,7 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	if err := p.readOutputs(ctx, one, plan); err != nil {
 		return err
 	}
-	if err := p.checkNodes(ctx, one, plan); err != nil {
+	if err := p.checkNodes(ctx, one, plan, outdated); err != nil {
 		return err
 	}
 	changes, left, err := review.Summarize(ctx, plan, plan.Changes, adopted)
@@ -339,7 +339,8 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 }
 
 // checkNodes records that a create would refuse to take nodes out of the cluster, or to harm their machines.
-func (p *planning) checkNodes(ctx context.Context, one *Stage, plan *terraform.Plan) error {
+func (p *planning) checkNodes(ctx context.Context, one *Stage, plan *terraform.Plan,
+	outdated []string) error {
 	intent, err := p.run.Cluster.Dir.Stage(one.Name).Intent().Read()
 	if err != nil {
 		return err
@@ -352,7 +353,7 @@ func (p *planning) checkNodes(ctx context.Context, one *Stage, plan *terraform.P
 	if err != nil {
 		return err
 	}
-	pending, err := review.CheckHarm(ctx, p.run, one.recorded, intent, plan, false)
+	pending, err := review.CheckHarm(ctx, p.run, one.recorded, intent, plan, outdated, false)
 	for _, m := range pending {
 		one.note("%s", m.String())
 	}

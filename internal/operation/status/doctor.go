@@ -95,6 +95,7 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 		return p, r.Cluster.MaskError(err)
 	}
 	p.Outputs = r.Outputs.Scope(&config.Stage{}).Outputs
+	p.Expiring = cluster.Expiring(r.Outputs.Target(), r.Cluster.Command("create"))
 	p.Key = cluster.MachineKey(dir)
 	p.Exists = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool {
 		_, access := s.Outputs[cluster.KubeconfigOutput]

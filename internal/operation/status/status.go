@@ -54,6 +54,8 @@ type Status struct {
 	Unknown *unrecorded.Found `json:"unknown,omitempty"`
 	// Machines are the machines of the state as they are now; none if castle could not look.
 	Machines []platform.Fact `json:"machines,omitempty"`
+	// Certificates are the client certificates that expire soon, with the command that renews them.
+	Certificates []string `json:"certificates,omitempty"`
 
 	Head Head `json:"head"`
 }
@@ -155,6 +157,7 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 	if all.Unlisted, err = r.Cluster.UnlistedStages(); err != nil {
 		return all, c.MaskError(err)
 	}
+	all.Certificates = cluster.Expiring(r.Outputs.Target(), c.Command("create"))
 	held := cluster.Holder(ctx, c)
 	if err := all.Head.read(c, held); err != nil {
 		return all, c.MaskError(err)
@@ -403,9 +406,17 @@ func Outputs(c *cluster.Cluster) ([]OutputValue, error) {
 	return all, nil
 }
 
-// Configs returns the paths of the platform's kubeconfig and talosconfig. The error for a missing one
-// names the command that creates it. One that runs a program or names a file is an error, too.
-func Configs(c *cluster.Cluster) (kubeconfig, talosconfig string, err error) {
+// Configs returns the paths of the platform's kubeconfig and talosconfig. One that is lost is written again.
+// The error for one that never was names the command that creates it. One that runs a program or names a file
+// is an error, too.
+func Configs(ctx context.Context, c *cluster.Cluster) (kubeconfig, talosconfig string, err error) {
+	r := run.Observe(ctx, c)
+	if _, err := r.LastKnownStates(); err != nil {
+		return "", "", c.MaskError(err)
+	}
+	if err := r.Restore(); err != nil {
+		return "", "", err
+	}
 	for _, path := range []string{c.Dir.Kubeconfig(), c.Dir.Talosconfig()} {
 		if _, err := os.Lstat(path); err != nil {
 			return "", "", &cluster.UsageError{Message: fmt.Sprintf(

@@ -12,7 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
-// Facts reads how the machines among known are now, with one list of guests and one request for each.
+// Facts reads how the machines among known are now, with one list of guests and two requests for each.
 func (s Search) Facts(ctx context.Context, known []gate.Known) ([]platform.Fact, error) {
 	known = slices.DeleteFunc(slices.Clone(known), func(k gate.Known) bool { return machineOf(k).VM == 0 })
 	if len(known) == 0 {
@@ -60,6 +60,15 @@ func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platfo
 	if same, proved := g.matches(m); proved && !same {
 		f.Differ("is not castle's machine but %s: expected the %s", g, otherUUID(m, g))
 		return f
+	}
+	if g.Status == "running" {
+		rows, err := get(ctx, c, g.path()+"/pending", func(rows []Config) string {
+			isLacking := func(row Config) bool { return row["key"] == "" }
+			return textIf(len(rows) == 0 || slices.ContainsFunc(rows, isLacking), "options without keys")
+		})
+		if f.Pending = values.Pending(rows); err != nil {
+			f.Differ("may wait for a restart: %v", err)
+		}
 	}
 	if home := home(k); home != "" && home != g.Node {
 		f.Differ("has moved from node %s to node %s; %s", home, g.Node, stay(f.Key, g.Node))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/big"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // defaultResource has the virtual machines of castle's own platform stage as its instances.
@@ -51,9 +51,9 @@ func vmIDs() gate.PreflightType {
 		Name:    PreflightVMIDs,
 		Summary: "No virtual machine that castle does not know stands on the ids that a stage uses",
 		Attributes: connected(map[string]gate.Attribute{
-			"vm_ids": required(cty.Map(cty.Number), validIDs,
+			"vm_ids": required(cty.Map(cty.Number), values.ValidIDs,
 				"The id of each virtual machine, by the key of its resource instance."),
-			"tags": required(cty.List(cty.String), validTags,
+			"tags": required(cty.List(cty.String), values.ValidTags,
 				"The tags that every virtual machine of this cluster carries."),
 			"names": {Type: cty.Map(cty.String),
 				Help: "The name of each virtual machine, by key; the key itself where it is not given."},
@@ -90,36 +90,6 @@ func CheckToken(token string) error {
 }
 
 func validToken(v cty.Value) error { return CheckToken(v.AsString()) }
-
-func validIDs(v cty.Value) error {
-	if v.LengthInt() == 0 {
-		return errors.New("at least one virtual machine is needed")
-	}
-	seen := map[int64]string{}
-	var wrong []error
-	for _, key := range sortedKeys(v.AsValueMap()) {
-		element := v.AsValueMap()[key]
-		if element.IsNull() || !element.IsKnown() {
-			continue
-		}
-		id, accuracy := element.AsBigFloat().Int64()
-		if accuracy != big.Exact || id < 100 || id > 999999999 {
-			wrong = append(wrong, fmt.Errorf("%s: %s is not a virtual machine id (a whole number from 100)",
-				key, element.AsBigFloat().Text('g', -1)))
-		} else if other, ok := seen[id]; ok {
-			wrong = append(wrong, fmt.Errorf("%s and %s have the same id %d", other, key, id))
-		}
-		seen[id] = key
-	}
-	return errors.Join(wrong...)
-}
-
-func validTags(v cty.Value) error {
-	if v.LengthInt() == 0 {
-		return errors.New("at least one tag is needed to tell castle's own virtual machines from others")
-	}
-	return nil
-}
 
 var resourceForm = regexp.MustCompile(`^(module\.[\w-]+(\[[^\]]+\])?\.)*[a-z]\w*\.[\w-]+$`)
 

@@ -17,7 +17,7 @@ import (
 // lookTime bounds a look at the revisions. A create that needs the answer asks more patiently.
 const lookTime = 10 * time.Second
 
-// Revisions reads the revisions of a stage's machines and files. A machine's is the digest of its
+// Revisions reads the revisions of a stage's machines and files. A machine's is a digest of its
 // configuration with its node, and whether it is stopped; a file's is its size. The datacenter is that of the
 // stage's preflights.
 func Revisions() revision.System {
@@ -138,5 +138,5 @@ func machineRevision(ctx context.Context, c *Client, guests []Guest, id string) 
 	if KindOf(err) == Missing {
 		return "", nil
 	}
-	return g.Node + "/" + g.Config["digest"] + textIf(g.Status == "stopped", "/stopped"), err
+	return g.Node + "/" + g.Config.Revision() + textIf(g.Status == "stopped", "/stopped"), err
 }

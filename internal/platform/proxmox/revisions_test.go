@@ -77,6 +77,25 @@ func TestRevisionsChangeWithMachinesAndFiles(t *testing.T) {
 	}
 }
 
+func TestAPendingChangeThatTakesEffectIsNoDrift(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	vm := machine421()
+	vm.Running, vm.Pending = true, map[string]string{"memory": "8192", "cpu": "host"}
+	d.server.AddVM(vm)
+	s := d.stageOf()
+	recorded, err := Revisions().Read(soon(t), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm.Config["memory"], vm.Config["cpu"], vm.Pending = "8192", "host", nil
+	d.server.AddVM(vm)
+	if got := changesOf(t, s, recorded); slices.ContainsFunc(got, func(text string) bool {
+		return strings.HasPrefix(text, "VM ")
+	}) {
+		t.Errorf("after the start: %q", got)
+	}
+}
+
 func TestRevisionsThatCannotBeReadAreAnError(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.server.AddVM(machine421())

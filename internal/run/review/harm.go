@@ -85,12 +85,14 @@ func (e *HarmError) Error() string {
 }
 
 // CheckHarm returns a *HarmError if a plan harms machines of a cluster that runs. It also returns what takes
-// effect when a machine restarts. before is the stage's state. With force, one machine may be replaced.
+// effect when a machine restarts. before is the stage's state. outdated resources have configured machines
+// that are gone: their changes harm nothing. With force, one machine may be replaced.
 func CheckHarm(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
-	plan *terraform.Plan, force bool) (pending []Harmed, err error) {
+	plan *terraform.Plan, outdated []string, force bool) (pending []Harmed, err error) {
 	changes := slices.DeleteFunc(slices.Clone(plan.Changes), func(c terraform.Change) bool {
 		return c.Action != "update" && c.Action != "replace" || c.Reason == "tainted" ||
-			intent.Replaces(c.Address) || !isJudged(c.Type) || !before.Has(c.Address)
+			intent.Replaces(c.Address) || !isJudged(c.Type) || !before.Has(c.Address) ||
+			slices.Contains(outdated, c.Address)
 	})
 	if len(changes) == 0 {
 		return nil, nil

@@ -1,7 +1,10 @@
 package values
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -25,6 +28,26 @@ func (c *Config) UnmarshalJSON(data []byte) error {
 		(*c)[key] = text
 	}
 	return err
+}
+
+// Revision changes with the options, and not when a pending change takes effect, unlike Proxmox's digest.
+func (c Config) Revision() string {
+	options := maps.Clone(c)
+	delete(options, "digest")
+	text, _ := json.Marshal(options) //nolint:errcheck // texts alone
+	return fmt.Sprintf("%x", sha256.Sum256(text))[:40]
+}
+
+// Pending lists the changes that wait until the machine is stopped and started, from the rows of its options.
+func Pending(rows []Config) (all []string) {
+	for _, row := range rows {
+		if row["pending"] != "" || On(row["delete"]) {
+			all = append(all, fmt.Sprintf("%s %s → %s", row["key"], cmp.Or(row["value"], "none"),
+				cmp.Or(row["pending"], "none")))
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // On reads a boolean option. Anything unusual counts as set: it can only refuse.

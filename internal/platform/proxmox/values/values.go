@@ -1,5 +1,6 @@
 // Package values reads what Proxmox answers, and what Terraform's states hold of it: the errors of the API,
-// the configurations of virtual machines, and the attributes of resources. It makes no request.
+// the configurations of virtual machines, and the attributes of resources. It checks the arguments of
+// preflights. It makes no request.
 package values
 
 import (
