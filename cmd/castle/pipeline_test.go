@@ -77,7 +77,7 @@ func TestPipeline(t *testing.T) {
 
 	night := f.trigger(branch("schedule"))
 	f.expect(night, map[string]string{nights: "success"})
-	f.contains(night.summary[nights], "    ready            yes: the gates of all 12 stages are open",
+	f.contains(night.summary[nights], "    ready            yes: the gates of all 13 stages are open",
 		"    green ")
 
 	// Nothing is left to do, and the plan of another run is applied by its id.

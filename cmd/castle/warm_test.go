@@ -100,7 +100,7 @@ func compareWarm(t *testing.T, cluster string) {
 				warm.states[path])
 		}
 	}
-	if len(cold.states) < 500 || len(cold.changes) < 50 {
+	if len(cold.states) < 500 || len(cold.changes) < 40 {
 		t.Errorf("compared %d values and %d changes only", len(cold.states), len(cold.changes))
 	}
 	killProvider(t, cluster)

@@ -5,6 +5,8 @@ package effect
 import (
 	"slices"
 	"strings"
+
+	"github.com/siderolabs/gen/xslices"
 )
 
 // Kind is how much harm a change does.
@@ -36,7 +38,7 @@ func (e Effect) Harms() bool { return e.Kind > Pending }
 
 // Harmful returns the effects that harm, the worst first.
 func Harmful(all []Effect) []Effect {
-	harmful := slices.DeleteFunc(slices.Clone(all), func(e Effect) bool { return !e.Harms() })
+	harmful := xslices.Filter(all, Effect.Harms)
 	slices.SortStableFunc(harmful, func(a, b Effect) int { return int(b.Kind - a.Kind) })
 	return harmful
 }
@@ -70,11 +72,7 @@ func (k Kind) Fate() string {
 
 // Texts joins what changes.
 func Texts(all []Effect) string {
-	texts := make([]string, len(all))
-	for i, e := range all {
-		texts[i] = e.Text
-	}
-	return strings.Join(texts, ", ")
+	return strings.Join(xslices.Map(all, func(e Effect) string { return e.Text }), ", ")
 }
 
 // Table returns the kind of each name in lists of names.

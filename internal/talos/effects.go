@@ -28,7 +28,7 @@ var immediate = effect.Table(map[effect.Kind]string{
 		machine.features.imageCache machine.features.kubernetesTalosAPIAccess machine.install
 		machine.kernel machine.kubelet machine.logging machine.nodeAnnotations machine.nodeLabels
 		machine.nodeTaints machine.pods machine.registries machine.seccompProfiles machine.sysctls
-		machine.sysfs machine.time cluster.adminKubeconfig cluster.allowSchedulingOnControlPlanes
+		machine.sysfs machine.time cluster.adminKubeconfig cluster.apiServer.certSANs cluster.allowSchedulingOnControlPlanes
 		cluster.clusterName cluster.extraManifests cluster.extraManifestHeaders cluster.inlineManifests
 		cluster.token`,
 	effect.Interrupts: `machine.ca machine.controlPlane machine.features.kubePrism

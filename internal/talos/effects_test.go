@@ -51,8 +51,10 @@ func TestEffectsOfAConfigurationOnAMachineThatRuns(t *testing.T) {
 			effect.Restarts, []string{"machine.novelty.a"}},
 		"the network": {[]string{"  token: abc", "  token: abc\n  network: {nameservers: [1.1.1.1]}"},
 			effect.Interrupts, []string{"machine.network.nameservers"}},
-		"names of the API server": {[]string{"[192.168.1.210]", "[192.168.1.210, k8s.example.org]"},
-			effect.Interrupts, []string{"cluster.apiServer.certSANs"}},
+		"a further name of the API server, such as a new control plane's": {
+			[]string{"[192.168.1.210]", "[192.168.1.210, 192.168.1.213]"}, effect.None, nil},
+		"arguments of the API server": {[]string{"certSANs:", "extraArgs: {v: 4}, certSANs:"},
+			effect.Interrupts, []string{"cluster.apiServer.extraArgs.v"}},
 		"Pod networks": {[]string{"10.244.0.0/16", "10.200.0.0/16"}, effect.Impossible,
 			[]string{"cluster.network.podSubnets"}},
 		"a patch release": {[]string{"v1.35.2", "v1.35.4"}, effect.Interrupts,

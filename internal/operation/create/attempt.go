@@ -75,8 +75,7 @@ func (a *attempt) steps() []step {
 		{"keep what was adopted", a.keepAdopted, planned},
 		{"end an empty plan", a.endEmpty, planned},
 		{"keep borrowed files", a.keepBorrowed, planned},
-		{"check that no node leaves the cluster", a.checkNodes, planned},
-		{"check that no machine is harmed", a.checkHarm, planned},
+		{"check that no machine leaves the cluster or is harmed", a.checkMachines, planned},
 		{"confirm losses", a.confirmLosses, planned},
 		{"run the preflights again", a.recheck, planned}, // the plan took a while
 		{"record what is applied", a.recordPlanned, planned},

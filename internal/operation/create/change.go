@@ -109,29 +109,15 @@ func (a *attempt) apply(ctx context.Context) error {
 	}))
 }
 
-// checkNodes refuses a plan, a saved one included, that takes nodes out of the cluster.
-func (a *attempt) checkNodes(ctx context.Context) error {
+// checkMachines refuses a plan, a saved one included, that takes nodes out of the cluster or harms machines
+// which run. It reports what waits for their restart.
+func (a *attempt) checkMachines(ctx context.Context) error {
 	intent, err := a.dir.Intent().Read()
 	st, unread := a.run.ReadState(a.dir)
 	if err = cmp.Or(err, unread); err != nil {
 		return err
 	}
-	return review.CheckNodes(ctx, a.run, st, intent, a.plan, a.creation.removesNodes)
-}
-
-// checkHarm refuses a plan, a saved one included, that harms machines which run, and reports what waits for
-// their restart.
-func (a *attempt) checkHarm(ctx context.Context) error {
-	intent, err := a.dir.Intent().Read()
-	if err != nil {
-		return err
-	}
-	st, err := a.run.ReadState(a.dir)
-	if err != nil {
-		return err
-	}
-	pending, err := review.CheckHarm(ctx, a.run, st, intent, a.plan, a.outdated,
-		a.creation.removesNodes)
+	pending, err := review.CheckMachines(ctx, a.run, st, intent, a.plan, a.outdated, a.creation.removesNodes)
 	for _, m := range pending {
 		a.run.Notice(a.stage.Name + ": " + m.String())
 	}

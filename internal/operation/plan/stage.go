@@ -317,7 +317,7 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	if err := p.readOutputs(ctx, one, plan); err != nil {
 		return err
 	}
-	if err := p.checkNodes(ctx, one, plan, outdated); err != nil {
+	if err := p.checkMachines(ctx, one, plan, outdated); err != nil {
 		return err
 	}
 	changes, left, err := review.Summarize(ctx, plan, plan.Changes, adopted)
@@ -338,26 +338,19 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	return err
 }
 
-// checkNodes records that a create would refuse to take nodes out of the cluster, or to harm their machines.
-func (p *planning) checkNodes(ctx context.Context, one *Stage, plan *terraform.Plan,
+// checkMachines records that a create would refuse to take nodes out of the cluster, or to harm their
+// machines.
+func (p *planning) checkMachines(ctx context.Context, one *Stage, plan *terraform.Plan,
 	outdated []string) error {
 	intent, err := p.run.Cluster.Dir.Stage(one.Name).Intent().Read()
 	if err != nil {
 		return err
 	}
-	err = review.CheckNodes(ctx, p.run, one.recorded, intent, plan, false)
-	if errors.As(err, new(*review.NodeError)) {
-		one.Refused = append(one.Refused, err.Error())
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	pending, err := review.CheckHarm(ctx, p.run, one.recorded, intent, plan, outdated, false)
+	pending, err := review.CheckMachines(ctx, p.run, one.recorded, intent, plan, outdated, false)
 	for _, m := range pending {
 		one.note("%s", m.String())
 	}
-	if errors.As(err, new(*review.HarmError)) {
+	if errors.As(err, new(run.Refusal)) {
 		one.Refused = append(one.Refused, err.Error())
 		return nil
 	}

@@ -112,9 +112,9 @@ func (c *Change) Mask(hide func(string) string) {
 	for _, texts := range [][]string{c.Attributes, c.Paths, c.Drift, c.Lost} {
 		maskAll(hide, texts)
 	}
-	c.Values = slices.DeleteFunc(c.Values, func(v Value) bool { // a secret's place would tell nothing
-		return hide(v.Path) != v.Path || hide(v.Was) != v.Was || hide(v.Is) != v.Is
-	})
+	for i, v := range c.Values {
+		c.Values[i] = Value{hide(v.Path), hide(v.Was), hide(v.Is)}
+	}
 }
 
 func maskAll(hide func(string) string, texts []string) {
@@ -214,7 +214,7 @@ func (c Change) withValues(paths []string) []string {
 	all := slices.Clone(paths)
 	for i, path := range all {
 		for _, v := range c.Values {
-			if v.Path == path {
+			if v.Path == path && v.Was != v.Is { // masked, they may be equal
 				all[i] = path + " " + v.Was + " → " + v.Is
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -84,11 +86,15 @@ func (e *HarmError) Error() string {
 	return b.String() + "\n  then nothing is left to change: " + e.create
 }
 
-// CheckHarm returns a *HarmError if a plan harms machines of a cluster that runs. It also returns what takes
-// effect when a machine restarts. before is the stage's state. outdated resources have configured machines
-// that are gone: their changes harm nothing. With force, one machine may be replaced.
-func CheckHarm(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
+// CheckMachines returns a *NodeError if a plan takes nodes out of a cluster that runs, as checkNodes says, or
+// a *HarmError if it harms machines of one. It also returns what takes effect when a machine restarts. before
+// is the stage's state; what is outdated has configured an earlier machine. With force, nodes may go, and one
+// machine may be replaced.
+func CheckMachines(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
 	plan *terraform.Plan, outdated []string, force bool) (pending []Harmed, err error) {
+	if err := checkNodes(ctx, r, before, intent, plan, force); err != nil {
+		return nil, err
+	}
 	changes := slices.DeleteFunc(slices.Clone(plan.Changes), func(c terraform.Change) bool {
 		return c.Action != "update" && c.Action != "replace" || c.Reason == "tainted" ||
 			intent.Replaces(c.Address) || !isJudged(c.Type) || !before.Has(c.Address) ||
@@ -117,16 +123,12 @@ func CheckHarm(ctx context.Context, r *run.Run, before *state.State, intent *sta
 			m.Effects = harmful
 			e.Machines = append(e.Machines, m)
 		} else if effect.Worst(m.Effects) == effect.Pending {
-			m.Effects = slices.DeleteFunc(m.Effects, func(e effect.Effect) bool {
-				return e.Kind == effect.None
-			})
+			m.Effects = xslices.Filter(m.Effects, func(e effect.Effect) bool { return e.Kind != effect.None })
 			pending = append(pending, m)
 		}
 	}
-	if force && len(e.Machines) == 1 && effect.Worst(e.Machines[0].Effects) == effect.Replaces {
-		return pending, nil
-	}
-	if len(e.Machines) == 0 {
+	isReplaced := len(e.Machines) == 1 && effect.Worst(e.Machines[0].Effects) == effect.Replaces
+	if len(e.Machines) == 0 || force && isReplaced {
 		return pending, nil
 	}
 	slices.SortFunc(e.Machines, func(a, b Harmed) int { return strings.Compare(a.Name, b.Name) })
@@ -152,10 +154,8 @@ func (h harm) of(ctx context.Context, c terraform.Change, before *state.State,
 		name = c.Address
 	}
 	m := Harmed{Name: name, Node: h.run.Cluster.Config.Name + "-" + name}
-	at := slices.IndexFunc(before.Resources, func(res state.Resource) bool {
-		return res.Address == c.Address && !res.Deposed
-	})
-	was := before.Resources[at].Attributes
+	is := func(res state.Resource) bool { return res.Address == c.Address && !res.Deposed }
+	was := before.Resources[slices.IndexFunc(before.Resources, is)].Attributes
 	if c.Type == applyType {
 		m.Place, _ = was["node"].(string)
 		var err error

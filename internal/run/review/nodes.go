@@ -89,10 +89,10 @@ func (e *NodeError) Error() string {
 	return b.String()
 }
 
-// CheckNodes returns a *NodeError if a plan takes nodes out of a cluster that runs: always if etcd would not
+// checkNodes returns a *NodeError if a plan takes nodes out of a cluster that runs: always if etcd would not
 // survive it, and without force if a node is removed or is no control plane any more. before is the stage's
 // state. A replaced machine is a loss like any other, which the user confirms.
-func CheckNodes(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
+func checkNodes(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
 	plan *terraform.Plan, force bool) error {
 	was := newNodes(before.Outputs)
 	if len(was.addresses) == 0 || plan.Empty {

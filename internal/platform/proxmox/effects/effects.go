@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
@@ -54,6 +56,7 @@ func Of(guest string, replaces bool, differences []planned.Difference) (all []ef
 		case replaces:
 			all = append(all, effect.Effect{Kind: effect.Replaces,
 				Text: d.Text(), Remedy: remedyFor(path, guest)})
+		case path == "network_device" && addsOnly(d): // what is new interrupts nobody
 		case path == "disk" || path == "disk.interface":
 			all = append(all, disks(d, guest)...)
 		default:
@@ -109,6 +112,13 @@ func disks(d planned.Difference, guest string) (all []effect.Effect) {
 	return all
 }
 
+// addsOnly reports whether a list keeps all that it has.
+func addsOnly(d planned.Difference) bool {
+	was, _ := d.Was.([]any)
+	is, _ := d.Is.([]any)
+	return len(is) > len(was) && (len(was) == 0 || reflect.DeepEqual(was, is[:len(was)]))
+}
+
 func diskList(list any) (all []map[string]any) {
 	entries, _ := list.([]any)
 	for _, entry := range entries {
@@ -142,9 +152,6 @@ func remedyFor(path, guest string) string {
 }
 
 // Disks describes the disks of a machine's resource.
-func Disks(attributes map[string]any) (disks []string) {
-	for _, disk := range diskList(attributes["disk"]) {
-		disks = append(disks, diskText(disk))
-	}
-	return disks
+func Disks(attributes map[string]any) []string {
+	return xslices.Map(diskList(attributes["disk"]), diskText)
 }
