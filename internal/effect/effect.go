@@ -86,16 +86,15 @@ func Table(names map[Kind]string) map[string]Kind {
 	return all
 }
 
-// Lookup returns the kind of the longest row that fits a path, "cpu.cores" or else "cpu", and whether there
-// is one.
-func Lookup(table map[string]Kind, path string) (kind Kind, known bool) {
+// Lookup returns the kind of the longest row that fits a path: "cpu.cores", else "cpu", else otherwise.
+func Lookup(table map[string]Kind, path string, otherwise Kind) Kind {
 	for {
 		if kind, known := table[path]; known {
-			return kind, true
+			return kind
 		}
 		cut := strings.LastIndexByte(path, '.')
 		if cut < 0 {
-			return None, false
+			return otherwise
 		}
 		path = path[:cut]
 	}

@@ -28,7 +28,8 @@ var immediate = effect.Table(map[effect.Kind]string{
 		machine.features.imageCache machine.features.kubernetesTalosAPIAccess machine.install
 		machine.kernel machine.kubelet machine.logging machine.nodeAnnotations machine.nodeLabels
 		machine.nodeTaints machine.pods machine.registries machine.seccompProfiles machine.sysctls
-		machine.sysfs machine.time cluster.adminKubeconfig cluster.apiServer.certSANs cluster.allowSchedulingOnControlPlanes
+		machine.sysfs machine.time cluster.adminKubeconfig cluster.apiServer.certSANs
+		cluster.allowSchedulingOnControlPlanes
 		cluster.clusterName cluster.extraManifests cluster.extraManifestHeaders cluster.inlineManifests
 		cluster.token`,
 	effect.Interrupts: `machine.ca machine.controlPlane machine.features.kubePrism
@@ -72,7 +73,7 @@ func Effects(was, is []byte) ([]effect.Effect, error) {
 		parts = slices.DeleteFunc(parts, func(part string) bool { return slices.Contains(images, part) })
 	}
 	for _, part := range parts {
-		if kind := kindOfPart(part); kind != effect.None {
+		if kind := effect.Lookup(immediate, part, effect.Restarts); kind != effect.None {
 			all = append(all, effect.Effect{Kind: kind, Text: part, Remedy: remedyOf(kind)})
 		}
 	}
@@ -83,10 +84,7 @@ func Effects(was, is []byte) ([]effect.Effect, error) {
 		if name == "" || !had || reflect.DeepEqual(before[name], after[name]) {
 			continue // what is new harms nobody
 		}
-		kind, known := documents[strings.SplitN(name, " ", 2)[0]]
-		if !known {
-			kind = effect.Restarts
-		}
+		kind := effect.Lookup(documents, strings.SplitN(name, " ", 2)[0], effect.Restarts)
 		if kind != effect.None {
 			all = append(all, effect.Effect{Kind: kind, Text: name, Remedy: remedyOf(kind)})
 		}
@@ -160,13 +158,6 @@ func differingParts(at string, was, is map[string]any) (all []string) {
 		}
 	}
 	return all
-}
-
-func kindOfPart(path string) effect.Kind {
-	if kind, known := effect.Lookup(immediate, path); known {
-		return kind
-	}
-	return effect.Restarts
 }
 
 // releaseEffect compares the releases of Kubernetes that two configurations name.

@@ -40,14 +40,6 @@ var rows = effect.Table(map[effect.Kind]string{
 // index is a number in a path: disk[1].size.
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// kindOf returns the effect of a path, and whether it has a row.
-func kindOf(path string) (kind effect.Kind, known bool) {
-	if kind, known = effect.Lookup(rows, index.ReplaceAllString(path, "")); !known {
-		kind = effect.Replaces
-	}
-	return kind, known
-}
-
 // Of returns what a change does to a guest, "VM 421", while it runs; replaces: Terraform replaces it, because
 // of the differences.
 func Of(guest string, replaces bool, differences []planned.Difference) (all []effect.Effect) {
@@ -71,8 +63,7 @@ func Of(guest string, replaces bool, differences []planned.Difference) (all []ef
 
 // change is the effect of a difference that is no change of the list of disks.
 func change(d planned.Difference, path, guest string) effect.Effect {
-	e := effect.Effect{Remedy: remedyFor(path, guest)}
-	e.Kind, _ = kindOf(path)
+	e := effect.Effect{Kind: effect.Lookup(rows, path, effect.Replaces), Remedy: remedyFor(path, guest)}
 	was, _ := d.Was.(float64)
 	is, _ := d.Is.(float64)
 	switch {
