@@ -132,6 +132,7 @@ func decrypt(k *gitops.Kustomization, o *unstructured.Unstructured) error {
 		return nil
 	}
 	if !k.Decrypts {
+		//lint:ignore ST1005 it is the text of kustomize-controller
 		return fmt.Errorf("Secret/%s/%s is SOPS encrypted, configuring decryption is required for this "+
 			"secret to be reconciled", o.GetNamespace(), o.GetName())
 	}
