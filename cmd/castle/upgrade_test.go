@@ -29,9 +29,7 @@ func upgradeKubernetes(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
-	file := filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "mini", "proxmox", "talosconfig")
-	c, err := client.New(ctx, client.WithConfigFromFile(file), client.WithEndpoints(args[0]))
-	ts.Check(err)
+	c := talosOf(ctx, ts, args[0])
 	defer c.Close() //nolint:errcheck // it has answered
 	active, err := safe.StateGetByID[*config.MachineConfig](ctx, c.COSI, config.ActiveID)
 	ts.Check(err)
@@ -44,6 +42,14 @@ func upgradeKubernetes(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
+// talosOf connects to the machine of mini at an address.
+func talosOf(ctx context.Context, ts *testscript.TestScript, address string) *client.Client {
+	file := filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "mini", "proxmox", "talosconfig")
+	c, err := client.New(ctx, client.WithConfigFromFile(file), client.WithEndpoints(address))
+	ts.Check(err)
+	return c
+}
+
 // upgrade does what `talosctl -n ADDRESS upgrade --image IMAGE` does.
 func upgrade(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
@@ -51,11 +57,9 @@ func upgrade(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
-	file := filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "mini", "proxmox", "talosconfig")
-	c, err := client.New(ctx, client.WithConfigFromFile(file), client.WithEndpoints(args[0]))
-	ts.Check(err)
+	c := talosOf(ctx, ts, args[0])
 	defer c.Close() //nolint:errcheck // it has answered
 	//lint:ignore SA1019 talosctl calls it for machines before v1.13, and they still know it
-	_, err = c.MachineClient.Upgrade(ctx, &machineapi.UpgradeRequest{Image: args[1]})
+	_, err := c.MachineClient.Upgrade(ctx, &machineapi.UpgradeRequest{Image: args[1]})
 	ts.Check(err)
 }

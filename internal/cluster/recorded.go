@@ -289,9 +289,3 @@ func MachineOf(typ string, attributes map[string]any) string {
 	}
 	return machine
 }
-
-// KeyOf returns the key of a resource with for_each.
-func KeyOf(address string) (string, bool) {
-	_, key, keyed := strings.Cut(address, `["`)
-	return strings.TrimSuffix(key, `"]`), keyed
-}

@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -129,7 +130,7 @@ func withInstances(dir *state.Stage, outputs map[string]state.Output) map[string
 	}
 	ids, err := cluster.MachineIDs(dir).Value()
 	for _, id := range ids {
-		name, keyed := cluster.KeyOf(id.Address)
+		name, keyed := terraform.KeyOf(id.Address)
 		if _, is := instances[name]; keyed && is && id.Instance != "" {
 			instances[name] = cty.StringVal(id.Instance)
 		}

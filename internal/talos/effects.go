@@ -81,11 +81,11 @@ func Effects(was, is []byte) ([]effect.Effect, error) {
 	maps.Copy(names, after)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		_, had := before[name]
-		if name == "" || !had || reflect.DeepEqual(before[name], after[name]) {
-			continue // what is new harms nobody
+		if name == "" || reflect.DeepEqual(before[name], after[name]) {
+			continue
 		}
 		kind := effect.Lookup(documents, strings.SplitN(name, " ", 2)[0], effect.Restarts)
-		if kind != effect.None {
+		if isNewVolume := !had && kind == effect.LosesData; kind != effect.None && !isNewVolume {
 			all = append(all, effect.Effect{Kind: kind, Text: name, Remedy: remedyOf(kind)})
 		}
 	}

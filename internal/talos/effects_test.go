@@ -68,7 +68,10 @@ func TestEffectsOfAConfigurationOnAMachineThatRuns(t *testing.T) {
 		"a volume that goes": {[]string{"name: longhorn", "name: other"}, effect.LosesData,
 			[]string{"UserVolumeConfig longhorn"}},
 		"a new document": {[]string{"---", "---\napiVersion: v1alpha1\nkind: LinkConfig\nname: eth1\n---"},
-			effect.None, nil},
+			effect.Interrupts, []string{"LinkConfig eth1"}},
+		"a firewall": {[]string{"---", "---\nkind: NetworkDefaultActionConfig\ningress: block\n---"},
+			effect.Interrupts, []string{"NetworkDefaultActionConfig"}},
+		"a new volume": {[]string{"---", "---\nkind: UserVolumeConfig\nname: data\n---"}, effect.None, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all, err := Effects([]byte(running), []byte(strings.NewReplacer(test.change...).Replace(running)))

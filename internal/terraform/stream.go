@@ -173,6 +173,12 @@ type Change struct {
 	Imported bool   // an import comes first, which may come with another action
 }
 
+// KeyOf returns the key of a resource instance with for_each, and whether it has one.
+func KeyOf(address string) (string, bool) {
+	_, key, keyed := strings.Cut(address, `["`)
+	return strings.TrimSuffix(key, `"]`), keyed
+}
+
 // Phase is how far a change has come.
 type Phase string
 

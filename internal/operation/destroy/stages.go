@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // Stage is one recorded stage, as a destroy sees it.
@@ -130,7 +131,7 @@ func RecordedStages(c *cluster.Cluster) ([]*Stage, error) {
 func (s *Stage) Machines(hide func(string) string) (all []string) {
 	for _, res := range s.state.Managed() {
 		if machine := cluster.MachineOf(res.Type, res.Attributes); machine != "" {
-			name, _ := cluster.KeyOf(res.Address)
+			name, _ := terraform.KeyOf(res.Address)
 			all = append(all, hide(cmp.Or(name, res.Address)+": "+machine))
 		}
 	}

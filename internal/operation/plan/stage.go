@@ -418,7 +418,7 @@ func (p *planning) predictInstances(one *Stage, plan *terraform.Plan) {
 	instances := map[string]cty.Value{}
 	maps.Copy(instances, tfeval.Map(outputs[cluster.InstanceOutput].Value))
 	for _, c := range plan.Changes {
-		name, keyed := cluster.KeyOf(c.Address)
+		name, keyed := terraform.KeyOf(c.Address)
 		if makes := c.Action == "create" || c.Action == "replace"; makes && keyed &&
 			cluster.Platforms().IsMachine(c.Type) {
 			instances[name] = cty.StringVal(p.run.ID)

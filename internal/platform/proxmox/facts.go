@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // Facts reads how the machines among known are now, with one list of guests and two requests for each.
@@ -30,8 +30,8 @@ func (s Search) Facts(ctx context.Context, known []gate.Known) ([]platform.Fact,
 // factOf compares a machine with its state. Where somebody else's has its id, nothing else matters.
 func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platform.Fact {
 	m := machineOf(k)
-	_, key, _ := strings.Cut(k.Address, `["`)
-	f := platform.Fact{Key: cmp.Or(strings.TrimSuffix(key, `"]`), m.Name), ID: m.VM, Status: "unknown"}
+	key, _ := terraform.KeyOf(k.Address)
+	f := platform.Fact{Key: cmp.Or(key, m.Name), ID: m.VM, Status: "unknown"}
 	i := slices.IndexFunc(guests, func(g Guest) bool { return g.ID == m.VM })
 	if i < 0 {
 		switch taken, err := c.Taken(ctx, m.VM); {

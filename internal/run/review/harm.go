@@ -46,8 +46,9 @@ func (e *HarmError) Error() string {
 	var b strings.Builder
 	b.WriteString("it would harm machines of a cluster that runs; nothing was changed:")
 	var remedies []string
-	possible, once := false, ""
+	possible, replaced, once := false, true, ""
 	for _, m := range e.Machines {
+		replaced = replaced && effect.Worst(m.Effects) == effect.Replaces
 		for _, one := range m.Effects {
 			possible = possible || one.Kind != effect.Impossible
 			remedy := strings.Replace(one.Remedy, "talosctl ", "talosctl -n "+m.Place+" ", 1)
@@ -74,10 +75,15 @@ func (e *HarmError) Error() string {
 		}
 		return b.String()
 	}
-	b.WriteString("\n  set the former values again, or make the change by hand, on one machine after the " +
-		"other:")
 	node := e.Machines[0].Node
-	fmt.Fprintf(&b, "\n    kubectl drain %s --ignore-daemonsets --delete-emptydir-data", node)
+	drain := "\n    kubectl drain " + node + " --ignore-daemonsets --delete-emptydir-data"
+	if replaced {
+		return b.String() + "\n  set the former values again, or change one machine at a time; its disks are " +
+			"destroyed:" + drain + "\n    wait until Longhorn's volumes are healthy without it\n    " +
+			e.create + " --force-node-removal"
+	}
+	b.WriteString("\n  set the former values again, or make the change by hand, on one machine after the " +
+		"other:" + drain)
 	for _, remedy := range remedies {
 		b.WriteString("\n    " + remedy)
 	}
@@ -149,7 +155,7 @@ type harm struct {
 
 func (h harm) of(ctx context.Context, c terraform.Change, before *state.State,
 	differences []planned.Difference) (Harmed, error) {
-	name, keyed := cluster.KeyOf(c.Address)
+	name, keyed := terraform.KeyOf(c.Address)
 	if !keyed {
 		name = c.Address
 	}

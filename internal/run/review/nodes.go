@@ -256,7 +256,7 @@ func machineFates(changes []terraform.Change, before *state.State, intent *state
 		at := slices.IndexFunc(before.Resources, func(res state.Resource) bool {
 			return res.Address == c.Address && !res.Deposed
 		})
-		name, keyed := cluster.KeyOf(c.Address)
+		name, keyed := terraform.KeyOf(c.Address)
 		if at < 0 || !keyed {
 			continue
 		}
@@ -268,7 +268,7 @@ func machineFates(changes []terraform.Change, before *state.State, intent *state
 		}
 	}
 	for _, c := range changes {
-		name, keyed := cluster.KeyOf(c.Address)
+		name, keyed := terraform.KeyOf(c.Address)
 		if c.Action != "create" || !keyed {
 			continue
 		}

@@ -3,6 +3,7 @@ package effects
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -92,7 +93,7 @@ func disks(d planned.Difference, guest string) (all []effect.Effect) {
 				Remedy: "move its data away first, then detach the disk of " + guest + " in Proxmox"})
 			continue
 		}
-		for _, name := range []string{"datastore_id", "size", "file_format"} {
+		for _, name := range slices.Sorted(maps.Keys(after[at])) {
 			if was, is := disk[name], after[at][name]; is != nil && !reflect.DeepEqual(was, is) {
 				all = append(all, change(planned.Difference{
 					Path: fmt.Sprintf("disk %v %s", disk["interface"], name), Was: was, Is: is,

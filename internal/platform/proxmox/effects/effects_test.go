@@ -112,6 +112,10 @@ func TestEffectsOfAChangeOnAMachineThatRuns(t *testing.T) {
 		"one disk comes, another shrinks": {planned.Difference{Path: "disk", Was: list(system),
 			Is: list(disk("scsi0", 16, "local-lvm"), data)}, false, effect.Impossible,
 			[]string{"disk scsi0 size 32 → 16"}},
+		"one disk comes, another has another cache": {planned.Difference{Path: "disk", Was: list(
+			map[string]any{"interface": "scsi0", "cache": "none"}),
+			Is: list(map[string]any{"interface": "scsi0", "cache": "writeback"}, data)}, false,
+			effect.Pending, []string{`disk scsi0 cache "none" → "writeback"`}},
 		"another address": {planned.Difference{Path: "initialization.ip_config.ipv4.address",
 			Was: "192.168.1.222/24", Is: "192.168.1.199/24"}, false, effect.Impossible,
 			[]string{`initialization.ip_config.ipv4.address "192.168.1.222/24" → "192.168.1.199/24"`}},
