@@ -78,8 +78,8 @@ func (e *HarmError) Error() string {
 	node := e.Machines[0].Node
 	drain := "\n    kubectl drain " + node + " --ignore-daemonsets --delete-emptydir-data"
 	if replaced {
-		return b.String() + "\n  set the former values again, or change one machine at a time; its disks are " +
-			"destroyed:" + drain + "\n    wait until Longhorn's volumes are healthy without it\n    " +
+		return b.String() + "\n  set the former values again, or change one machine at a time; its disks " +
+			"are destroyed:" + drain + "\n    wait until Longhorn's volumes are healthy without it\n    " +
 			e.create + " --force-node-removal"
 	}
 	b.WriteString("\n  set the former values again, or make the change by hand, on one machine after the " +
