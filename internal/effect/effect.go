@@ -27,10 +27,8 @@ const (
 type Effect struct {
 	Kind Kind
 	Text string // what changes: "network_device.vlan_id 0 → 20"
-	// Remedy is how to make the change by hand, or what to do instead; empty if nothing is known.
+	// Remedy is what to do instead, where a rollout cannot make the change.
 	Remedy string
-	// Once: the remedy is one command for all machines, which changes one after the other.
-	Once bool
 }
 
 // Harms reports whether the change must not reach a machine that runs.

@@ -96,7 +96,7 @@ func remedyOf(kind effect.Kind) string {
 	if kind == effect.Impossible {
 		return "a running cluster keeps it: set the former value again, or castle recreate"
 	}
-	return "apply it with talosctl patch machineconfig"
+	return ""
 }
 
 // readDocuments returns the documents of a configuration by kind and name. That of v1alpha1 has neither.
@@ -168,7 +168,7 @@ func releaseEffect(was, is map[string]any) (effect.Effect, bool) {
 			continue
 		}
 		e := effect.Effect{Kind: effect.Interrupts, Text: fmt.Sprintf("Kubernetes %s → %s restarts its part "+
-			"of Kubernetes", before, after), Remedy: "talosctl upgrade-k8s --to " + after, Once: true}
+			"of Kubernetes", before, after)}
 		from, err := version.NewVersion(before)
 		to, unread := version.NewVersion(after)
 		if errors.Join(err, unread) != nil {
@@ -177,16 +177,14 @@ func releaseEffect(was, is map[string]any) (effect.Effect, bool) {
 		minor := from.Segments()[1] + 1
 		switch {
 		case to.LessThan(from):
-			e.Once = false
 			e.Kind = effect.Impossible
 			e.Text = fmt.Sprintf("Kubernetes %s → %s goes back", before, after)
 			e.Remedy = fmt.Sprintf("Kubernetes supports no way back: set kubernetes_version = %q again, or "+
 				"castle recreate", before)
 		case to.Segments()[0] != from.Segments()[0] || to.Segments()[1] > minor:
-			e.Once = false
 			e.Kind = effect.Impossible
 			e.Text = fmt.Sprintf("Kubernetes %s → %s skips a minor release", before, after)
-			e.Remedy = fmt.Sprintf("upgrade to a release of %d.%d first", from.Segments()[0], minor)
+			e.Remedy = fmt.Sprintf("roll out a release of %d.%d first", from.Segments()[0], minor)
 		}
 		return e, true
 	}

@@ -111,7 +111,7 @@ func (a *attempt) try(ctx context.Context) error {
 func (a *attempt) finish(ctx context.Context, err error) error {
 	unconfirmed := errors.As(err, new(*review.UnagreedError)) ||
 		errors.As(err, new(*review.UnreviewedError)) || errors.As(err, new(*review.NodeError)) ||
-		errors.As(err, new(*review.HarmError))
+		errors.As(err, new(*review.HarmError)) || errors.As(err, new(*review.ExceedsError))
 	if a.ready != nil && unconfirmed {
 		err = errors.Join(err, a.dir.Fingerprint().Write(*a.ready)) // nothing has changed
 	}
@@ -181,7 +181,7 @@ func (a *attempt) record(context.Context) (err error) {
 }
 
 func (a *attempt) recordInstances(context.Context) error {
-	return applied.RecordInstances(a.run, a.stage)
+	return applied.RecordInstances(a.run, a.stage, a.creation.machine.has)
 }
 
 // inspect runs the stage's preflights again and passes each inspection to use, unless a foreign object is in

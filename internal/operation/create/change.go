@@ -27,6 +27,7 @@ func (a *attempt) makePlan(ctx context.Context) error {
 	st, err := a.run.ReadState(a.dir)
 	if err == nil {
 		a.outdated, err = applied.Outdated(a.run, a.stage, st)
+		a.outdated = a.creation.machine.own(a.outdated)
 	}
 	if err != nil {
 		return err
@@ -53,7 +54,7 @@ func (a *attempt) planOnce(ctx context.Context) error {
 		if a.approved.isExact() {
 			plan, err = a.work.Root.Restore(a.approved.stage.Saved, a.approved.changes)
 		} else {
-			plan, err = a.work.Root.Plan(ctx, terraform.PlanOptions{Replace: a.outdated})
+			plan, err = a.work.Root.Plan(ctx, a.planOptions())
 		}
 		if err != nil {
 			return err
@@ -66,6 +67,13 @@ func (a *attempt) planOnce(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+func (a *attempt) planOptions() terraform.PlanOptions {
+	if m := a.creation.machine; m != nil {
+		return terraform.PlanOptions{Targets: m.Addresses, Replace: slices.Concat(m.Replace, a.outdated)}
+	}
+	return terraform.PlanOptions{Replace: a.outdated}
 }
 
 // discard deletes the plan, if there is one.
@@ -117,7 +125,10 @@ func (a *attempt) checkMachines(ctx context.Context) error {
 	if err = cmp.Or(err, unread); err != nil {
 		return err
 	}
-	pending, err := review.CheckMachines(ctx, a.run, st, intent, a.plan, a.outdated, a.creation.removesNodes)
+	if m := a.creation.machine; m != nil {
+		return m.check(ctx, a, st, intent)
+	}
+	pending, err := review.CheckMachines(ctx, a.run, st, intent, a.plan, a.outdated, a.creation.left)
 	for _, m := range pending {
 		a.run.Notice(a.stage.Name + ": " + m.String())
 	}

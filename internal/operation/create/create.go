@@ -36,8 +36,8 @@ type Options struct {
 	// Adopt takes over machines that their uuids prove to be the cluster's, though no killed run was making
 	// them.
 	Adopt bool
-	// ForceNodeRemoval permits to take nodes out of a cluster that runs.
-	ForceNodeRemoval bool
+	// Left are machines that have left the cluster: they may be taken out of the configuration.
+	Left []string
 	// Plan is the file of a saved plan, which then decides instead of Confirm. If
 	// Confirm is nil, a stage that could not be planned may do anything.
 	Plan string
@@ -67,8 +67,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err != nil {
 		return err
 	}
-	creation := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm,
-		removesNodes: o.ForceNodeRemoval}
+	creation := newCreation(r, o)
 	if plan != nil {
 		creation.saved = &savedPlan{run: r, plan: plan, refuses: o.RefuseLosses}
 		err = creation.saved.follow(ctx, chosen)
@@ -85,9 +84,18 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	return r.End(err)
 }
 
-// Stages raises stages in a run that has begun; refresh applies even stages that are up to date.
-func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, refresh bool) error {
-	return (&creation{run: r, refresh: refresh}).create(ctx, stages)
+// Stages raises stages in a run that has begun. The options have no Selection and no Plan.
+func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, o Options) error {
+	return newCreation(r, o).create(ctx, stages)
+}
+
+func newCreation(r *run.Run, o Options) *creation {
+	c := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm, left: o.Left,
+		progress: map[*config.Stage]*progress{}}
+	for _, s := range r.Cluster.Config.Stages {
+		c.progress[s] = &progress{}
+	}
+	return c
 }
 
 // creation is a run that creates.
@@ -97,12 +105,13 @@ type creation struct {
 	adopts  bool                                             // see Options.Adopt
 	confirm func(context.Context, review.Loss) (bool, error) // see Options.Confirm
 	asking  sync.Mutex
-	// removesNodes: see Options.ForceNodeRemoval
-	removesNodes bool
-	saved        *savedPlan // nil without one
-	progress     map[*config.Stage]*progress
-	starting     sync.WaitGroup // providers of stages whose turn comes next
-	preflights   bool           // there are some, for which stages that need no other one wait
+	left    []string   // see Options.Left
+	machine *Machine   // that alone is changed; nil: all that a stage has
+	saved   *savedPlan // nil without one
+
+	progress   map[*config.Stage]*progress
+	starting   sync.WaitGroup // providers of stages whose turn comes next
+	preflights bool           // there are some, for which stages that need no other one wait
 }
 
 func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err error) {
@@ -115,10 +124,6 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	tasks, needs := c.createTasks(order), func(t *task) []*task { return t.needs }
 	stages := c.run.Cluster.Config.Stages
 	c.preflights = slices.ContainsFunc(order, func(s *config.Stage) bool { return len(s.Preflights) > 0 })
-	c.progress = map[*config.Stage]*progress{}
-	for _, s := range stages {
-		c.progress[s] = &progress{}
-	}
 	finish := c.prepareAll(ctx, order)
 	defer func() { err = errors.Join(err, finish()) }()
 	if c.saved != nil {

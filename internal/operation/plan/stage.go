@@ -346,7 +346,7 @@ func (p *planning) checkMachines(ctx context.Context, one *Stage, plan *terrafor
 	if err != nil {
 		return err
 	}
-	pending, err := review.CheckMachines(ctx, p.run, one.recorded, intent, plan, outdated, false)
+	pending, err := review.CheckMachines(ctx, p.run, one.recorded, intent, plan, outdated, nil)
 	for _, m := range pending {
 		one.note("%s", m.String())
 	}

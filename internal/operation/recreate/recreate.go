@@ -115,7 +115,7 @@ func recreate(ctx context.Context, r *run.Run, re *Plan) error {
 	default:
 		r.Notice(fmt.Sprintf("run %s has destroyed the cluster; resuming with the create", begun.Run))
 	}
-	if err := create.Stages(ctx, r, r.Cluster.Config.Stages, re.options.Refresh); err != nil {
+	if err := create.Stages(ctx, r, r.Cluster.Config.Stages, create.Options{Refresh: re.options.Refresh}); err != nil {
 		return err
 	}
 	return r.Cluster.Dir.Recreation().Clear()
@@ -176,7 +176,7 @@ func checkReadable(ctx context.Context, r *run.Run) error {
 			volatile = append(volatile, s)
 		}
 	}
-	return create.Stages(ctx, r, volatile, true)
+	return create.Stages(ctx, r, volatile, create.Options{Refresh: true})
 }
 
 func errChanged(c *cluster.Cluster) error {

@@ -247,11 +247,22 @@ func Outdated(r *run.Run, s *config.Stage, st *state.State) ([]string, error) {
 	}), err
 }
 
-// RecordInstances records what an apply of a stage has configured.
-func RecordInstances(r *run.Run, s *config.Stage) error {
-	all := r.Instances(s)
+// RecordInstances records what an apply of a stage has configured, of the addresses that it has applied.
+func RecordInstances(r *run.Run, s *config.Stage, isApplied func(address string) bool) error {
+	all, document := r.Instances(s), instancesOf(r.Cluster.Dir.Stage(s.Name))
 	if len(all) == 0 { // or they are not known
 		return nil
 	}
-	return instancesOf(r.Cluster.Dir.Stage(s.Name)).Write(all)
+	was, err := document.Value()
+	if err != nil {
+		return err
+	}
+	for address := range all {
+		if before, has := was[address]; !isApplied(address) {
+			if all[address] = before; !has {
+				delete(all, address)
+			}
+		}
+	}
+	return document.Write(all)
 }

@@ -1,7 +1,6 @@
 package review
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,84 +22,109 @@ import (
 // HarmError reports that castle left a stage unchanged because its plan harms machines of a cluster that
 // runs. Terraform would change all of them at once.
 type HarmError struct {
-	Machines []Harmed
-	create   string // the command that goes on
+	Machines []Affected
+	rollout  string // the command that changes one machine after the other
 }
 
-// Harmed is a machine, and what a plan does to it.
-type Harmed struct {
+// Affected is a machine, and what a plan does to it.
+type Affected struct {
 	Name, Node string // worker-01, blue-worker-01
 	Place      string // VM 422 on node pve, or an address
+	Address    string // of the resource that changes
 	Effects    []effect.Effect
 	Disks      []string // with their sizes
 	Volumes    []string // Longhorn's volumes that have no intact replica elsewhere
 }
 
 // String says what the machine does: worker-01 (VM 422 on node pve) would be interrupted: …
-func (m Harmed) String() string {
+func (m Affected) String() string {
 	return fmt.Sprintf("%s (%s) %s: %s", m.Name, m.Place, effect.Worst(m.Effects).Fate(),
 		effect.Texts(m.Effects))
 }
 
+// Lines are String, its disks, and the data that is nowhere else.
+func (m Affected) Lines() []string {
+	lines := []string{m.String()}
+	if len(m.Disks) > 0 {
+		lines = append(lines, "  its disks: "+strings.Join(m.Disks, ", "))
+	}
+	if len(m.Volumes) > 0 {
+		lines = append(lines, "  the only intact replica of Longhorn's volumes: "+names(m.Volumes))
+	}
+	return lines
+}
+
 func (e *HarmError) Error() string {
-	var b strings.Builder
-	b.WriteString("it would harm machines of a cluster that runs; nothing was changed:")
-	var remedies []string
-	possible, replaced, once := false, true, ""
+	lines := []string{"it would harm machines of a cluster that runs; nothing was changed:"}
+	var ways []string
+	possible, lost := true, ""
 	for _, m := range e.Machines {
-		replaced = replaced && effect.Worst(m.Effects) == effect.Replaces
+		lines = append(lines, m.Lines()...)
 		for _, one := range m.Effects {
-			possible = possible || one.Kind != effect.Impossible
-			remedy := strings.Replace(one.Remedy, "talosctl ", "talosctl -n "+m.Place+" ", 1)
-			if one.Once {
-				once = cmp.Or(once, remedy)
-			} else if remedy != "" && !slices.Contains(remedies, remedy) {
-				remedies = append(remedies, remedy)
+			possible = possible && one.Kind != effect.Impossible
+			if one.Remedy != "" && !slices.Contains(ways, one.Remedy) {
+				ways = append(ways, one.Remedy)
+			}
+			if one.Kind == effect.LosesData {
+				lost += " --replace " + m.Name
 			}
 		}
-		b.WriteString("\n  " + m.String())
-		if len(m.Disks) > 0 {
-			b.WriteString("\n    its disks: " + strings.Join(m.Disks, ", "))
-		}
-		if len(m.Volumes) > 0 {
-			b.WriteString("\n    the only intact replica of Longhorn's volumes: " + names(m.Volumes))
-		}
 	}
-	if once != "" {
-		b.WriteString("\n  set the former value again, or: " + once)
+	if possible {
+		ways = append(ways, "set the former values again, or change one machine after the other: "+
+			e.rollout+lost)
 	}
-	if !possible || len(remedies) == 0 && once != "" {
-		for _, remedy := range remedies {
-			b.WriteString("\n  " + remedy)
-		}
-		return b.String()
-	}
-	node := e.Machines[0].Node
-	drain := "\n    kubectl drain " + node + " --ignore-daemonsets --delete-emptydir-data"
-	if replaced {
-		return b.String() + "\n  set the former values again, or change one machine at a time; its disks " +
-			"are destroyed:" + drain + "\n    wait until Longhorn's volumes are healthy without it\n    " +
-			e.create + " --force-node-removal"
-	}
-	b.WriteString("\n  set the former values again, or make the change by hand, on one machine after the " +
-		"other:" + drain)
-	for _, remedy := range remedies {
-		b.WriteString("\n    " + remedy)
-	}
-	fmt.Fprintf(&b, "\n    wait until it is Ready, etcd has all members and Longhorn's volumes are healthy\n"+
-		"    kubectl uncordon %s", node)
-	return b.String() + "\n  then nothing is left to change: " + e.create
+	return strings.Join(append(lines, ways...), "\n  ")
+}
+
+// ExceedsError reports that castle left a stage unchanged because its plan does more than a step of a rollout
+// was confirmed for.
+type ExceedsError struct {
+	Machine string
+	Changes []string
+	Again   string // the command that confirms anew
+}
+
+func (e *ExceedsError) Error() string {
+	return "the plan for " + e.Machine + " does more than was confirmed; nothing was changed:\n  " +
+		strings.Join(e.Changes, "\n  ") + "\n  something has changed meanwhile; look again: " + e.Again +
+		" --dry-run"
 }
 
 // CheckMachines returns a *NodeError if a plan takes nodes out of a cluster that runs, as checkNodes says, or
 // a *HarmError if it harms machines of one. It also returns what takes effect when a machine restarts. before
-// is the stage's state; what is outdated has configured an earlier machine. With force, nodes may go, and one
-// machine may be replaced.
+// is the stage's state; what is outdated has configured an earlier machine. Those in left have left the
+// cluster already.
 func CheckMachines(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
-	plan *terraform.Plan, outdated []string, force bool) (pending []Harmed, err error) {
-	if err := checkNodes(ctx, r, before, intent, plan, force); err != nil {
+	plan *terraform.Plan, outdated, left []string) (pending []Affected, err error) {
+	if err := checkNodes(ctx, r, before, intent, plan, left); err != nil {
 		return nil, err
 	}
+	all, err := Effects(ctx, r, before, intent, plan, outdated)
+	if err != nil {
+		return nil, err
+	}
+	e := &HarmError{rollout: r.Cluster.Command("rollout")}
+	for _, m := range all {
+		if harmful := effect.Harmful(m.Effects); len(harmful) > 0 {
+			m.Effects = harmful
+			e.Machines = append(e.Machines, m)
+		} else if effect.Worst(m.Effects) == effect.Pending {
+			m.Effects = xslices.Filter(m.Effects, func(e effect.Effect) bool { return e.Kind != effect.None })
+			pending = append(pending, m)
+		}
+	}
+	if len(e.Machines) == 0 {
+		return pending, nil
+	}
+	return nil, e
+}
+
+// Effects returns what a plan does to the machines of a cluster that runs, by name; a machine that several
+// resources stand for is listed for each. before is the stage's state; what is outdated has configured an
+// earlier machine. A cluster that does not run has no effects.
+func Effects(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
+	plan *terraform.Plan, outdated []string) (all []Affected, err error) {
 	changes := slices.DeleteFunc(slices.Clone(plan.Changes), func(c terraform.Change) bool {
 		return c.Action != "update" && c.Action != "replace" || c.Reason == "tainted" ||
 			intent.Replaces(c.Address) || !isJudged(c.Type) || !before.Has(c.Address) ||
@@ -118,35 +142,23 @@ func CheckMachines(ctx context.Context, r *run.Run, before *state.State, intent 
 		return nil, err
 	}
 	h := harm{run: r, access: access}
-	e := &HarmError{create: r.Cluster.Command("create")}
 	for _, c := range changes {
 		m, err := h.of(ctx, c, before, differing[c.Address].Differences)
 		if err != nil {
 			return nil, err
 		}
-		harmful := effect.Harmful(m.Effects)
-		if len(harmful) > 0 {
-			m.Effects = harmful
-			e.Machines = append(e.Machines, m)
-		} else if effect.Worst(m.Effects) == effect.Pending {
-			m.Effects = xslices.Filter(m.Effects, func(e effect.Effect) bool { return e.Kind != effect.None })
-			pending = append(pending, m)
-		}
+		all = append(all, m)
 	}
-	isReplaced := len(e.Machines) == 1 && effect.Worst(e.Machines[0].Effects) == effect.Replaces
-	if len(e.Machines) == 0 || force && isReplaced {
-		return pending, nil
-	}
-	slices.SortFunc(e.Machines, func(a, b Harmed) int { return strings.Compare(a.Name, b.Name) })
-	h.nameVolumes(ctx, e.Machines)
-	return nil, e
+	slices.SortStableFunc(all, func(a, b Affected) int { return strings.Compare(a.Name, b.Name) })
+	h.nameVolumes(ctx, all)
+	return all, nil
 }
 
-// applyType is the resource that gives a machine its configuration.
-const applyType = "talos_machine_configuration_apply"
+// ApplyType is the resource that gives a machine its configuration.
+const ApplyType = "talos_machine_configuration_apply"
 
 // isJudged reports whether a change of a resource of a type reaches a machine.
-func isJudged(typ string) bool { return typ == applyType || cluster.Platforms().IsMachine(typ) }
+func isJudged(typ string) bool { return typ == ApplyType || cluster.Platforms().IsMachine(typ) }
 
 type harm struct {
 	run    *run.Run
@@ -154,15 +166,15 @@ type harm struct {
 }
 
 func (h harm) of(ctx context.Context, c terraform.Change, before *state.State,
-	differences []planned.Difference) (Harmed, error) {
+	differences []planned.Difference) (Affected, error) {
 	name, keyed := terraform.KeyOf(c.Address)
 	if !keyed {
 		name = c.Address
 	}
-	m := Harmed{Name: name, Node: h.run.Cluster.Config.Name + "-" + name}
+	m := Affected{Name: name, Node: h.run.Cluster.Config.Name + "-" + name, Address: c.Address}
 	is := func(res state.Resource) bool { return res.Address == c.Address && !res.Deposed }
 	was := before.Resources[slices.IndexFunc(before.Resources, is)].Attributes
-	if c.Type == applyType {
+	if c.Type == ApplyType {
 		m.Place, _ = was["node"].(string)
 		var err error
 		m.Effects, err = h.configured(ctx, m.Place, c.Action == "replace", differences)
@@ -211,13 +223,20 @@ func (h harm) configured(ctx context.Context, address string, replaces bool,
 }
 
 // nameVolumes adds the volumes that stand on the machines alone. A cluster that does not answer has told
-// nothing: the refusal does not depend on it.
-func (h harm) nameVolumes(ctx context.Context, machines []Harmed) {
+// nothing: no refusal depends on it.
+func (h harm) nameVolumes(ctx context.Context, machines []Affected) {
+	loses := func(m Affected) bool {
+		w := effect.Worst(m.Effects)
+		return w == effect.Replaces || w == effect.LosesData
+	}
+	if !slices.ContainsFunc(machines, loses) {
+		return
+	}
 	asking, stop := context.WithTimeout(ctx, answerTime)
 	defer stop()
 	volumes, err := kube.LastReplicas(asking, h.access)
 	for i, m := range machines {
-		if w := effect.Worst(m.Effects); w == effect.Replaces || w == effect.LosesData {
+		if loses(m) {
 			machines[i].Volumes = volumes[m.Node]
 			if err != nil {
 				machines[i].Volumes = []string{"unknown, because the cluster does not answer"}

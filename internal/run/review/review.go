@@ -37,11 +37,13 @@ func (e *StaleError) Error() string {
 		"  plan again and have that reviewed: %s", e.File, strings.Join(e.Moved, "\n  "), e.Again)
 }
 
-var _ = []run.Refusal{&HarmError{}, &NodeError{}, &UnagreedError{}, &UnreviewedError{}, &StaleError{}}
+var _ = []run.Refusal{&HarmError{}, &NodeError{}, &ExceedsError{}, &UnagreedError{}, &UnreviewedError{},
+	&StaleError{}}
 
 // IsRefusal marks the error, as those below do.
 func (*HarmError) IsRefusal()       {}
 func (*NodeError) IsRefusal()       {}
+func (*ExceedsError) IsRefusal()    {}
 func (*UnagreedError) IsRefusal()   {}
 func (*UnreviewedError) IsRefusal() {}
 func (*StaleError) IsRefusal()      {}

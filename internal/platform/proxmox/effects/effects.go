@@ -47,8 +47,7 @@ func Of(guest string, replaces bool, differences []planned.Difference) (all []ef
 	for _, d := range differences {
 		switch path := index.ReplaceAllString(d.Path, ""); {
 		case replaces:
-			all = append(all, effect.Effect{Kind: effect.Replaces,
-				Text: d.Text(), Remedy: remedyFor(path, guest)})
+			all = append(all, effect.Effect{Kind: effect.Replaces, Text: d.Text()})
 		case path == "network_device" && addsOnly(d): // what is new interrupts nobody
 		case path == "disk" || path == "disk.interface":
 			all = append(all, disks(d, guest)...)
@@ -89,8 +88,7 @@ func disks(d planned.Difference, guest string) (all []effect.Effect) {
 		})
 		if at < 0 {
 			all = append(all, effect.Effect{Kind: effect.LosesData,
-				Text:   "detaches the disk " + diskText(disk),
-				Remedy: "move its data away first, then detach the disk of " + guest + " in Proxmox"})
+				Text: "detaches the disk " + diskText(disk)})
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(after[at])) {
@@ -127,20 +125,15 @@ func diskText(disk map[string]any) string {
 	return fmt.Sprintf("%v (%v GiB on %v)", disk["interface"], disk["size"], disk["datastore_id"])
 }
 
-// remedyFor is what a user does by hand instead of a change of a path.
+// remedyFor is what a user does instead of a change of a path.
 func remedyFor(path, guest string) string {
-	first, _, _ := strings.Cut(path, ".")
 	switch {
 	case path == "disk.datastore_id" || path == "initialization.datastore_id":
 		return "set the former storage again, or move the disks of " + guest + " first: qm disk move"
 	case path == "initialization.ip_config" || strings.HasPrefix(path, "initialization.ip_config."):
 		return "a machine keeps its address; set the former one again, or give a new machine the new address"
-	case first == "network_device" || first == "mac_addresses":
-		return "change the card of " + guest + " in Proxmox"
-	case first == "node_name":
-		return "migrate " + guest + " in Proxmox"
 	}
-	return "" // the general steps
+	return ""
 }
 
 // Disks describes the disks of a machine's resource.
