@@ -162,6 +162,7 @@ func table() map[string][]string {
 		"internal/kube/gates":    {"internal/gate", "internal/kube/client"},
 		"internal/kube/diagnose": {"internal/gate", "internal/kube/client", "internal/kube/gates"},
 		"internal/kube/release":  {"internal/gate", "internal/kube/client"},
+		"internal/kube/drain":    {"internal/gate", "internal/kube", "internal/kube/client"},
 		"internal/talos":         {"internal/effect", "internal/gate"},
 		"internal/platform/proxmox": {"internal/doctor/finding", "internal/gate", "internal/httpjson",
 			"internal/effect", "internal/platform", "internal/platform/proxmox/effects",

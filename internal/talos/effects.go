@@ -193,15 +193,20 @@ func releaseEffect(was, is map[string]any) (effect.Effect, bool) {
 
 // tagAt returns the release that the image at a path has as its tag, without its v.
 func tagAt(document map[string]any, path string) string {
+	image, _, _ := strings.Cut(stringAt(document, path), "@")
+	_, tag, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
+	return strings.TrimPrefix(tag, "v")
+}
+
+// stringAt returns the text at a path; empty if there is none.
+func stringAt(document map[string]any, path string) string {
 	var at any = document
 	for step := range strings.SplitSeq(path, ".") {
 		object, _ := at.(map[string]any)
 		at = object[step]
 	}
-	image, _ := at.(string)
-	image, _, _ = strings.Cut(image, "@")
-	_, tag, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
-	return strings.TrimPrefix(tag, "v")
+	text, _ := at.(string)
+	return text
 }
 
 // ActiveConfig reads the configuration that a machine has now. It holds keys.

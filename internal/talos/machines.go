@@ -229,6 +229,7 @@ const (
 	unknownCA                 // an authority signed the machine's certificate that is not the cluster's
 	otherSecrets              // the machine was configured with another cluster's secrets
 	rejectsCaller             // the machine trusts the cluster's CA and not this client
+	forbidden                 // the machine knows the client, whose role is too low
 )
 
 // problem is why a machine did not answer; the reason follows its address in a message.
@@ -272,7 +273,8 @@ func (m *machines) explain(endpoint string, err error, subject string) *problem 
 		p.reason = "something answers that is not Talos: " + text
 	case code == codes.PermissionDenied:
 		// The machine's certificate was the cluster's, so it is not in maintenance mode.
-		p.reason, p.permanent = "the talosconfig's role may not read "+subject+" (os:reader may)", true
+		p.kind, p.permanent = forbidden, true
+		p.reason = "the talosconfig's role may not read " + subject + " (os:reader may)"
 	case code == codes.Unimplemented && strings.Contains(text, "only available on control plane nodes"):
 		p.reason, p.permanent = "is a worker: endpoints must name control planes only", true
 	case strings.Contains(text, "certificate signed by unknown authority"):

@@ -85,7 +85,7 @@ type owner int
 const (
 	unconfigured owner = iota
 	own
-	foreign
+	others
 	unknown // it does not answer
 )
 
@@ -160,7 +160,7 @@ func (m *machines) queryOwnership(ctx context.Context, endpoint string) ownershi
 		case p == nil:
 			return ownership{owner: own}
 		case p.kind == rejectsCaller:
-			return ownership{owner: foreign}
+			return ownership{owner: others}
 		case p.kind != unknownCA: // in maintenance mode a machine's certificate is unknown, too
 			return ownership{unknown, p.reason}
 		}
@@ -172,7 +172,7 @@ func (m *machines) queryOwnership(ctx context.Context, endpoint string) ownershi
 	case maintenance:
 		return ownership{owner: unconfigured}
 	}
-	return ownership{owner: foreign}
+	return ownership{owner: others}
 }
 
 func (c *maintenance) describe(key string) string {
@@ -196,7 +196,7 @@ func (c *maintenance) addFinding(found *gate.Inspection, key, recorded string, m
 		proof.Reason = "the machine runs with it"
 		proof.Fix = "create the cluster again, which includes the machine, and destroy it; " +
 			"or reset the machine: boot it from Talos' ISO, whose menu offers that"
-	case foreign:
+	case others:
 		f.Why = "runs with other Talos secrets than this cluster's: it belongs to another cluster, " +
 			"or this one's secrets were lost"
 		f.Fixes = []string{
