@@ -107,6 +107,12 @@ type Datacenter interface {
 	// Facts reads how the machines among known are now: where, whether they run, and what is not as castle
 	// has left it.
 	Facts(ctx context.Context, known []gate.Known) ([]Fact, error)
+	// Restart stops a machine and starts it again, which brings its pending changes into force: a reboot
+	// inside it keeps the old process with its old hardware. It asks the guest to shut down first, and stops
+	// one that takes too long. One that is off is started. It returns when the machine runs and nothing is
+	// pending. The uuid, else the hardware addresses, prove the machine: another one with its id is not
+	// touched. say gets what happens: "VM 424 shuts down". The same call completes one that was interrupted.
+	Restart(ctx context.Context, machine Object, say func(string)) error
 	// Complete adds the objects of the machines among all that are in no state, and returns machines that
 	// have moved, and their disks, with the nodes where they are.
 	Complete(ctx context.Context, all []Object) []Object

@@ -24,6 +24,7 @@ type VM struct {
 	Hidden     bool   // the users that exist have no access to it
 	HA         bool   // managed by the high-availability stack
 	Replicated bool   // a replication job exists for it
+	Deaf       bool   // its guest ignores ACPI: only a stop ends it
 	Lock       string // create, backup, …
 	Protection bool
 	Template   bool

@@ -88,7 +88,7 @@ var routes = map[string]handler{
 	"GET " + guestPath + "/status/current":               onGuest("qemu", "VM.Audit", showStatus),
 	"POST " + guestPath + "/status/start":                power("start", start),
 	"POST " + guestPath + "/status/stop":                 power("stop", stop),
-	"POST " + guestPath + "/status/shutdown":             power("shutdown", shutdown),
+	"POST " + guestPath + "/status/shutdown":             power("shutdown", stop),
 	"POST " + guestPath + "/status/reboot":               power("reboot", reboot),
 	"POST " + guestPath + "/migrate":                     onGuest("qemu", "VM.Migrate", migrate),
 	"POST nodes/{node}/vzdump":                           backup,

@@ -8,9 +8,9 @@ import (
 
 // liveOptions change a guest while it runs, whatever its option hotplug says: those that only Proxmox reads,
 // those of cloud-init, and those of the guest's cgroup (vmconfig_hotplug_pending in PVE/QemuServer.pm).
-const liveOptions = `description hookscript lock migrate_speed name onboot protection shares startup tags
-	vmstatestorage cicustom cipassword citype ciuser ciupgrade ipconfig# nameserver searchdomain sshkeys
-	hotplug balloon cpuunits cpulimit affinity`
+const liveOptions = `description hookscript lock migrate_downtime migrate_speed name onboot protection shares
+	startup tags vmstatestorage cicustom cipassword citype ciuser ciupgrade ipconfig# nameserver searchdomain
+	sshkeys hotplug balloon cpuunits cpulimit`
 
 // fixedProperties of a drive wait for the next start; its limits and its flags for backups do not.
 var fixedProperties = []string{"aio", "cache", "discard", "iothread", "product", "queues", "ro", "ssd"}
@@ -73,7 +73,8 @@ func sameVolume(a, b string) bool {
 	return parseProperties(a, "file")["file"] == parseProperties(b, "file")["file"]
 }
 
-// settle applies what has waited for the guest's start.
+// settle applies what has waited for the guest's start: at the end of a stop that Proxmox was asked for, else
+// at the start itself.
 func (g *guest) settle(s *Server) {
 	waiting := g.Pending
 	g.Pending = nil

@@ -58,14 +58,19 @@ func TestARunningVMKeepsWhatItCannotFollowUntilItsStart(t *testing.T) {
 		t.Errorf("pending although it is the current one: %q", got)
 	}
 	n.send("PUT", running421+"/config", "memory=8192")
-	n.task("POST", running421+"/status/stop", "")
+	n.server.PowerOff(421) // from within
 	if len(n.pending()) == 0 {
-		t.Error("a stop has applied what waits for a start")
+		t.Error("a guest that switched itself off has applied what waits for its start")
 	}
 	n.task("POST", running421+"/status/start", "")
 	now = n.send("GET", running421+"/config?current=1", "").data.(map[string]any)
 	if got := n.pending(); len(got) > 0 || now["memory"] != "8192" || now["cores"] != nil {
 		t.Errorf("after the start: %q, %v", got, now)
+	}
+	n.send("PUT", running421+"/config", "memory=4096")
+	n.task("POST", running421+"/status/stop", "")
+	if got := n.pending(); len(got) > 0 {
+		t.Errorf("after a stop: %q", got)
 	}
 }
 

@@ -1,8 +1,11 @@
 package proxmox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -23,7 +26,7 @@ func showStatus(_ *call, g *guest) (any, error) {
 }
 
 // power is the handler of a status verb: it starts the verb's task. Under high availability the call only
-// leaves a request, whose task ends at once.
+// leaves a request, whose task ends at once; a reboot passes it by.
 func power(verb string, do func(*task, *guest) error) handler {
 	return onGuest("qemu", "VM.PowerMgmt", func(c *call, g *guest) (any, error) {
 		work := func(t *task) error {
@@ -35,14 +38,45 @@ func power(verb string, do func(*task, *guest) error) handler {
 			}
 			return do(t, g)
 		}
+		if verb == "reboot" && !g.Running {
+			return nil, internal("VM %d not running", g.ID)
+		}
+		shuts := verb == "reboot" || verb == "shutdown"
 		if !g.HA || verb == "reboot" {
-			return c.launch("qm"+verb, g.ID, work).upid, nil
+			return c.powered("qm"+verb, g, shuts, work).upid, nil
 		}
 		worker := &call{s: c.s, request: c.request, caller: caller{id: root}, fault: &Fault{}}
-		worker.launch("qm"+verb, g.ID, work)
+		worker.powered("qm"+verb, g, shuts, work)
 		kind := "ha" + strings.Replace(verb, "shutdown", "stop", 1)
 		return c.launch(kind, g.ID, func(*task) error { return nil }).upid, nil
 	})
+}
+
+// powered launches a task that presses the guest's power button first, if it shuts the guest down. The task
+// waits for a guest that ignores the button, and fails unless the call forces a stop.
+func (c *call) powered(kind string, g *guest, shuts bool, work func(*task) error) *task {
+	if !shuts || !g.Running || g.Config["lock"] != "" {
+		return c.launch(kind, g.ID, work)
+	}
+	if g.Deaf {
+		seconds, err := strconv.Atoi(c.get("timeout"))
+		if err != nil {
+			seconds = 60
+		}
+		patience := cmp.Or(c.s.config.Patience, time.Duration(seconds)*time.Second)
+		return c.launchFor(patience, kind, g.ID, nil, func(t *task) error {
+			if g.Running && !c.flag("forceStop") {
+				return errors.New("VM quit/powerdown failed - got timeout")
+			}
+			return work(t)
+		})
+	}
+	var press func()
+	if hook := c.s.config.OnShutdown; hook != nil {
+		v := g.view()
+		press = func() { hook(v) }
+	}
+	return c.launchFor(c.s.config.duration(kind), kind, g.ID, press, work)
 }
 
 func start(t *task, g *guest) error {
@@ -58,28 +92,30 @@ func start(t *task, g *guest) error {
 	return nil
 }
 
-// stop has no effect on a guest that is off.
+// stop has no effect on a guest that is off. What waits for the guest's start is applied when its old process
+// has ended.
 func stop(t *task, g *guest) error {
 	if g.Running {
 		g.Running = false
 		t.tell(t.s.config.OnStop, g)
 	}
+	g.settle(t.s)
 	return nil
 }
 
-// shutdown always works: every guest obeys.
-func shutdown(t *task, g *guest) error {
-	if !g.Running {
-		return fmt.Errorf("VM %d not running", g.ID)
+// reboot ends when the guest is off. The node itself starts it then, with a task of its own.
+func reboot(t *task, g *guest) error {
+	t.then = func() {
+		node := &call{s: t.s, caller: caller{id: root}, fault: &Fault{}, request: Request{
+			Params: url.Values{"node": {g.Node}}}}
+		node.launch("qmstart", g.ID, func(t *task) error {
+			if t.s.guests[g.ID] != g {
+				return missing(g.Node, "qemu", g.ID)
+			}
+			return start(t, g)
+		})
 	}
 	return stop(t, g)
-}
-
-func reboot(t *task, g *guest) error {
-	if err := shutdown(t, g); err != nil {
-		return err
-	}
-	return start(t, g)
 }
 
 func destroy(c *call, g *guest) (any, error) {

@@ -37,7 +37,12 @@ type Config struct {
 	Version   string
 	Duration  time.Duration            // of a task that Durations does not name
 	Durations map[string]time.Duration // by task type: qmcreate, qmstart, qmdestroy, resize, download, …
-	// The hooks get the VM after its task has taken effect and before the task is
+	// Patience is how long a shutdown waits for a guest that ignores it; as long as its call says, if 0.
+	Patience time.Duration
+	// OnShutdown gets a VM whose guest has to shut down, and returns when the guest is off. It runs without a
+	// lock. Without it the guest is off at once.
+	OnShutdown func(VM)
+	// The other hooks get the VM after its task has taken effect and before the task is
 	// reported as finished. They run without a lock.
 	OnStart, OnStop, OnDestroy func(VM)
 }
@@ -160,6 +165,11 @@ func (s *Server) SetLock(id int, lock string) {
 // SetProtection switches a guest's protection against deletion on or off.
 func (s *Server) SetProtection(id int, on bool) {
 	s.with(id, func(g *guest) { g.set("protection", flags[on]) })
+}
+
+// SetDeaf has a guest ignore ACPI, or obey again.
+func (s *Server) SetDeaf(id int, deaf bool) {
+	s.with(id, func(g *guest) { g.Deaf = deaf })
 }
 
 // PowerOff stops a guest as a power cut does, without a task or a hook.

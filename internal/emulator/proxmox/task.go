@@ -20,15 +20,31 @@ type task struct {
 	warnings                   int
 	ctx                        context.Context // ends with the server, or when the task is stopped
 	stop                       context.CancelFunc
+	duration                   time.Duration
+	before                     func()   // if set, runs without the lock before its work
 	undo                       func()   // runs instead of its work if it is stopped or a fault ends it
 	hooks                      []func() // run without the lock before the task has ended
+	then                       func()   // if set, runs when it has succeeded
 }
 
 // launch starts a task for a call. When the task's duration is over, do runs under the lock.
 func (c *call) launch(kind string, id any, do func(*task) error) *task {
+	return c.launchFor(c.s.config.duration(kind), kind, id, nil, do)
+}
+
+// duration is that of the tasks of a type.
+func (c *Config) duration(kind string) time.Duration {
+	if duration, ok := c.Durations[kind]; ok {
+		return duration
+	}
+	return c.Duration
+}
+
+// launchFor starts a task that takes d; before, if it is not nil, runs without the lock before do.
+func (c *call) launchFor(d time.Duration, kind string, id any, before func(), do func(*task) error) *task {
 	s, now := c.s, time.Now()
 	t := &task{
-		s: s, node: c.get("node"), kind: kind, id: fmt.Sprint(id), user: c.caller.id,
+		s: s, duration: d, before: before, node: c.get("node"), kind: kind, id: fmt.Sprint(id), user: c.caller.id,
 		pid: 0x1001 + len(s.tasks), started: now,
 	}
 	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:",
@@ -41,6 +57,9 @@ func (c *call) launch(kind string, id any, do func(*task) error) *task {
 
 func (t *task) work(fault *Fault, do func(*task) error) {
 	err := t.wait(fault)
+	if err == nil && t.before != nil {
+		t.before()
+	}
 	t.s.mu.Lock()
 	if err == nil {
 		err = do(t)
@@ -57,12 +76,8 @@ func (t *task) work(fault *Fault, do func(*task) error) {
 
 // wait returns after the task's duration, or with the error that ends the task without effect.
 func (t *task) wait(fault *Fault) error {
-	duration, ok := t.s.config.Durations[t.kind]
-	if !ok {
-		duration = t.s.config.Duration
-	}
 	select {
-	case <-time.After(duration):
+	case <-time.After(t.duration):
 	case <-t.ctx.Done():
 	}
 	if fault.Hold != nil {
@@ -105,6 +120,9 @@ func (t *task) finish(err error) {
 		last = "TASK " + t.exit
 	}
 	t.log = append(t.log, last)
+	if err == nil && t.then != nil {
+		t.then()
+	}
 	t.s.idle.Broadcast()
 }
 

@@ -62,11 +62,7 @@ func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platfo
 		return f
 	}
 	if g.Status == "running" {
-		rows, err := get(ctx, c, g.path()+"/pending", func(rows []Config) string {
-			isLacking := func(row Config) bool { return row["key"] == "" }
-			return textIf(len(rows) == 0 || slices.ContainsFunc(rows, isLacking), "options without keys")
-		})
-		if f.Pending = values.Pending(rows); err != nil {
+		if f.Pending, err = c.pending(ctx, g); err != nil {
 			f.Differ("may wait for a restart: %v", err)
 		}
 	}
@@ -81,6 +77,15 @@ func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platfo
 	}
 	f.Compare(left, m.MACs)
 	return f
+}
+
+// pending lists the changes that wait until the guest is stopped and started.
+func (c *Client) pending(ctx context.Context, g Guest) ([]string, error) {
+	rows, err := get(ctx, c, g.path()+"/pending", func(rows []Config) string {
+		isLacking := func(row Config) bool { return row["key"] == "" }
+		return textIf(len(rows) == 0 || slices.ContainsFunc(rows, isLacking), "options without keys")
+	})
+	return values.Pending(rows), err
 }
 
 // stay is how a machine that has moved stays where it is.

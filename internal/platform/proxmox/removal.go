@@ -308,7 +308,7 @@ func (r *Removal) finish(ctx context.Context, upid string) error {
 	})
 	// With warnings the task has succeeded as well; readRemains finds the leftovers.
 	if err == nil && task.Exit != "OK" && !strings.HasPrefix(task.Exit, "WARNINGS") {
-		err = fmt.Errorf("task %s: %s", upid, cmp.Or(task.Exit, "ended without a status"))
+		err = &values.TaskError{UPID: upid, Exit: cmp.Or(task.Exit, "ended without a status")}
 	}
 	return err
 }

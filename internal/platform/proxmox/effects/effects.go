@@ -17,19 +17,20 @@ import (
 
 // rows says what a change of each argument of a machine does to it while it runs: how the provider sends
 // it to Proxmox, and whether Proxmox changes a running guest or keeps the change until its next start
-// (https://pve.proxmox.com/pve-docs/chapter-qm.html, "Hotplug"). The stage sets reboot_after_update = false.
+// (https://pve.proxmox.com/pve-docs/chapter-qm.html, "Hotplug", and vmconfig_hotplug_pending in its
+// PVE/QemuServer.pm). Processors and memory change while it runs only in a guest whose option hotplug names
+// them, which is not the default. The stage sets reboot_after_update = false.
 // The longest path that fits decides; one without a row replaces the machine.
 var rows = effect.Table(map[effect.Kind]string{
-	effect.None: `cdrom cpu.affinity cpu.limit cpu.units delete_unreferenced_disks_on_destroy
-		description disk.backup disk.replicate disk.size disk.speed hook_script_file_id hotplug
-		keyboard_layout memory.shared migrate name network_device.firewall network_device.rate_limit
-		on_boot pool_id protection purge_on_destroy reboot reboot_after_update started startup
-		stop_on_destroy tablet_device tags timeouts timeout_clone timeout_create timeout_migrate
-		timeout_move_disk timeout_reboot timeout_shutdown_vm timeout_start_vm timeout_stop_vm
-		ipv4_addresses ipv6_addresses network_interface_names`,
+	effect.None: `cdrom cpu.limit cpu.units delete_unreferenced_disks_on_destroy description disk.backup
+		disk.replicate disk.size disk.speed hook_script_file_id migrate name network_device.firewall
+		network_device.rate_limit on_boot pool_id protection purge_on_destroy reboot reboot_after_update
+		started startup stop_on_destroy tablet_device tags timeouts timeout_clone timeout_create
+		timeout_migrate timeout_move_disk timeout_reboot timeout_shutdown_vm timeout_start_vm
+		timeout_stop_vm ipv4_addresses ipv6_addresses network_interface_names`,
 	effect.Pending: `acpi agent amd_sev audio_device bios boot_order cpu disk.aio disk.cache
-		disk.discard disk.iothread disk.queues disk.serial disk.ssd hostpci initialization kvm_arguments
-		machine memory network_device.queues numa operating_system rng scsi_hardware serial_device
+		disk.discard disk.iothread disk.queues disk.serial disk.ssd hostpci hotplug initialization
+		keyboard_layout kvm_arguments machine memory numa operating_system rng scsi_hardware serial_device
 		smbios usb vga virtiofs watchdog`,
 	effect.Interrupts: `mac_addresses network_device`,
 	effect.Replaces:   `clone disk.file_id disk.import_from efi_disk id node_name tpm_state vm_id`,

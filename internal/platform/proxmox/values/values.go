@@ -145,6 +145,14 @@ func NewError(response *http.Response, body []byte) *Error {
 	return &Error{Code: response.StatusCode, Text: text, Params: envelope.Errors}
 }
 
+// TaskError is the end of a task that has failed.
+type TaskError struct{ UPID, Exit string }
+
+func (e *TaskError) Error() string { return "task " + e.UPID + ": " + e.Exit }
+
+// Ignored reports whether a guest has not followed a request to shut down.
+func (e *TaskError) Ignored() bool { return strings.HasPrefix(e.Exit, "VM quit/powerdown failed") }
+
 // ContentOf is the content type that a file's volume id carries.
 func ContentOf(volume string) string {
 	_, name, _ := strings.Cut(volume, ":")
