@@ -30,6 +30,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/operation/rollout"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
@@ -178,14 +179,15 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.As(err, &exit):
 		return int(exit)
-	case is[*unconfirmedError](err):
+	case is[*unconfirmedError](err), is[*rollout.UnconfirmedError](err):
 		return exitUnconfirmed
 	case is[*cluster.ConfigError](err), is[*cluster.UsageError](err), is[*workingcopy.OtherError](err),
 		is[*naming.Error](err):
 		return exitUsage
 	case is[*state.HeldError](err):
 		return exitLocked
-	case is[*run.PreflightError](err), is[*review.NodeError](err), is[*review.HarmError](err):
+	case is[*run.PreflightError](err), is[*review.NodeError](err), is[*review.HarmError](err),
+		is[*review.ExceedsError](err), is[*rollout.RefusedError](err):
 		return exitPreflight
 	case is[*review.UnagreedError](err), is[*review.StaleError](err), is[*review.UnreviewedError](err),
 		is[*review.LossesError](err):
@@ -211,7 +213,8 @@ func ending(err error, command string) event.Ending {
 	}
 	closed, isGate := errors.AsType[*waiting.GateError](err)
 	if e.ExitCode == exitUsage || e.ExitCode == exitUnconfirmed || is[*review.NodeError](err) ||
-		is[*review.HarmError](err) || is[*review.UnagreedError](err) || isGate && closed.NeverOpens() {
+		is[*review.HarmError](err) || is[*review.UnagreedError](err) || is[*rollout.RefusedError](err) ||
+		isGate && closed.NeverOpens() {
 		e.Resume = "" // the same command is refused again, until something else is done
 	}
 	return e

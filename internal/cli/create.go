@@ -31,11 +31,10 @@ terminal it requires --yes, or leaves the stage unchanged with exit code 3; so t
 before a VM gets an empty disk in the place of a detached one. Resources that an
 interrupted run created in part are completed without asking.
 
-castle takes no node out of a cluster that runs, and turns no control plane into a
-worker, without --force-node-removal: exit code 4, with the steps that come first.
-It never destroys two control planes in one run, nor the last one: etcd would lose its
-quorum, or its data. A change that interrupts, restarts, replaces or empties machines
-that run is refused, too, with the steps by hand; the flag lets one be replaced.
+castle takes no node out of a cluster that runs, turns no control plane into a worker,
+and changes nothing that interrupts, restarts, replaces or empties machines that run:
+exit code 4, with what would happen to which machine. ` + "`castle rollout`" + ` makes such changes,
+one machine after the other.
 
 --plan applies exactly the plan that ` + "`castle plan --plan-out`" + ` saved, without asking. If
 anything has changed since (configuration, values, secrets, code, states, Terraform,
@@ -76,8 +75,6 @@ pipeline can thus apply a plan that nobody has reviewed.`,
 	selectionFlags(cmd, &o.Selection)
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
 	cmd.Flags().BoolVar(&o.Adopt, "adopt", false, "import VMs whose uuid proves them this cluster's")
-	cmd.Flags().BoolVar(&o.ForceNodeRemoval, "force-node-removal", false,
-		"take nodes out of a cluster that runs; never two control planes at once")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "replace and destroy resources without asking")
 	cmd.Flags().StringVar(&o.Plan, "plan", "", "apply exactly the saved plan in `FILE`")
 	cmd.Flags().StringVar(&o.PlanDigest, "plan-digest", "",

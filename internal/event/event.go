@@ -38,6 +38,10 @@ const (
 	StageStopped       Kind = "stage_stopped"    // interrupted with its run
 	Diagnosed          Kind = "diagnosed"        // why a stage failed; with Diagnosis
 	StageSkipped       Kind = "stage_skipped"    // a stage that it needs did not get ready: Text names it
+	MachineStarted     Kind = "machine_started"  // a step of a rollout: Action on Machine, by Text
+	MachineProgress    Kind = "machine_progress" // what the step does, or waits for
+	MachineReady       Kind = "machine_ready"    // with Seconds
+	MachineFailed      Kind = "machine_failed"   // with Text
 	Notice             Kind = "notice"           // one line a user should read
 	Receipted          Kind = "receipt"          // with Receipt
 	Interrupted        Kind = "interrupted"      // once for each interrupt; with Interruption
@@ -52,7 +56,8 @@ const (
 func (k Kind) Durable() bool {
 	switch k {
 	case StagesSelected, StageStarted, GateClosed, ReconcileTriggered, GateOpen, GateFailed, Notice,
-		ResourceStarted, Resource, StageReady, StageUpToDate, StageGone, Interrupted, Waiting:
+		ResourceStarted, Resource, StageReady, StageUpToDate, StageGone, Interrupted, Waiting,
+		MachineProgress, MachineReady:
 		return false
 	}
 	return true
@@ -68,7 +73,8 @@ type Event struct {
 	Step    string    `json:"step,omitempty"`
 	Gate    string    `json:"gate,omitempty"`
 	Address string    `json:"address,omitempty"` // of a resource in its module
-	Action  string    `json:"action,omitempty"`  // create, update, delete, import …
+	Action  string    `json:"action,omitempty"`  // create, update, delete, import …; of a step of a rollout
+	Machine string    `json:"machine,omitempty"` // worker-01
 	Text    string    `json:"text,omitempty"`
 	Seconds float64   `json:"seconds,omitempty"`
 	By      string    `json:"by,omitempty"`      // of RunStarted: user@host
@@ -127,7 +133,8 @@ func (e Event) Masked(hide func(string) string) Event {
 
 // Visible returns the event with its texts and names as a terminal and a runner may have them.
 func (e Event) Visible() Event {
-	for _, name := range []*string{&e.Run, &e.Layer, &e.Stage, &e.Step, &e.Gate, &e.Action, &e.By} {
+	for _, name := range []*string{&e.Run, &e.Layer, &e.Stage, &e.Step, &e.Gate, &e.Action, &e.Machine,
+		&e.By} {
 		*name = foreign.Text(*name)
 	}
 	e.Kind = Kind(foreign.Text(string(e.Kind)))

@@ -23,6 +23,7 @@ type Timeline struct {
 	Began, Ended  time.Time
 	Whole         Part    // all of the run
 	Parts         []*Part // the first one has what precedes any selection
+	Machines      []*Machine
 	Retries       []event.Event
 	Diagnoses     []event.Event
 	Notices       []string
@@ -56,6 +57,13 @@ type Stage struct {
 	Last      *Step       // that ended in this turn
 	Retry     *event.Event
 	Opened    time.Time // when all of its gates were last open
+}
+
+// Machine is one step of a rollout.
+type Machine struct {
+	Name, Action string
+	Ready        bool // it has succeeded
+	Took         time.Duration
 }
 
 // Step is one step of a stage. Its end is zero if it is in progress, or if the run was killed.
@@ -137,6 +145,9 @@ func (t *Timeline) Add(e event.Event) {
 		if e.Selection != nil {
 			t.Parts = append(t.Parts, newPart(*e.Selection))
 		}
+	case event.MachineReady, event.MachineFailed:
+		t.Machines = append(t.Machines, &Machine{e.Machine, e.Action, e.Kind == event.MachineReady,
+			duration(e.Seconds)})
 	case event.Retry:
 		t.Retries = append(t.Retries, e)
 	case event.Diagnosed:

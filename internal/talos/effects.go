@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -226,4 +227,47 @@ func ActiveConfig(ctx context.Context, talosconfig []byte, address string) (text
 		return nil, fmt.Errorf("%s: %s", hostOf(address), p.reason)
 	}
 	return text, nil
+}
+
+// Configured is what a machine's configuration says about what the machine runs.
+type Configured struct {
+	ControlPlane bool
+	Installer    string // the image that installs Talos
+	Kubelet      string // its release: 1.36.3
+	APIServer    string // likewise; empty on workers
+}
+
+// ReadConfigured reads a machine's configuration.
+func ReadConfigured(text []byte) (Configured, error) {
+	documents, err := readDocuments(text)
+	if err != nil {
+		return Configured{}, err
+	}
+	main := documents[""]
+	machine, _ := main["machine"].(map[string]any)
+	install, _ := machine["install"].(map[string]any)
+	c := Configured{ControlPlane: machine["type"] == "controlplane",
+		Kubelet: tagAt(main, "machine.kubelet.image")}
+	c.Installer, _ = install["image"].(string)
+	if c.ControlPlane {
+		c.APIServer = tagAt(main, "cluster.apiServer.image")
+	}
+	return c, nil
+}
+
+// ControlPlaneImages are the parts of a configuration that name the images of Kubernetes' control plane.
+func ControlPlaneImages() []string { return images[:len(images)-1] }
+
+// installerImage is an installer of the image factory: its schematic and its release.
+var installerImage = regexp.MustCompile(`/([0-9a-f]{64}):(v[^@]+)`)
+
+// Installs returns the schematic and the release of Talos that an installer image installs. The schematic is
+// empty for an image of another origin.
+func Installs(image string) (schematic, release string) {
+	if m := installerImage.FindStringSubmatch(image); m != nil {
+		return m[1], m[2]
+	}
+	image, _, _ = strings.Cut(image, "@")
+	_, release, _ = strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
+	return "", release
 }

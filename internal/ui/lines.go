@@ -190,6 +190,12 @@ func (l *Lines) text(e event.Event) string {
 		return l.paint.yellow("interrupted")
 	case event.StageSkipped:
 		return l.paint.yellow("skipped: ") + e.Text
+	case event.MachineStarted, event.MachineProgress:
+		return e.Machine + " " + e.Text
+	case event.MachineReady:
+		return e.Machine + " " + l.paint.green("done") + l.paint.dim(" after "+seconds(e.Seconds))
+	case event.MachineFailed:
+		return e.Machine + " " + l.paint.red("failed: ") + e.Text
 	case event.Notice:
 		return l.paint.yellow("note: ") + e.Text
 	}

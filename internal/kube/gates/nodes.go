@@ -45,7 +45,7 @@ func nodes() definition {
 			return nil, err
 		}
 		return func(ctx context.Context, a *client.API) error {
-			found, err := listNodes(ctx, a, "")
+			found, err := ListNodes(ctx, a, "")
 			if err != nil {
 				return err
 			}
@@ -103,8 +103,8 @@ func (n nodeCheck) extra(found []corev1.Node) (names []string) {
 	return names
 }
 
-// listNodes lists the nodes that a label selector selects, by name.
-func listNodes(ctx context.Context, a *client.API, selector string) ([]corev1.Node, error) {
+// ListNodes lists the nodes that a label selector selects, by name.
+func ListNodes(ctx context.Context, a *client.API, selector string) ([]corev1.Node, error) {
 	found, err := client.ListAs[corev1.Node](ctx, a,
 		client.Selection{Resource: client.Core("nodes"), Labels: selector}, "Node")
 	slices.SortFunc(found, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -225,7 +225,7 @@ func (s storage) checkClass(ctx context.Context, a *client.API) (string, error) 
 
 // checkNodes requires that every node that matters lists the driver.
 func (s storage) checkNodes(ctx context.Context, a *client.API, driver string) error {
-	nodes, err := listNodes(ctx, a, s.selector)
+	nodes, err := ListNodes(ctx, a, s.selector)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (g *versionGate) readAPIServer(ctx context.Context, a *client.API) error {
 }
 
 func (g *versionGate) readKubelets(ctx context.Context, a *client.API) error {
-	nodes, err := listNodes(ctx, a, "")
+	nodes, err := ListNodes(ctx, a, "")
 	if err == nil && len(nodes) == 0 {
 		err = errors.New("no node is registered")
 	}

@@ -247,24 +247,6 @@ func (a *attempt) existedBefore(ctx context.Context, o terraform.Object) state.B
 
 // lookup finds objects in the cluster, and in the datacenter that the stage's preflights read.
 func (a *attempt) lookup() recovery.Lookup {
-	datacenter := func() (platform.Datacenter, error) {
-		for _, p := range a.stage.Preflights {
-			of := cluster.Platforms().Of(p.Type.Name)
-			if of == nil {
-				continue
-			}
-			values, diags := p.Values(a.stage, a.run.Outputs.Scope(a.stage))
-			if diags.HasErrors() {
-				return nil, diags
-			}
-			account, _, err := of.Account(values)
-			if err != nil {
-				return nil, err
-			}
-			return of.Open(account)
-		}
-		return nil, recovery.ErrNoLookup
-	}
 	return recovery.Lookup{Cluster: a.run.Outputs.Target(), InCluster: a.stage.InCluster,
-		Datacenter: datacenter}
+		Datacenter: func() (platform.Datacenter, error) { return recovery.Datacenter(a.run, a.stage) }}
 }

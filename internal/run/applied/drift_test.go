@@ -90,7 +90,12 @@ func TestOutdatedIsWhatHasConfiguredAnEarlierInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(`terraform_data.node["b"]`) // c does not exist yet
-	if err := RecordInstances(r, s); err != nil {
+	isA := func(address string) bool { return address == `terraform_data.node["a"]` }
+	if err := RecordInstances(r, s, isA); err != nil {
+		t.Fatal(err)
+	}
+	is(`terraform_data.node["b"]`) // it was not applied
+	if err := RecordInstances(r, s, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	is()

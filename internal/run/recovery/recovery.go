@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/platform"
@@ -32,6 +33,27 @@ func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
 			return cluster.Platforms().IsMachine(c.Type) ||
 				endsWithState(c.Type)
 		}), nil
+}
+
+// Datacenter opens the datacenter that a stage's preflights read. It makes no request. The error is
+// ErrNoLookup if they read none.
+func Datacenter(r *run.Run, s *config.Stage) (platform.Datacenter, error) {
+	for _, p := range s.Preflights {
+		of := cluster.Platforms().Of(p.Type.Name)
+		if of == nil {
+			continue
+		}
+		values, diags := p.Values(s, r.Outputs.Scope(s))
+		if diags.HasErrors() {
+			return nil, diags
+		}
+		account, _, err := of.Account(values)
+		if err != nil {
+			return nil, err
+		}
+		return of.Open(account)
+	}
+	return nil, ErrNoLookup
 }
 
 // Unfinished returns the resources whose provisioners an interrupted run may not have run to their end.

@@ -1,0 +1,147 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/operation/create"
+	"github.com/ephemeral-castle/castle/internal/talos"
+)
+
+// join makes a machine and configures it, and waits until its API answers. A control plane becomes a voter.
+func (x *rollout) join(ctx context.Context, s *Step) error {
+	m := s.machine
+	replaced := create.Machine{}
+	if s.Action == Replace {
+		replaced = create.Machine{Leaves: true, Replace: m.remade()}
+	}
+	for _, configures := range []bool{false, true} {
+		if err := x.apply(ctx, s, configures, replaced); err != nil {
+			return err
+		}
+	}
+	node, err := x.open(m)
+	if err != nil {
+		return err
+	}
+	bounded, stop := context.WithTimeout(ctx, settleTime)
+	defer stop()
+	if err := node.AwaitReady(bounded, x.say(s)); err != nil {
+		return err
+	}
+	m.joined, m.down, m.is.ControlPlane = true, nil, m.controlPlane
+	return nil
+}
+
+// remade are the resources that a machine is made anew by: the machine itself, or the configuration of one
+// that stays, which is reset then.
+func (m *machine) remade() (addresses []string) {
+	var configurations []string
+	for _, all := range m.resources {
+		for _, address := range all {
+			typ, _, _ := strings.Cut(address, ".")
+			switch {
+			case isConfiguration(address):
+				configurations = append(configurations, address)
+			case cluster.Platforms().IsMachine(typ):
+				addresses = append(addresses, address)
+			}
+		}
+	}
+	if len(addresses) == 0 {
+		return configurations
+	}
+	return addresses
+}
+
+// leave takes a machine out of the cluster, in the order in which nothing is lost: its data moves, its Pods
+// move, etcd goes on without it, and then its Node ends. One that is down has nothing to move any more.
+func (x *rollout) leave(ctx context.Context, s *Step) error {
+	m := s.machine
+	if m.joined && m.down == nil {
+		if err := x.moveReplicas(ctx, s); err != nil {
+			return err
+		}
+		if err := x.empty(ctx, s); err != nil {
+			return err
+		}
+	}
+	if m.joined && m.is.ControlPlane {
+		if err := x.leaveEtcd(ctx, s); err != nil {
+			return err
+		}
+	}
+	m.joined = false
+	return kube.DeleteNode(ctx, x.target(), s.Node)
+}
+
+func (x *rollout) remove(ctx context.Context, s *Step) error {
+	if err := x.leave(ctx, s); err != nil {
+		return err
+	}
+	for _, configures := range []bool{true, false} {
+		if err := x.apply(ctx, s, configures, create.Machine{Leaves: true}); err != nil {
+			return err
+		}
+	}
+	x.left = append(x.left, s.Machine)
+	return kube.DeleteNode(ctx, x.target(), s.Node) // its kubelet may have registered it once more
+}
+
+// moveReplicas waits until Longhorn has moved all replicas to other machines.
+func (x *rollout) moveReplicas(ctx context.Context, s *Step) error {
+	replicas, err := kube.ReplicasOn(ctx, x.target(), s.Node)
+	if err != nil || len(replicas) == 0 {
+		return err
+	}
+	if err := kube.EvictReplicas(ctx, x.target(), s.Node); err != nil {
+		return err
+	}
+	bounded, stop := context.WithTimeout(ctx, moveTime)
+	defer stop()
+	return await(bounded, x.say(s), func(ctx context.Context) error {
+		replicas, err := kube.ReplicasOn(ctx, x.target(), s.Node)
+		if err == nil && len(replicas) > 0 {
+			err = fmt.Errorf("Longhorn moves the replicas of %s", firstFew(replicas))
+		}
+		return err
+	})
+}
+
+// leaveEtcd takes the machine's member out of etcd, and proves it with the lists of the others.
+func (x *rollout) leaveEtcd(ctx context.Context, s *Step) error {
+	m, config := s.machine, x.target().Talosconfig
+	others := x.controlPlanes(m)
+	isIts := func(member talos.Member) bool { return member.Address == m.address }
+	members, err := talos.Members(ctx, config, others)
+	if err != nil {
+		return err
+	}
+	if at := slices.IndexFunc(members, isIts); at >= 0 {
+		x.say(s)("leaves etcd")
+		if m.down != nil {
+			err = talos.RemoveMember(ctx, config, others[0], members[at].ID)
+		} else {
+			var node *talos.Node
+			if node, err = x.open(m); err == nil {
+				err = node.LeaveEtcd(ctx)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	bounded, stop := context.WithTimeout(ctx, settleTime)
+	defer stop()
+	return await(bounded, x.say(s), func(ctx context.Context) error {
+		members, err := talos.Members(ctx, config, others)
+		if err == nil && slices.ContainsFunc(members, isIts) {
+			err = fmt.Errorf("etcd's other members still list %s", s.Node)
+		}
+		return err
+	})
+}

@@ -1,0 +1,261 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/siderolabs/gen/xslices"
+
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/kube/drain"
+	"github.com/ephemeral-castle/castle/internal/operation/create"
+	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/talos"
+)
+
+// How long a step waits. A machine that cannot boot a new Talos goes back by itself after at most 70 minutes
+// (Talos, BootTimeout).
+const (
+	drainTime   = 30 * time.Minute
+	installTime = 20 * time.Minute
+	restartTime = 75 * time.Minute
+	settleTime  = 20 * time.Minute
+	moveTime    = 4 * time.Hour // of replicas to other machines
+)
+
+func (x *rollout) perform(ctx context.Context, s *Step) error {
+	if err := x.settle(ctx, s, s.machine); err != nil {
+		return fmt.Errorf("the cluster is not as it has to be before the step: %w", err)
+	}
+	var err error
+	switch s.Action {
+	case Add:
+		err = x.join(ctx, s)
+	case Replace:
+		if err = x.leave(ctx, s); err == nil {
+			err = x.join(ctx, s)
+		}
+	case Remove:
+		err = x.remove(ctx, s)
+	case Kubernetes:
+		err = x.upgradeControlPlane(ctx, s)
+	default:
+		err = x.change(ctx, s)
+	}
+	if err != nil {
+		return err
+	}
+	s.done = true
+	if err := x.settle(ctx, s, nil); err != nil {
+		return fmt.Errorf("the cluster is not as it was before the step: %w", err)
+	}
+	if s.Action == Remove {
+		return nil
+	}
+	return drain.Uncordon(ctx, x.target(), s.Node)
+}
+
+// change installs, applies and restarts what a machine gets, with one restart where one suffices.
+func (x *rollout) change(ctx context.Context, s *Step) error {
+	m, say := s.machine, x.say(s)
+	node, err := x.open(m)
+	if err != nil {
+		return err
+	}
+	before := m.condition.BootID
+	if m.down == nil {
+		if before, err = x.prepare(ctx, s, node); err != nil {
+			return err
+		}
+	}
+	if s.applies {
+		if err := x.apply(ctx, s, false, create.Machine{}); err != nil {
+			return err
+		}
+	}
+	if s.configures {
+		if err := x.apply(ctx, s, true, create.Machine{}); err != nil {
+			return err
+		}
+	}
+	condition := talos.Condition{}
+	if s.Restarts {
+		if condition, err = x.restart(ctx, s, node, before); err != nil {
+			return err
+		}
+	}
+	waiting, stop := context.WithTimeout(ctx, settleTime)
+	defer stop()
+	if err := node.AwaitReady(waiting, say); err != nil {
+		return err
+	}
+	return s.proveRelease(condition)
+}
+
+// prepare installs what the machine gets while it runs, and empties it. It returns the machine's boot.
+func (x *rollout) prepare(ctx context.Context, s *Step, node *talos.Node) (boot string, err error) {
+	say := x.say(s)
+	now, err := node.Condition(ctx)
+	if err != nil {
+		return "", err
+	}
+	restartsItself := talos.TraitsOf(now.Release).InstallRestarts
+	install := func() error {
+		if s.installs == "" {
+			return nil
+		}
+		bounded, stop := context.WithTimeout(ctx, installTime)
+		defer stop()
+		say("installs " + s.installs)
+		return node.Install(bounded, s.installs, say)
+	}
+	if !restartsItself { // the machine goes on meanwhile
+		if err := install(); err != nil {
+			return "", err
+		}
+	}
+	if err := x.empty(ctx, s); err != nil {
+		return "", err
+	}
+	if s.ControlPlane && s.Restarts {
+		if err := node.ForfeitLeadership(ctx); err != nil {
+			return "", err
+		}
+	}
+	if restartsItself {
+		err = install()
+	}
+	return now.BootID, err
+}
+
+// empty cordons and drains the machine's node, if the step needs that.
+func (x *rollout) empty(ctx context.Context, s *Step) error {
+	if !s.Drains {
+		return nil
+	}
+	foreign, err := drain.Cordon(ctx, x.target(), s.Node, x.run.ID)
+	if err != nil {
+		return err
+	}
+	if foreign {
+		x.say(s)("is cordoned by somebody else, and stays so")
+	}
+	x.say(s)("is drained")
+	bounded, stop := context.WithTimeout(ctx, drainTime)
+	defer stop()
+	return drain.Drain(bounded, x.target(), s.Node, x.options.Force, x.say(s))
+}
+
+// restart restarts the machine, unless what was applied has done so, and waits until it is back.
+func (x *rollout) restart(ctx context.Context, s *Step, node *talos.Node, before string) (
+	talos.Condition, error) {
+	m, say := s.machine, x.say(s)
+	if s.hardware {
+		if err := m.datacenter.Restart(ctx, m.object, say); err != nil {
+			return talos.Condition{}, err
+		}
+	} else if now, err := node.Condition(ctx); err == nil && now.BootID == before && now.Stage == "running" {
+		say("restarts")
+		if err := node.Reboot(ctx); err != nil {
+			return talos.Condition{}, err
+		}
+	}
+	bounded, stop := context.WithTimeout(ctx, restartTime)
+	defer stop()
+	condition, err := node.AwaitRestart(bounded, before, say)
+	if errors.Is(err, context.DeadlineExceeded) && s.installs != "" {
+		return condition, fmt.Errorf("%w\n  it is not decided whether the new Talos stays: one that cannot "+
+			"boot goes back by itself", err)
+	}
+	return condition, err
+}
+
+// proveRelease compares what runs after a restart with what was installed.
+func (s *Step) proveRelease(is talos.Condition) error {
+	schematic, release := talos.Installs(s.installs)
+	switch {
+	case s.installs == "":
+		return nil
+	case is.Release != release:
+		return fmt.Errorf("Talos %s was installed, and the machine has gone back to %s: the new release "+
+			"could not boot it, and Talos rolled back by itself\n  its console and `talosctl -n %s dmesg` "+
+			"tell why", release, is.Release, s.Address)
+	case schematic != "" && is.Schematic != "" && is.Schematic != schematic:
+		return fmt.Errorf("the schematic %s was installed, and the machine runs %s: it has rolled back by "+
+			"itself; an image that lacks an extension which the configuration needs does that", schematic,
+			is.Schematic)
+	}
+	return nil
+}
+
+// apply applies the plans of one machine: of its configuration, or of everything else that stands for it.
+func (x *rollout) apply(ctx context.Context, s *Step, configuration bool, also create.Machine) error {
+	for _, stage := range machineStages(x.run.Cluster) {
+		also.Addresses = xslices.Filter(s.machine.resources[stage], func(address string) bool {
+			return isConfiguration(address) == configuration
+		})
+		if len(also.Addresses) == 0 {
+			continue
+		}
+		also.Name, also.Confirmed = s.Machine, s.machine.effects()
+		if err := create.Change(ctx, x.run, stage, also); err != nil {
+			return x.run.Failed(ctx, stage.Layer, stage.Name, err)
+		}
+	}
+	return nil
+}
+
+// isConfiguration reports whether a resource is a machine's configuration.
+func isConfiguration(address string) bool { return strings.HasPrefix(address, review.ApplyType+".") }
+
+// upgradeControlPlane changes the images of one control plane's components. Its kubelet follows with its
+// configuration, once no API server is older.
+func (x *rollout) upgradeControlPlane(ctx context.Context, s *Step) error {
+	node, err := x.open(s.machine)
+	if err != nil {
+		return err
+	}
+	release := s.machine.will.APIServer
+	if _, err := node.SetRelease(ctx, release, talos.ControlPlaneImages()); err != nil {
+		return err
+	}
+	bounded, stop := context.WithTimeout(ctx, settleTime)
+	defer stop()
+	err = await(bounded, x.say(s), func(ctx context.Context) error {
+		is, err := kube.ServerRelease(ctx, x.target(), s.Address)
+		if err == nil && is != release {
+			err = fmt.Errorf("its API server is still that of %s", is)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return node.AwaitReady(bounded, x.say(s))
+}
+
+// await repeats a check until it succeeds, and says each new reason why not.
+func await(ctx context.Context, say func(string), check func(context.Context) error) error {
+	last := ""
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil && err.Error() != last {
+			last = err.Error()
+			say("waits: " + last)
+		}
+		select {
+		case <-ctx.Done():
+			if last != "" {
+				return fmt.Errorf("%s (%w)", last, context.Cause(ctx))
+			}
+			return context.Cause(ctx)
+		case <-time.After(2 * time.Second):
+		}
+	}
+}

@@ -1,0 +1,305 @@
+// Package rollout brings a cluster that runs to its configuration, one machine after the other.
+//
+// It plans the stages of the machines as a whole, asks each machine how it is, and lists the steps: one for
+// each machine, or a few. Before each step the cluster is checked, and the step is planned anew for that
+// machine alone. A step ends when the machine proves what it runs, and the cluster is as before. What is true
+// decides, and no record: the same command completes a rollout that was killed at any moment.
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/operation/create"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
+	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/talos"
+)
+
+// Options narrow and permit a rollout.
+type Options struct {
+	Replace []string // the machines to make anew
+	Force   bool     // delete Pods that no controller starts again
+	// Confirm is called with the steps before the first one; nil confirms them. Without an answer nothing
+	// is changed.
+	Confirm func(context.Context, *Plan) (bool, error)
+	// ConfirmLoss is called before a stage replaces or destroys anything else, as in a create.
+	ConfirmLoss func(context.Context, review.Loss) (bool, error)
+}
+
+// Plan lists what a rollout does, in its order.
+type Plan struct {
+	Cluster  string  `json:"cluster"`
+	Platform string  `json:"platform"`
+	Steps    []*Step `json:"steps"`
+	// Obstacles are what would keep a rollout from its end.
+	Obstacles []string `json:"obstacles"`
+}
+
+// UnconfirmedError reports that nobody has confirmed the steps, and nothing was changed.
+type UnconfirmedError struct{ Asked bool }
+
+func (e *UnconfirmedError) Error() string {
+	if e.Asked {
+		return "not confirmed, nothing was changed"
+	}
+	return "not confirmed, nothing was changed; without a terminal, pass --yes"
+}
+
+// IsRefusal marks the error.
+func (*UnconfirmedError) IsRefusal() {}
+
+// RefusedError reports that castle does not begin a rollout, and what stands in its way.
+type RefusedError struct{ Obstacles []string }
+
+func (e *RefusedError) Error() string {
+	return "the rollout was not begun; nothing was changed:\n  " + strings.Join(e.Obstacles, "\n  ")
+}
+
+// IsRefusal marks the error.
+func (*RefusedError) IsRefusal() {}
+
+type rollout struct {
+	run      *run.Run
+	options  Options
+	machines map[string]*machine
+	left     []string // machines that have left the cluster
+}
+
+// DryRun lists the steps of a rollout and changes nothing.
+func DryRun(ctx context.Context, c *cluster.Cluster, o Options) (*Plan, error) {
+	ctx, r, err := run.BeginChecked(ctx, c, "plan", applied.CleanUp)
+	if err != nil {
+		return nil, err
+	}
+	x := &rollout{run: r, options: o}
+	p, err := x.steps(ctx)
+	return p, r.End(err)
+}
+
+// Run makes the rollout, and then a create of the whole cluster, which finds no machine to change.
+func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
+	ctx, r, err := run.BeginChecked(ctx, c, "rollout", applied.CleanUp)
+	if err != nil {
+		return err
+	}
+	x := &rollout{run: r, options: o}
+	return r.End(x.do(ctx))
+}
+
+func (x *rollout) do(ctx context.Context) error {
+	p, err := x.steps(ctx)
+	if err != nil {
+		return err
+	}
+	if len(p.Obstacles) > 0 {
+		return &RefusedError{p.Obstacles}
+	}
+	if len(p.Steps) > 0 && x.options.Confirm != nil {
+		if yes, err := x.options.Confirm(ctx, p); err != nil || !yes {
+			return errors.Join(err, unless(err, &UnconfirmedError{}))
+		}
+	}
+	o := create.Options{Confirm: x.options.ConfirmLoss}
+	stages := x.run.Cluster.Config.Stages
+	if len(p.Steps) > 0 {
+		machines := machineStages(x.run.Cluster)
+		before := slices.DeleteFunc(graph.Closure(stages, run.StageNeeds, machines...),
+			func(s *config.Stage) bool { return slices.Contains(machines, s) })
+		if err := create.Stages(ctx, x.run, before, o); err != nil {
+			return err
+		}
+	}
+	for i, s := range p.Steps {
+		if err := x.step(ctx, s, i, len(p.Steps)); err != nil {
+			return err
+		}
+	}
+	o.Left = x.left
+	return create.Stages(ctx, x.run, stages, o)
+}
+
+func unless(err, other error) error {
+	if err != nil {
+		return nil
+	}
+	return other
+}
+
+// steps surveys the cluster and lists the steps.
+func (x *rollout) steps(ctx context.Context) (*Plan, error) {
+	if err := x.readSecrets(ctx); err != nil {
+		return nil, err
+	}
+	if err := x.survey(ctx); err != nil {
+		return nil, err
+	}
+	if len(x.controlPlanes()) == 0 || x.target().Kubeconfig == nil {
+		return nil, cluster.Usagef("no stage has configured a control plane with Talos; a rollout changes "+
+			"clusters that run\n  create it first: %s", x.run.Cluster.Command("create"))
+	}
+	for _, name := range x.options.Replace {
+		if m := x.machines[name]; m == nil || !m.wanted {
+			return nil, cluster.Usagef("--replace %s: no such machine; choose one of %s", name,
+				strings.Join(slices.Sorted(maps.Keys(x.machines)), ", "))
+		}
+	}
+	late, err := x.lateness(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Cluster: x.run.Cluster.Config.Name, Platform: x.run.Cluster.Config.Platform,
+		Steps: stepsOf(x.sorted(), x.isReplaced, late), Obstacles: []string{}}
+	usual := x.usual()
+	for _, s := range p.Steps {
+		s.UsualSeconds = usual[s.Action].Seconds()
+	}
+	p.Obstacles = append(p.Obstacles, x.obstacles(ctx, p.Steps)...)
+	return p, nil
+}
+
+// readSecrets reads what only reads, such as the secret store's values, again: they may have been rotated.
+func (x *rollout) readSecrets(ctx context.Context) error {
+	volatile := slices.DeleteFunc(slices.Clone(x.run.Cluster.Config.Stages), func(s *config.Stage) bool {
+		return !s.Volatile || s.NeedsPlatform || len(s.Needs) > 0
+	})
+	if len(volatile) == 0 {
+		return nil
+	}
+	return create.Stages(ctx, x.run, volatile, create.Options{Refresh: true})
+}
+
+func (x *rollout) sorted() []*machine {
+	return slices.SortedFunc(maps.Values(x.machines), func(a, b *machine) int {
+		return strings.Compare(a.name, b.name)
+	})
+}
+
+func (x *rollout) isReplaced(m *machine) bool {
+	return m.replaces || m.is.ControlPlane != m.controlPlane || slices.Contains(x.options.Replace, m.name)
+}
+
+func (x *rollout) target() gate.Target { return x.run.Outputs.Target() }
+
+// controlPlanes are the addresses of the control planes that the cluster has now.
+func (x *rollout) controlPlanes(without ...*machine) (addresses []string) {
+	for _, m := range x.sorted() {
+		if m.joined && m.is.ControlPlane && !slices.Contains(without, m) {
+			addresses = append(addresses, m.address)
+		}
+	}
+	return addresses
+}
+
+// lateness orders control planes: the holder of the virtual address and the leader of etcd come last, so that
+// neither moves more often than it must.
+func (x *rollout) lateness(ctx context.Context) (func(*machine) int, error) {
+	late := map[*machine]int{}
+	holder := ""
+	for _, s := range machineStages(x.run.Cluster) {
+		for _, g := range s.Gates {
+			if g.Type.Name != "virtual_ip" {
+				continue
+			}
+			values, diags := g.Values(x.run.Outputs.Scope(s))
+			if diags.HasErrors() {
+				return nil, diags
+			}
+			asking, stop := context.WithTimeout(ctx, answerTime)
+			var err error
+			holder, err = talos.HolderOf(asking, x.target().Talosconfig, x.controlPlanes(),
+				values.String("address"))
+			stop()
+			if err != nil {
+				x.run.Notice(fmt.Sprintf("cannot ask who holds the virtual address: %v", err))
+			}
+		}
+	}
+	for _, m := range x.sorted() {
+		if !m.joined || !m.is.ControlPlane || m.down != nil {
+			continue
+		}
+		if m.address == holder {
+			late[m] = 1
+		}
+		node, err := x.open(m)
+		if err != nil {
+			return nil, err
+		}
+		if leads, err := node.Leads(ctx); err == nil && leads {
+			late[m] += 2
+		}
+	}
+	return func(m *machine) int { return late[m] }, nil
+}
+
+func (x *rollout) open(m *machine) (*talos.Node, error) {
+	return talos.OpenNode(x.target().Talosconfig, m.address)
+}
+
+// step makes one step, between two events.
+func (x *rollout) step(ctx context.Context, s *Step, i, all int) error {
+	e := event.Event{Layer: cluster.PlatformLayer, Machine: s.Machine, Action: string(s.Action)}
+	began := time.Now()
+	started := e
+	started.Kind, started.Total = event.MachineStarted, all
+	started.Text = fmt.Sprintf("(%d of %d) %s", i+1, all, s)
+	x.run.Emit(started)
+	err := x.perform(ctx, s)
+	e.Seconds = time.Since(began).Seconds()
+	if err != nil {
+		e.Kind, e.Text = event.MachineFailed, err.Error()
+		x.run.Emit(e)
+		return x.stopped(ctx, s, i, all, err)
+	}
+	e.Kind = event.MachineReady
+	x.run.Emit(e)
+	return nil
+}
+
+// StepError reports the step that failed. No later step was begun.
+type StepError struct {
+	Step *Step
+	Left int // steps that were not begun
+	Err  error
+	Back string
+}
+
+func (e *StepError) Error() string {
+	text := fmt.Sprintf("machine %s: %v", e.Step.Machine, e.Err)
+	if e.Left > 0 {
+		text += fmt.Sprintf("\n  %d further steps were not begun", e.Left)
+	}
+	return text + "\n  " + e.Back
+}
+
+// Unwrap returns the cause.
+func (e *StepError) Unwrap() error { return e.Err }
+
+func (x *rollout) stopped(ctx context.Context, s *Step, i, all int, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return &StepError{Step: s, Left: all - i - 1, Err: err,
+		Back: "mend it and go on: " + x.run.Cluster.Command("rollout") + "; or set the former values again " +
+			"and go back with the same command"}
+}
+
+// say reports the progress of a step.
+func (x *rollout) say(s *Step) func(string) {
+	return func(text string) {
+		x.run.Emit(event.Event{Kind: event.MachineProgress, Layer: cluster.PlatformLayer, Machine: s.Machine,
+			Action: string(s.Action), Text: text})
+	}
+}

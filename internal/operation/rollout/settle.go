@@ -1,0 +1,200 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/siderolabs/gen/xslices"
+
+	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/history"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/kube/drain"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
+	"github.com/ephemeral-castle/castle/internal/talos"
+)
+
+// settle waits until the cluster is as it has to be between two steps: etcd has all its voters, all nodes are
+// ready, Longhorn's volumes have their replicas, and the gates of all other stages are open. without is a
+// machine that the step is about to bring back or to take away; nil: none.
+func (x *rollout) settle(ctx context.Context, s *Step, without *machine) error {
+	if without != nil && without.down == nil && without.joined {
+		without = nil // it has to be as sound as the others
+	}
+	bounded, stop := context.WithTimeout(ctx, settleTime)
+	defer stop()
+	err := await(bounded, x.say(s), func(ctx context.Context) error {
+		if err := x.checkEtcd(ctx, without); err != nil {
+			return err
+		}
+		if err := x.checkNodes(ctx, s, without); err != nil {
+			return err
+		}
+		return x.checkGates(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	moving, stop := context.WithTimeout(ctx, moveTime)
+	defer stop()
+	return await(moving, x.say(s), func(ctx context.Context) error {
+		unhealthy, err := kube.UnhealthyVolumes(ctx, x.target())
+		if err == nil && len(unhealthy) > 0 {
+			err = errors.New(firstFew(unhealthy))
+		}
+		return err
+	})
+}
+
+// checkEtcd checks that etcd could lose any member. A member whose machine is down must leave a quorum.
+func (x *rollout) checkEtcd(ctx context.Context, without *machine) error {
+	config, voters := x.target().Talosconfig, x.controlPlanes(without)
+	if without == nil || !without.is.ControlPlane || !without.joined {
+		return talos.EtcdHealthy(ctx, config, voters, len(voters))
+	}
+	members, err := talos.Members(ctx, config, voters)
+	if err == nil && 2*len(voters) <= len(members) {
+		err = fmt.Errorf("etcd has %d members, and only %d of them are up", len(members), len(voters))
+	}
+	return err
+}
+
+// checkNodes checks that the nodes of all machines are ready, and that a machine which got its configuration
+// runs the kubelet that this names.
+func (x *rollout) checkNodes(ctx context.Context, s *Step, without *machine) error {
+	kubelets := map[string]string{}
+	for _, m := range x.machines {
+		if m.joined && m != without {
+			kubelets[m.node] = ""
+		}
+	}
+	if s.done && s.configures {
+		kubelets[s.Node] = s.machine.will.Kubelet
+	}
+	return kube.NodesReady(ctx, x.target(), kubelets)
+}
+
+// checkGates checks the gates of the stages that neither make nor configure machines. One that waits for a
+// newer release waits for the rollout.
+func (x *rollout) checkGates(ctx context.Context) error {
+	machines := machineStages(x.run.Cluster)
+	for _, s := range x.run.Cluster.Config.Stages {
+		st, err := x.run.Cluster.Dir.Stage(s.Name).State()
+		if err != nil {
+			return err
+		}
+		if slices.Contains(machines, s) || !st.Exists {
+			continue
+		}
+		closed := waiting.FirstClosedGate(ctx, x.run, s, s.Gates)
+		if closed != nil && gate.KindOf(closed) != gate.UpgradeNeeded {
+			return fmt.Errorf("stage %s: gate %s: %w", s.Name, closed.Gate, closed)
+		}
+	}
+	return nil
+}
+
+// obstacles lists what castle knows now that would stop the steps, or must not happen.
+func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
+	add := func(m *machine, text string) { all = append(all, m.name+": "+text) }
+	control := len(x.controlPlanes())
+	for _, m := range x.sorted() {
+		if m.joined && m.wanted && m.down != nil && !m.stopped && !x.isReplaced(m) {
+			add(m, fmt.Sprintf("%v\n    bring it back, replace it (--replace %s), or take it out of the "+
+				"configuration", m.down, m.name))
+		}
+		for _, e := range m.effects() {
+			switch {
+			case e.Kind == effect.Impossible:
+				add(m, strings.TrimSuffix(e.Text+"; "+e.Remedy, "; "))
+			case e.Kind == effect.LosesData && !x.isReplaced(m):
+				add(m, e.Text+"; with --replace "+m.name+" castle moves its data to other machines first")
+			}
+		}
+		if m.upgradesKubernetes() {
+			if err := kube.UpgradePath(m.is.Kubelet, m.will.Kubelet); err != nil {
+				add(m, err.Error())
+			}
+		}
+	}
+	for _, s := range steps {
+		if s.installs != "" {
+			_, release := talos.Installs(s.installs)
+			err := talos.UpgradePath(s.machine.condition.Release, release, s.machine.is.Kubelet)
+			if err != nil {
+				add(s.machine, err.Error())
+			}
+		}
+		if s.hardware && s.machine.datacenter == nil {
+			add(s.machine, "its platform cannot stop and start it")
+		}
+		if s.Drains {
+			found, err := drain.Obstacles(ctx, x.target(), s.Node, x.options.Force)
+			if err != nil {
+				found = []string{err.Error()}
+			}
+			for _, text := range found {
+				add(s.machine, text)
+			}
+		}
+		if takes := s.Action == Remove || s.Action == Replace; takes && s.machine.is.ControlPlane && control == 1 {
+			add(s.machine, "it is the only control plane, and etcd's data ends with it; castle recreate "+
+				"makes the cluster anew")
+		}
+	}
+	return append(all, x.deprecated(ctx)...)
+}
+
+// deprecated lists what clients still ask for and the next release of Kubernetes lacks.
+func (x *rollout) deprecated(ctx context.Context) []string {
+	for _, m := range x.sorted() {
+		if !m.upgradesKubernetes() || m.will.APIServer == "" {
+			continue
+		}
+		asking, stop := context.WithTimeout(ctx, answerTime)
+		defer stop()
+		found, err := kube.DeprecatedRequests(asking, x.target(), x.controlPlanes(), m.will.APIServer)
+		if err != nil {
+			return []string{fmt.Sprintf("the API servers do not tell which APIs clients use: %v", err)}
+		}
+		return xslices.Map(found, func(text string) string {
+			return fmt.Sprintf("Kubernetes %s lacks what clients have asked for: %s", m.will.APIServer, text)
+		})
+	}
+	return nil
+}
+
+// usual returns how long steps of each action took in earlier rollouts.
+func (x *rollout) usual() map[Action]time.Duration {
+	took := map[Action][]time.Duration{}
+	for _, t := range history.Earlier(x.run.Cluster.Dir, x.run.ID, mostRuns, "rollout") {
+		for _, m := range t.Machines {
+			if m.Ready {
+				took[Action(m.Action)] = append(took[Action(m.Action)], m.Took)
+			}
+		}
+	}
+	usual := map[Action]time.Duration{}
+	for action, all := range took {
+		slices.Sort(all)
+		usual[action] = all[len(all)/2]
+	}
+	return usual
+}
+
+// mostRuns is how many earlier rollouts tell how long a step takes.
+const mostRuns = 10
+
+// firstFew lists the first few texts and counts the others.
+func firstFew(texts []string) string {
+	const most = 3
+	if more := len(texts) - most; more > 0 {
+		return fmt.Sprintf("%s, and %d more", strings.Join(texts[:most], "; "), more)
+	}
+	return strings.Join(texts, "; ")
+}

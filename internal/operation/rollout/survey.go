@@ -1,0 +1,287 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube/drain"
+	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
+	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
+)
+
+// machine is a machine that the cluster has, or is to have.
+type machine struct {
+	name, node, address string
+	controlPlane        bool
+	joined, wanted      bool
+
+	resources map[*config.Stage][]string // its addresses, also those that a plan adds
+	// What plans do to it: through the platform, and through Talos.
+	hardware, configuration []effect.Effect
+	replaces                bool
+	disks, volumes          []string
+
+	is, will  talos.Configured
+	active    []byte // its configuration
+	condition talos.Condition
+	down      error // why it does not answer
+
+	datacenter platform.Datacenter // nil: nobody can stop and start it
+	object     platform.Object
+	pending    []string // hardware that waits for a restart
+	stopped    bool
+	cordoned   bool // by castle
+}
+
+func (m *machine) effects() []effect.Effect { return slices.Concat(m.hardware, m.configuration) }
+
+// isRelease reports whether an effect is that of another release of Kubernetes: a kubelet and static Pods
+// restart, and no other Pod.
+func (m *machine) isRelease(e effect.Effect) bool { return strings.HasPrefix(e.Text, "Kubernetes ") }
+
+// machineStages are the stages that make or configure machines, in their order.
+func machineStages(c *cluster.Cluster) []*config.Stage {
+	makes := func(s *config.Stage) bool { _, has := s.Outputs[cluster.MachinesOutput]; return has }
+	machines := cluster.PlatformLayer + "." + cluster.MachinesOutput
+	return slices.DeleteFunc(slices.Clone(c.Config.Stages), func(s *config.Stage) bool {
+		reads := func(e config.Edge) bool { return slices.Contains(e.Values, machines) }
+		return s.Layer != cluster.PlatformLayer || !makes(s) && !slices.ContainsFunc(s.Edges(), reads)
+	})
+}
+
+// answerTime bounds each look at a machine.
+const answerTime = 15 * time.Second
+
+// survey plans the stages of the machines and asks each machine how it is.
+func (x *rollout) survey(ctx context.Context) error {
+	x.run.Outputs.Compute(x.run.Cluster.Config.Stages)
+	for _, s := range x.run.Cluster.Config.Stages {
+		if _, err := x.run.ReadRecorded(s); err != nil {
+			return err
+		}
+	}
+	x.machines = map[string]*machine{}
+	outputs := x.run.Outputs.Scope(nil).Outputs[cluster.PlatformLayer]
+	for name, v := range tfeval.Map(outputs[cluster.MachinesOutput]) {
+		m := x.machine(name)
+		m.wanted = true
+		m.address = tfeval.Text(tfeval.Attribute(v, "address"))
+		m.controlPlane = tfeval.Text(tfeval.Attribute(v, "role")) == "controlplane"
+	}
+	for _, s := range machineStages(x.run.Cluster) {
+		if err := x.plan(ctx, s); err != nil {
+			return x.run.Failed(ctx, s.Layer, s.Name, err)
+		}
+	}
+	cordoned, err := drain.Cordoned(ctx, x.target())
+	if err != nil {
+		return fmt.Errorf("the nodes that are cordoned: %w", err)
+	}
+	look := func(m *machine) error {
+		m.cordoned = slices.Contains(cordoned, m.node)
+		return x.look(ctx, m)
+	}
+	return errors.Join(run.Each(slices.Collect(maps.Values(x.machines)), look)...)
+}
+
+func (x *rollout) machine(name string) *machine {
+	if x.machines[name] == nil {
+		x.machines[name] = &machine{name: name, node: x.run.Cluster.Config.Name + "-" + name,
+			resources: map[*config.Stage][]string{}}
+	}
+	return x.machines[name]
+}
+
+// plan plans a whole stage, and notes what that would do to each machine.
+func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
+	dir := x.run.Cluster.Dir.Stage(s.Name)
+	st, err := x.run.ReadState(dir)
+	if err != nil {
+		return err
+	}
+	if !st.Exists {
+		return cluster.Usagef("it was never created; create the cluster first: %s",
+			x.run.Cluster.Command("create"))
+	}
+	inputs, err := x.run.Inputs(s)
+	if err != nil {
+		return err
+	}
+	intent, err := dir.Intent().Read()
+	outdated, unread := applied.Outdated(x.run, s, st)
+	if err = errors.Join(err, unread); err != nil {
+		return err
+	}
+	work, err := x.run.OpenWorkspace(s.Name, s.Layer)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, work.Close()) }()
+	if err := work.Prepare(ctx, s, inputs); err != nil {
+		return err
+	}
+	var plan *terraform.Plan
+	err = work.Step("plan", func() (err error) {
+		plan, err = work.Root.Plan(ctx, terraform.PlanOptions{Replace: outdated})
+		return err
+	})
+	if err != nil {
+		return run.During("plan", err)
+	}
+	defer func() { err = errors.Join(err, plan.Discard()) }()
+	effects, err := review.Effects(ctx, x.run, st, intent, plan, outdated)
+	if err != nil {
+		return err
+	}
+	for _, one := range effects {
+		x.affect(one)
+	}
+	differing, _, err := plan.Differences(ctx)
+	if err == nil {
+		err = x.inspect(ctx, s, st)
+	}
+	if err != nil {
+		return err
+	}
+	for _, c := range plan.Changes {
+		if name, keyed := terraform.KeyOf(c.Address); keyed && c.Action != "read" {
+			x.note(s, name, c.Address)
+		}
+	}
+	gone := func(address string) bool { // a plan creates what the refresh has not found
+		return slices.Contains(outdated, address) || slices.ContainsFunc(plan.Changes, func(c terraform.Change) bool {
+			return c.Address == address && (c.Action == "create" || c.Reason == "tainted")
+		})
+	}
+	for _, res := range st.Managed() {
+		name, keyed := terraform.KeyOf(res.Address)
+		if !keyed {
+			continue
+		}
+		m := x.note(s, name, res.Address)
+		if err := m.record(res, gone(res.Address)); err != nil {
+			return err
+		}
+		for _, d := range differing[res.Address].Differences {
+			if text, known := d.Is.(string); known && d.Path == "machine_configuration_input" {
+				if m.will, err = talos.ReadConfigured([]byte(text)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// note notes a resource of a machine, and returns the machine.
+func (x *rollout) note(s *config.Stage, name, address string) *machine {
+	m := x.machine(name)
+	if !slices.Contains(m.resources[s], address) {
+		m.resources[s] = append(m.resources[s], address)
+	}
+	return m
+}
+
+func (x *rollout) affect(one review.Affected) {
+	m := x.machine(one.Name)
+	if isConfiguration(one.Address) {
+		m.configuration = one.Effects
+	} else {
+		m.hardware = one.Effects
+	}
+	m.replaces = m.replaces || effect.Worst(one.Effects) == effect.Replaces
+	m.volumes = append(m.volumes, one.Volumes...)
+}
+
+// record notes what the state tells about a machine's resource.
+func (m *machine) record(res state.Resource, gone bool) (err error) {
+	switch of := cluster.Platforms().OfResource(res.Type); {
+	case res.Type == review.ApplyType:
+		m.joined = m.joined || !gone && !res.Tainted
+		if !m.wanted {
+			m.address, _ = res.Attributes["node"].(string)
+		}
+		text, _ := res.Attributes["machine_configuration_input"].(string)
+		if m.will, err = talos.ReadConfigured([]byte(text)); err != nil {
+			return err
+		}
+		m.is = m.will
+		if !m.wanted {
+			m.controlPlane = m.is.ControlPlane
+		}
+	case of != nil:
+		_, m.disks = of.Describe(res.Attributes)
+	}
+	return nil
+}
+
+// inspect asks the datacenter of a stage how its machines are.
+func (x *rollout) inspect(ctx context.Context, s *config.Stage, st *state.State) error {
+	datacenter, err := recovery.Datacenter(x.run, s)
+	if errors.Is(err, recovery.ErrNoLookup) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ids, err := cluster.MachineIDs(x.run.Cluster.Dir.Stage(s.Name)).Value()
+	if err != nil {
+		return err
+	}
+	known := cluster.Known(st, ids...)
+	facts, err := datacenter.Facts(ctx, known)
+	if err != nil {
+		return err
+	}
+	for _, f := range facts {
+		m := x.machine(f.Key)
+		m.datacenter, m.pending, m.stopped = datacenter, f.Pending, f.Status == "stopped"
+	}
+	for _, k := range known {
+		name, keyed := terraform.KeyOf(k.Address)
+		for _, o := range cluster.Platforms().ObjectsOf([]gate.Known{k}) {
+			if keyed && o.Kind == platform.Machine {
+				x.machine(name).object = o
+			}
+		}
+	}
+	return nil
+}
+
+// look asks a machine and its platform how it is.
+func (x *rollout) look(ctx context.Context, m *machine) error {
+	if !m.joined {
+		return nil
+	}
+	asking, stop := context.WithTimeout(ctx, answerTime)
+	defer stop()
+	node, err := talos.OpenNode(x.target().Talosconfig, m.address)
+	if err != nil {
+		return err
+	}
+	if m.condition, m.down = node.Condition(asking); m.down == nil {
+		m.active, m.down = talos.ActiveConfig(asking, x.target().Talosconfig, m.address)
+	}
+	if m.down == nil {
+		if m.is, err = talos.ReadConfigured(m.active); err != nil {
+			return err
+		}
+	}
+	return nil
+}
