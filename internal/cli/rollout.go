@@ -42,13 +42,7 @@ control plane leaves etcd, and its disks end with it.`,
 		Args:       a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dryRun {
-				return a.onCluster(a.progress, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
-					p, err := rollout.DryRun(ctx, c, o)
-					if err != nil {
-						return err
-					}
-					return a.print(p, func(w io.Writer) { printRollout(w, p) })
-				})(cmd, args)
+				return a.onCluster(a.progress, listRollout(a, &o))(cmd, args)
 			}
 			return a.onCluster(a.runReporter, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 				if !a.yes {
@@ -65,6 +59,16 @@ control plane leaves etcd, and its disks end with it.`,
 	a.lockFlag(cmd)
 	reportFlag(a, cmd)
 	return cmd
+}
+
+func listRollout(a *app, o *rollout.Options) action {
+	return func(ctx context.Context, c *cluster.Cluster, _ []string) error {
+		p, err := rollout.DryRun(ctx, c, *o)
+		if err != nil {
+			return err
+		}
+		return a.print(p, func(w io.Writer) { printRollout(w, p) })
+	}
 }
 
 // printRollout prints the steps, one machine after the other.

@@ -23,12 +23,12 @@ func TestKubernetesVersion(t *testing.T) {
 		"all as wanted": {api: "v1.36.4", cp: "v1.36.4", worker: "v1.36.4"},
 		"an upgrade that did not happen": {api: "v1.36.3", cp: "v1.36.3", worker: "v1.36.3",
 			want: "Kubernetes 1.36.4 is wanted; 1.36.3 runs on API server IP, kubelet blue-cp-01, kubelet " +
-				"blue-w-01; upgrade: talosctl -n IP upgrade-k8s --to 1.36.4; or " + again},
+				"blue-w-01; castle rollout upgrades one machine after the other; or " + again},
 		"one kubelet": {api: "v1.36.4", cp: "v1.36.4", worker: "v1.36.3", want: "Kubernetes 1.36.4 is " +
-			"wanted; 1.36.3 runs on kubelet blue-w-01; upgrade: talosctl -n IP upgrade-k8s --to 1.36.4; or " +
+			"wanted; 1.36.3 runs on kubelet blue-w-01; castle rollout upgrades one machine after the other; or " +
 			again},
 		"an API server": {api: "v1.36.3", cp: "v1.36.4", worker: "v1.36.4", want: "Kubernetes 1.36.4 is " +
-			"wanted; 1.36.3 runs on API server IP; upgrade: talosctl -n IP upgrade-k8s --to 1.36.4; or " +
+			"wanted; 1.36.3 runs on API server IP; castle rollout upgrades one machine after the other; or " +
 			again},
 		"newer than wanted": {api: "v1.36.5", cp: "v1.36.5", worker: "v1.36.5", want: "Kubernetes 1.36.4 " +
 			"is wanted; 1.36.5 runs on API server IP, kubelet blue-cp-01, kubelet blue-w-01; " +

@@ -83,8 +83,8 @@ func (f Fact) Lines(create string) (lines []string) {
 		lines = append(lines, name+text)
 	}
 	if len(f.Pending) > 0 {
-		lines = append(lines, fmt.Sprintf("%sneeds a restart: %s; drain it, then stop and start VM %d: a "+
-			"reboot inside it does not apply this", name, strings.Join(f.Pending, ", "), f.ID))
+		lines = append(lines, fmt.Sprintf("%sneeds a restart: %s; castle rollout drains it, stops and "+
+			"starts it: a reboot inside it does not apply this", name, strings.Join(f.Pending, ", ")))
 	}
 	if f.Status == "stopped" {
 		lines = append(lines, fmt.Sprintf("%sis stopped on node %s; %s starts it", name, f.Node, create))

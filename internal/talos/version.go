@@ -118,9 +118,8 @@ func (g versionGate) compare(nodes []nodeView) error {
 			strings.Join(runs, "; ")), problems)
 	}
 	err := notReady(fmt.Sprintf("Talos %s is wanted; %s", g.version, strings.Join(runs, "; ")), problems,
-		fmt.Sprintf("upgrade one machine after the other: talosctl -n %s upgrade --image %s; "+
-			`or set talos_version = "%s" again; or castle recreate`,
-			others[at].host(), g.installer, others[at].release))
+		fmt.Sprintf("castle rollout upgrades one machine after the other; or set talos_version = %q again; "+
+			"or castle recreate", others[at].release))
 	return gate.Permanent(&gate.Finding{Kind: gate.UpgradeNeeded, Err: err})
 }
 
@@ -128,8 +127,8 @@ func (g versionGate) compare(nodes []nodeView) error {
 func (g versionGate) cause(nodes []nodeView) gate.Diagnosis {
 	for _, n := range g.others(nodes) {
 		if !n.leaving {
-			return because(n.host(), "upgrade --image "+g.installer, "a machine keeps the Talos of its disk "+
-				"until it is upgraded; another talos_version alone changes only new machines")
+			return gate.Diagnosis{Look: "castle rollout", Cause: "a machine keeps the Talos of its disk " +
+				"until it is upgraded; another talos_version alone changes only new machines"}
 		}
 	}
 	return unreachable(nodes)

@@ -75,7 +75,6 @@ func TestTalosVersionReadsWhatMachinesRun(t *testing.T) {
 	says(t, g, "0 of 2 machines run Talos v1.13.1; "+l.address(1)+", "+l.address(2)+": connection refused")
 	place(l, 1, machine.TypeControlPlane, "v1.13.0")
 	place(l, 2, machine.TypeWorker, "v1.13.0")
-	first := "talosctl -n " + l.address(1) + " upgrade --image " + installer
 	await(t, gate.Gate{Check: func(context.Context) error {
 		if l.fleet.Stage(l.address(1)) != emulator.Running ||
 			l.fleet.Stage(l.address(2)) != emulator.Running {
@@ -84,12 +83,11 @@ func TestTalosVersionReadsWhatMachinesRun(t *testing.T) {
 		return nil
 	}})
 	wants(t, g, "Talos v1.13.1 is wanted; v1.13.0 runs on cp-01 ("+l.address(1)+"), w-01 ("+l.address(2)+
-		"); upgrade one machine after the other: "+first+`; or set talos_version = "v1.13.0" again; or `+
+		`); castle rollout upgrades one machine after the other; or set talos_version = "v1.13.0" again; or `+
 		"castle recreate")
-	explains(t, g, "a machine keeps the Talos of its disk", first)
+	explains(t, g, "a machine keeps the Talos of its disk", "castle rollout")
 
 	upgrade(l, 1, installer)
-	wants(t, g, "talosctl -n "+l.address(2)+" upgrade --image "+installer)
 	await(t, gate.Gate{Check: func(ctx context.Context) error {
 		if err := g.Check(ctx); err == nil || strings.Contains(err.Error(), l.address(1)) {
 			return fmt.Errorf("cp-01 is being upgraded: %v", err)

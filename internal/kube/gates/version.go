@@ -136,11 +136,7 @@ func (g *versionGate) compare(now time.Time) error {
 	}
 	fix := ""
 	if older(lowest, g.version) {
-		on := ""
-		if len(g.endpoints) > 0 {
-			on = "-n " + hostOf(g.endpoints[0]) + " "
-		}
-		fix = fmt.Sprintf("upgrade: talosctl %supgrade-k8s --to %s; or ", on, g.version)
+		fix = "castle rollout upgrades one machine after the other; or "
 	}
 	err := &gate.Finding{Kind: gate.UpgradeNeeded, Text: fmt.Sprintf("Kubernetes %s is wanted; %s; %s"+
 		`set kubernetes_version = "%s" again; or castle recreate`, g.version, strings.Join(texts, "; "), fix,

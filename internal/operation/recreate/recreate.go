@@ -115,7 +115,8 @@ func recreate(ctx context.Context, r *run.Run, re *Plan) error {
 	default:
 		r.Notice(fmt.Sprintf("run %s has destroyed the cluster; resuming with the create", begun.Run))
 	}
-	if err := create.Stages(ctx, r, r.Cluster.Config.Stages, create.Options{Refresh: re.options.Refresh}); err != nil {
+	o := create.Options{Refresh: re.options.Refresh}
+	if err := create.Stages(ctx, r, r.Cluster.Config.Stages, o); err != nil {
 		return err
 	}
 	return r.Cluster.Dir.Recreation().Clear()

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/siderolabs/gen/xslices"
 
+	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/kube/drain"
 	"github.com/ephemeral-castle/castle/internal/operation/create"
@@ -92,6 +94,7 @@ func (x *rollout) change(ctx context.Context, s *Step) error {
 	if err := node.AwaitReady(waiting, say); err != nil {
 		return err
 	}
+	m.down, m.stopped = nil, false
 	return s.proveRelease(condition)
 }
 
@@ -153,11 +156,12 @@ func (x *rollout) empty(ctx context.Context, s *Step) error {
 func (x *rollout) restart(ctx context.Context, s *Step, node *talos.Node, before string) (
 	talos.Condition, error) {
 	m, say := s.machine, x.say(s)
-	if s.hardware {
+	switch {
+	case s.hardware:
 		if err := m.datacenter.Restart(ctx, m.object, say); err != nil {
 			return talos.Condition{}, err
 		}
-	} else if now, err := node.Condition(ctx); err == nil && now.BootID == before && now.Stage == "running" {
+	case !x.restartsItself(ctx, s, node, before):
 		say("restarts")
 		if err := node.Reboot(ctx); err != nil {
 			return talos.Condition{}, err
@@ -171,6 +175,25 @@ func (x *rollout) restart(ctx context.Context, s *Step, node *talos.Node, before
 			"boot goes back by itself", err)
 	}
 	return condition, err
+}
+
+// restartsItself reports whether the machine restarts, or has restarted, because of its new configuration.
+func (x *rollout) restartsItself(ctx context.Context, s *Step, node *talos.Node, before string) bool {
+	restarts := func(e effect.Effect) bool { return e.Kind == effect.Restarts }
+	expected := s.configures && slices.ContainsFunc(s.machine.configuration, restarts) &&
+		talos.TraitsOf(s.machine.condition.Release).ApplyRestarts
+	begun := func(ctx context.Context) error {
+		if now, err := node.Condition(ctx); err == nil && now.BootID == before && now.Stage == "running" {
+			return errors.New("the machine has not restarted yet for its new configuration")
+		}
+		return nil
+	}
+	if !expected {
+		return begun(ctx) == nil
+	}
+	soon, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
+	return await(soon, func(string) {}, begun) == nil
 }
 
 // proveRelease compares what runs after a restart with what was installed.

@@ -142,7 +142,8 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 				add(s.machine, text)
 			}
 		}
-		if takes := s.Action == Remove || s.Action == Replace; takes && s.machine.is.ControlPlane && control == 1 {
+		takes := s.Action == Remove || s.Action == Replace
+		if takes && s.machine.is.ControlPlane && control == 1 {
 			add(s.machine, "it is the only control plane, and etcd's data ends with it; castle recreate "+
 				"makes the cluster anew")
 		}

@@ -136,11 +136,7 @@ func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
 	if err := work.Prepare(ctx, s, inputs); err != nil {
 		return err
 	}
-	var plan *terraform.Plan
-	err = work.Step("plan", func() (err error) {
-		plan, err = work.Root.Plan(ctx, terraform.PlanOptions{Replace: outdated})
-		return err
-	})
+	plan, err := work.Root.Plan(ctx, terraform.PlanOptions{Replace: outdated})
 	if err != nil {
 		return run.During("plan", err)
 	}
@@ -165,9 +161,10 @@ func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
 		}
 	}
 	gone := func(address string) bool { // a plan creates what the refresh has not found
-		return slices.Contains(outdated, address) || slices.ContainsFunc(plan.Changes, func(c terraform.Change) bool {
+		makes := func(c terraform.Change) bool {
 			return c.Address == address && (c.Action == "create" || c.Reason == "tainted")
-		})
+		}
+		return slices.Contains(outdated, address) || slices.ContainsFunc(plan.Changes, makes)
 	}
 	for _, res := range st.Managed() {
 		name, keyed := terraform.KeyOf(res.Address)

@@ -45,7 +45,7 @@ func TestFactsTellWhatIsNotAsCastleHasLeftIt(t *testing.T) {
 		"stopped": {func(s *emulator.Server) { s.PowerOff(421) },
 			"cp-01 (VM 421) is stopped on node proxmox; castle create blue starts it"},
 		"waiting for its start": {waits, "cp-01 (VM 421) needs a restart: cpu host → none, memory 4096 → " +
-			"8192; drain it, then stop and start VM 421: a reboot inside it does not apply this"},
+			"8192; castle rollout drains it, stops and starts it: a reboot inside it does not apply this"},
 		"waiting, and the rest is unknown": {func(s *emulator.Server) {
 			waits(s)
 			s.Fail(emulator.Fault{Path: "nodes/*/qemu/421/pending", Code: 403, Text: "refused"})

@@ -1,0 +1,155 @@
+package rollout
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/ephemeral-castle/castle/internal/talos"
+)
+
+const (
+	schematicA = "613e1592b2da41ae5e265e8789429f22e121aab91cb4deb6bc3c0b6262961245"
+	schematicB = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba"
+)
+
+// newMachine is a machine that runs what it is configured with.
+func newMachine(name string, change func(*machine)) *machine {
+	m := &machine{name: name, node: "blue-" + name, joined: true, wanted: true,
+		controlPlane: strings.HasPrefix(name, "cp"),
+		condition:    talos.Condition{Release: "v1.13.0", Schematic: schematicA, BootID: "1"}}
+	m.is = talos.Configured{ControlPlane: m.controlPlane, Kubelet: "1.36.3",
+		Installer: "factory.talos.dev/nocloud-installer/" + schematicA + ":v1.13.0"}
+	if m.controlPlane {
+		m.is.APIServer = "1.36.3"
+	}
+	m.will = m.is
+	if change != nil {
+		change(m)
+	}
+	return m
+}
+
+func upgradesTalos(m *machine) {
+	m.will.Installer = strings.Replace(m.will.Installer, "v1.13.0", "v1.13.1", 1)
+}
+
+func upgradesKubernetes(m *machine) {
+	m.will.Kubelet = "1.36.4"
+	if m.controlPlane {
+		m.will.APIServer = "1.36.4"
+	}
+	m.configuration = append(m.configuration, effect.Effect{Kind: effect.Interrupts,
+		Text: "Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes"})
+}
+
+func grows(m *machine) {
+	m.hardware = []effect.Effect{{Kind: effect.Pending, Text: "memory.dedicated 4096 → 8192"},
+		{Kind: effect.None, Text: "tags"}}
+}
+
+func both(m *machine) { upgradesTalos(m); upgradesKubernetes(m) }
+
+func TestStepsAndTheirOrder(t *testing.T) {
+	all := func(change func(*machine)) (machines []*machine) {
+		for _, name := range []string{"cp-01", "cp-02", "cp-03", "w-01", "w-02"} {
+			machines = append(machines, newMachine(name, change))
+		}
+		return machines
+	}
+	one := func(name string, change func(*machine)) []*machine {
+		machines := all(nil)
+		for i, m := range machines {
+			if m.name == name {
+				machines[i] = newMachine(name, change)
+			}
+		}
+		return machines
+	}
+	for _, tt := range []struct {
+		name     string
+		machines []*machine
+		replace  string
+		want     []string
+	}{
+		{"nothing to do", all(nil), "", nil},
+		// cp-02 leads etcd, and cp-01 holds the virtual address.
+		{"Talos: workers, then control planes, the leader last", all(upgradesTalos), "", []string{
+			"w-01 changes: Talos v1.13.0 → v1.13.1; it is drained, and restarts",
+			"w-02 changes: Talos v1.13.0 → v1.13.1; it is drained, and restarts",
+			"cp-03 changes: Talos v1.13.0 → v1.13.1; it is drained, and restarts",
+			"cp-01 changes: Talos v1.13.0 → v1.13.1; it is drained, and restarts",
+			"cp-02 changes: Talos v1.13.0 → v1.13.1; it is drained, and restarts"}},
+		{"Kubernetes: no kubelet is newer than an API server", all(upgradesKubernetes), "", []string{
+			"cp-03 changes its control plane: API server, controller manager and scheduler 1.36.3 → 1.36.4",
+			"cp-01 changes its control plane: API server, controller manager and scheduler 1.36.3 → 1.36.4",
+			"cp-02 changes its control plane: API server, controller manager and scheduler 1.36.3 → 1.36.4",
+			"w-01 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes",
+			"w-02 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes",
+			"cp-03 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes",
+			"cp-01 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes",
+			"cp-02 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes"}},
+		{"Talos before Kubernetes", one("w-01", both), "", []string{
+			"w-01 changes: Talos v1.13.0 → v1.13.1; it is drained, and restarts",
+			"w-01 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes"}},
+		{"one restart for Talos and hardware", one("w-01", func(m *machine) { upgradesTalos(m); grows(m) }),
+			"", []string{"w-01 changes: Talos v1.13.0 → v1.13.1, memory.dedicated 4096 → 8192; it is " +
+				"drained, and restarts"}},
+		{"another schematic of the same release", one("w-01", func(m *machine) {
+			m.will.Installer = strings.Replace(m.will.Installer, schematicA, schematicB, 1)
+		}), "", []string{"w-01 changes: Talos' schematic 613e1592… → 37656798…; it is drained, and restarts"}},
+		{"hardware that a create has left pending", one("cp-01", func(m *machine) {
+			m.pending = []string{"memory 4096 → 8192"}
+		}), "", []string{"cp-01 changes: memory 4096 → 8192; it is drained, and restarts"}},
+		{"what harms nobody needs no step", one("w-01", func(m *machine) {
+			m.hardware = []effect.Effect{{Kind: effect.None, Text: "tags"}}
+		}), "", nil},
+		{"a new machine comes first, and one that leaves last", append(one("w-01", func(m *machine) {
+			m.wanted = false
+		}), newMachine("w-03", func(m *machine) { m.joined = false }), newMachine("w-00", upgradesTalos)),
+			"", []string{"w-03 joins", "w-00 changes: Talos v1.13.0 → v1.13.1; it is drained, and restarts",
+				"w-01 leaves; it is drained"}},
+		{"a new machine brings no newer kubelet", append(all(upgradesKubernetes)[:1],
+			newMachine("w-03", func(m *machine) { m.joined = false })), "", []string{
+			"cp-01 changes its control plane: API server, controller manager and scheduler 1.36.3 → 1.36.4",
+			"w-03 joins", "cp-01 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes"}},
+		{"replaced on request", all(nil), "w-02", []string{"w-02 is made anew; it is drained"}},
+		{"cordoned by a rollout that was killed", one("w-02", func(m *machine) { m.cordoned = true }), "",
+			[]string{"w-02 is completed: is cordoned by an interrupted rollout"}},
+		{"stopped by one that was killed", one("w-02", func(m *machine) {
+			m.stopped, m.down = true, errors.New("no route to host")
+		}), "", []string{"w-02 changes: is stopped, and starts; it is drained, and restarts"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			replaced := func(m *machine) bool { return m.name == tt.replace }
+			late := func(m *machine) int { return map[string]int{"cp-01": 1, "cp-02": 2}[m.name] }
+			var got []string
+			for _, s := range stepsOf(tt.machines, replaced, late) {
+				got = append(got, s.Machine+" "+s.String())
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(tt.want, "\n  "))
+			}
+		})
+	}
+}
+
+func TestARollbackIsTold(t *testing.T) {
+	s := &Step{installs: "factory.talos.dev/nocloud-installer/" + schematicB + ":v1.13.1", Address: "10.0.0.1"}
+	for _, tt := range []struct {
+		is   talos.Condition
+		want string
+	}{
+		{talos.Condition{Release: "v1.13.1", Schematic: schematicB}, ""},
+		{talos.Condition{Release: "v1.13.1"}, ""}, // an image that tells none
+		{talos.Condition{Release: "v1.13.0", Schematic: schematicA}, "has gone back to v1.13.0"},
+		{talos.Condition{Release: "v1.13.1", Schematic: schematicA}, "lacks an extension"},
+	} {
+		err := s.proveRelease(tt.is)
+		if err == nil != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v", tt.is, err)
+		}
+	}
+}
