@@ -28,6 +28,7 @@ type fakeAPI struct {
 	mu       sync.Mutex
 	objects  map[string]map[string]any
 	answers  map[string]answer // by path, or by another method than GET and path
+	once     map[string]bool   // whose answer serves one request
 	kinds    []kind
 	watchers map[chan map[string]any]string // what each one watches
 	watching chan string                    // a collection, once a watch of it has begun
@@ -48,6 +49,7 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 	f := &fakeAPI{
 		objects:  map[string]map[string]any{},
 		answers:  map[string]answer{},
+		once:     map[string]bool{},
 		watchers: map[chan map[string]any]string{},
 		watching: make(chan string, 64),
 	}
@@ -140,6 +142,9 @@ func (f *fakeAPI) find(r *http.Request) answer {
 		asked = r.Method + " " + at
 	}
 	if a, ok := f.answers[asked]; ok {
+		if f.once[asked] {
+			delete(f.answers, asked)
+		}
 		return a
 	}
 	if r.Header.Get("Authorization") != "Bearer "+token {
@@ -154,13 +159,19 @@ func (f *fakeAPI) find(r *http.Request) answer {
 		return answer{201, object}
 	}
 	if object, ok := f.objects[at]; ok && r.Method == http.MethodPatch {
-		if err := annotate(object, r.Body); err != nil {
+		var patch map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
 			return failure(400, metav1.StatusReasonBadRequest, err.Error())
 		}
-		return answer{200, object}
+		f.objects[at] = merge(object, patch)
+		return answer{200, f.objects[at]}
 	}
 	if a, ok := f.secrets(r); ok {
 		return a
+	}
+	if _, ok := f.objects[at]; ok && r.Method == http.MethodDelete {
+		delete(f.objects, at)
+		return answer{200, metav1.Status{Status: metav1.StatusSuccess}}
 	}
 	if object, ok := f.objects[at]; ok {
 		return answer{200, object}
@@ -175,28 +186,21 @@ func (f *fakeAPI) find(r *http.Request) answer {
 	return failure(404, metav1.StatusReasonNotFound, "not found")
 }
 
-// annotate applies a merge patch that does no more.
-func annotate(object map[string]any, body io.Reader) error {
-	var patch struct {
-		Metadata struct {
-			Annotations map[string]any `json:"annotations"`
-		} `json:"metadata"`
+// merge applies a merge patch to an object, and returns another one.
+func merge(object, patch map[string]any) map[string]any {
+	merged := maps.Clone(object)
+	if merged == nil {
+		merged = map[string]any{}
 	}
-	decoder := json.NewDecoder(body)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&patch); err != nil {
-		return err
+	for key, value := range patch {
+		if deeper, is := value.(map[string]any); is {
+			below, _ := merged[key].(map[string]any)
+			merged[key] = merge(below, deeper)
+		} else if merged[key] = value; value == nil {
+			delete(merged, key)
+		}
 	}
-	meta := maps.Clone(object["metadata"].(map[string]any))
-	annotations, _ := meta["annotations"].(map[string]any)
-	annotations = maps.Clone(annotations)
-	if annotations == nil {
-		annotations = map[string]any{}
-	}
-	maps.Copy(annotations, patch.Metadata.Annotations)
-	meta["annotations"] = annotations
-	object["metadata"] = meta
-	return nil
+	return merged
 }
 
 // below lists the objects of a collection, in all namespaces if its path names none.

@@ -2,39 +2,87 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// LastReplicas lists Longhorn's volumes whose only intact replicas are on a node, by the node's name. A
-// replica is intact once it was healthy and as long as it has not failed
-// (longhorn-manager, types.IsReplicaHealthy). A cluster without Longhorn has none.
-func LastReplicas(ctx context.Context, target gate.Target) (volumes map[string][]string, err error) {
-	nodes := map[string][]string{} // of each volume
-	err = client.Do(ctx, target, func(ctx context.Context, a *client.API) error {
-		in, err := a.ResolveIn(ctx, "longhorn.io", "Replica")
-		if client.IsNotServed(err) {
-			return nil
+// The fields of Longhorn's objects that castle reads (longhorn-manager, k8s/pkg/apis/longhorn/v1beta2).
+type (
+	volume struct {
+		Metadata metav1.ObjectMeta
+		Spec     struct{ NumberOfReplicas int }
+		Status   struct {
+			State, Robustness string
+			KubernetesStatus  struct{ Namespace, PVCName string }
+		}
+	}
+	replica struct {
+		Spec   struct{ VolumeName, NodeID, HealthyAt, FailedAt, DesireState string }
+		Status struct{ CurrentState string }
+	}
+)
+
+// intact reports whether a replica was healthy once and has not failed since (longhorn-manager,
+// types.IsReplicaHealthy).
+func (r replica) intact() bool { return r.Spec.HealthyAt != "" && r.Spec.FailedAt == "" }
+
+// isUsed reports whether a replica has ever had data.
+func (r replica) isUsed() bool { return r.Spec.HealthyAt != "" || r.Spec.FailedAt != "" }
+
+// title names a volume with its PersistentVolumeClaim, by which people know it.
+func (v volume) title() string {
+	if of := v.Status.KubernetesStatus; of.PVCName != "" {
+		return fmt.Sprintf("volume %s (%s/%s)", v.Metadata.Name, of.Namespace, of.PVCName)
+	}
+	return "volume " + v.Metadata.Name
+}
+
+// listLonghorn lists Longhorn's objects of a kind. A cluster without Longhorn has none.
+func listLonghorn[T any](ctx context.Context, a *client.API, kind string) (all []T, err error) {
+	objects, err := a.ListIn(ctx, "longhorn.io", kind, "")
+	if client.IsNotServed(err) {
+		return nil, nil
+	}
+	for _, object := range objects {
+		var one T
+		text, err := object.MarshalJSON()
+		if err == nil {
+			err = json.Unmarshal(text, &one)
 		}
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("%s: %w", client.Title(&object), err)
 		}
-		replicas, err := a.List(ctx, client.Selection{Resource: in.GroupVersionResource}, "Replica")
-		for _, r := range replicas {
-			spec, _, _ := unstructured.NestedMap(r.Object, "spec") //nolint:errcheck // then it has none
-			text := func(field string) string { value, _ := spec[field].(string); return value }
-			volume, node := text("volumeName"), text("nodeID")
-			if text("healthyAt") != "" && text("failedAt") == "" && !slices.Contains(nodes[volume], node) {
-				nodes[volume] = append(nodes[volume], node)
-			}
-		}
+		all = append(all, one)
+	}
+	return all, err
+}
+
+func listReplicas(ctx context.Context, target gate.Target) (all []replica, err error) {
+	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
+		all, err = listLonghorn[replica](ctx, a, "Replica")
 		return err
 	})
-	volumes = map[string][]string{}
+	return all, err
+}
+
+// LastReplicas lists Longhorn's volumes whose only intact replicas are on a node, by the node's name. A
+// cluster without Longhorn has none.
+func LastReplicas(ctx context.Context, target gate.Target) (map[string][]string, error) {
+	replicas, err := listReplicas(ctx, target)
+	nodes := map[string][]string{} // of each volume
+	for _, r := range replicas {
+		if of := r.Spec.VolumeName; r.intact() && !slices.Contains(nodes[of], r.Spec.NodeID) {
+			nodes[of] = append(nodes[of], r.Spec.NodeID)
+		}
+	}
+	volumes := map[string][]string{}
 	for volume, on := range nodes {
 		if len(on) == 1 {
 			volumes[on[0]] = append(volumes[on[0]], volume)
@@ -42,4 +90,61 @@ func LastReplicas(ctx context.Context, target gate.Target) (volumes map[string][
 		}
 	}
 	return volumes, err
+}
+
+// ReplicasOn lists the volumes that have a replica on a node, intact or not.
+func ReplicasOn(ctx context.Context, target gate.Target, node string) (volumes []string, err error) {
+	replicas, err := listReplicas(ctx, target)
+	for _, r := range replicas {
+		if r.Spec.NodeID == node {
+			volumes = append(volumes, r.Spec.VolumeName)
+		}
+	}
+	slices.Sort(volumes)
+	return slices.Compact(volumes), err
+}
+
+// UnhealthyVolumes lists Longhorn's volumes that are faulted or have fewer intact replicas than they should,
+// in a sentence each. A volume that was never attached has no data yet.
+func UnhealthyVolumes(ctx context.Context, target gate.Target) (unhealthy []string, err error) {
+	var volumes []volume
+	var replicas []replica
+	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
+		if volumes, err = listLonghorn[volume](ctx, a, "Volume"); err == nil {
+			replicas, err = listLonghorn[replica](ctx, a, "Replica")
+		}
+		return err
+	})
+	for _, v := range volumes {
+		intact, isUsed := 0, v.Status.State == "attached"
+		for _, r := range replicas {
+			if r.Spec.VolumeName == v.Metadata.Name {
+				isUsed = isUsed || r.isUsed()
+				if r.intact() {
+					intact++
+				}
+			}
+		}
+		if text := v.problem(intact); text != "" && isUsed && err == nil {
+			unhealthy = append(unhealthy, foreign.Text(v.title()+text))
+		}
+	}
+	slices.Sort(unhealthy)
+	return unhealthy, err
+}
+
+// problem explains what is wrong with a volume that has so many intact replicas; empty if nothing is.
+func (v volume) problem(intact int) string {
+	wanted := v.Spec.NumberOfReplicas
+	switch lacks := intact < wanted; {
+	case v.Status.Robustness == "faulted":
+		return " is faulted: it has no usable replica; salvage one in Longhorn, or restore a backup"
+	case v.Status.State == "detached" && lacks:
+		return fmt.Sprintf(" is detached with %d of %d intact replicas: Longhorn rebuilds the others once a "+
+			"Pod uses it", intact, wanted)
+	case v.Status.Robustness == "degraded", lacks:
+		return fmt.Sprintf(" is degraded: %d of %d replicas are intact; Longhorn rebuilds the others on "+
+			"nodes with room", min(intact, wanted), wanted)
+	}
+	return ""
 }

@@ -1,36 +1,90 @@
 package kube
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
 
+	"github.com/hashicorp/go-version"
+
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// UnhealthyVolumes lists Longhorn's volumes that are not healthy, in a sentence each. A cluster without
-// Longhorn has none.
-func UnhealthyVolumes(ctx context.Context, target gate.Target) ([]string, error) { return nil, nil }
-
-// EvictReplicas asks Longhorn to move all replicas off a node.
-func EvictReplicas(ctx context.Context, target gate.Target, node string) error { return nil }
-
-// ReplicasOn lists the volumes that have a replica on a node.
-func ReplicasOn(ctx context.Context, target gate.Target, node string) (volumes []string, err error) {
-	return nil, nil
+// UpgradePath returns an error unless Kubernetes can go from one release to another: to the same minor
+// release or to the next one, and never back.
+func UpgradePath(from, to string) error {
+	was, err := version.NewVersion(from)
+	is, unread := version.NewVersion(to)
+	if err := errors.Join(err, unread); err != nil {
+		return fmt.Errorf("releases of Kubernetes: %w", err)
+	}
+	old, next, path := was.Segments(), is.Segments(), ""
+	for minor := old[1] + 1; minor < next[1]; minor++ {
+		path += fmt.Sprintf("%d.%d, then to ", old[0], minor)
+	}
+	switch {
+	case is.LessThan(was):
+		return fmt.Errorf("the step from Kubernetes %s to %s goes back, which Kubernetes does not support: "+
+			"set kubernetes_version = %q again, or castle recreate", was, is, was)
+	case path != "" || next[0] != old[0]:
+		return fmt.Errorf("the step from Kubernetes %s to %s skips a minor release: upgrade to %s%s", was, is,
+			path, is)
+	}
+	return nil
 }
 
-// KeepReplicas undoes EvictReplicas.
-func KeepReplicas(ctx context.Context, target gate.Target, node string) error { return nil }
+// label is a label of a metric.
+var label = regexp.MustCompile(`(\w+)="([^"]*)"`)
 
-// DeleteNode deletes the Node of a machine that has left, and Longhorn's node of that name if it has no
-// replicas.
-func DeleteNode(ctx context.Context, target gate.Target, node string) error { return nil }
-
-// DeprecatedRequests lists the API versions that clients have requested since each API server's start and
-// that a release removes.
+// DeprecatedRequests lists the API versions that clients have requested since each API server's start, and
+// that a release of Kubernetes or one before it removes. endpoints are the addresses of the API servers.
 func DeprecatedRequests(ctx context.Context, target gate.Target, endpoints []string, release string) (
 	[]string, error) {
-	return nil, nil
+	to, err := version.NewVersion(release)
+	if err != nil {
+		return nil, fmt.Errorf("release of Kubernetes: %w", err)
+	}
+	found, errs := map[string]bool{}, make([]error, len(endpoints))
+	for i, endpoint := range endpoints {
+		errs[i] = client.New(target, endpoint).Retry(ctx, func(ctx context.Context, a *client.API) error {
+			return deprecatedRequests(ctx, a, to, found)
+		})
+	}
+	return slices.Sorted(maps.Keys(found)), errors.Join(errs...)
 }
 
-// UpgradePath returns an error unless Kubernetes can go from one release to another.
-func UpgradePath(from, to string) error { return nil }
+// deprecatedRequests reads them from the metrics of an API server. These have megabytes, so that it holds one
+// line at a time.
+func deprecatedRequests(ctx context.Context, a *client.API, release *version.Version,
+	found map[string]bool) error {
+	metrics, err := a.Raw.Get().AbsPath("/metrics").SetHeader("Accept", "text/plain").Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer metrics.Close()
+	lines := bufio.NewScanner(metrics)
+	for lines.Scan() {
+		if !strings.HasPrefix(lines.Text(), "apiserver_requested_deprecated_apis{") {
+			continue
+		}
+		of := map[string]string{}
+		for _, pair := range label.FindAllStringSubmatch(lines.Text(), -1) {
+			of[pair[1]] = pair[2]
+		}
+		removed, err := version.NewVersion(of["removed_release"])
+		if err != nil || removed.GreaterThan(release) {
+			continue // nobody has announced its removal, or a later release removes it
+		}
+		api := strings.Trim(of["group"]+"/"+of["version"], "/")
+		resource := strings.Trim(of["resource"]+"/"+of["subresource"], "/")
+		found[foreign.Text(fmt.Sprintf("%s %s (removed in %s)", api, resource, of["removed_release"]))] = true
+	}
+	return lines.Err()
+}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
@@ -113,6 +114,29 @@ func (a *API) List(ctx context.Context, in Selection, kind string) ([]Object, er
 	}
 	a.Read(in, found.Items...)
 	return found.Items, nil
+}
+
+// Change merges a patch into an object that it has read, unless somebody has changed the object since.
+func (a *API) Change(ctx context.Context, in schema.GroupVersionResource, o *Object, annotations,
+	spec map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"spec": spec, "metadata": map[string]any{
+		"resourceVersion": o.GetResourceVersion(), "annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	_, err = a.Dynamic.Resource(in).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType,
+		patch, metav1.PatchOptions{})
+	return err
+}
+
+// Delete deletes an object, if it exists.
+func (a *API) Delete(ctx context.Context, in Selection) error {
+	err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).Delete(ctx, in.Name,
+		metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // ListIn lists a kind in whichever version of its group the API prefers.

@@ -1,31 +1,182 @@
 // Package drain takes the Pods off a node before its machine restarts, and lets it take Pods again.
+//
+// Drain does what kubectl drain does, in a loop of its own. That of kubectl (k8s.io/kubectl/pkg/drain) ends
+// with the first request that fails, and the API is away for seconds while control planes restart. It reports
+// the reason to wait only as a text, and would add a sixth to castle's size.
 package drain
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
+// cordonedBy is the annotation of a node that castle has cordoned. Its value is the id of the run.
+const cordonedBy = "castle.ephemeral/cordoned-by"
+
 // Cordon marks a node as unschedulable and as cordoned by a run of castle. A node that somebody else has
-// cordoned stays his: then it only reports so.
+// cordoned stays so; Cordon only reports it. Talos does not uncordon a node that castle has cordoned.
 func Cordon(ctx context.Context, target gate.Target, node, run string) (foreign bool, err error) {
-	return false, nil
+	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
+		have, err := a.Get(ctx, client.Selection{Resource: client.Core("nodes"), Name: node}, "Node")
+		if err != nil {
+			return err
+		}
+		cordoned, by := client.True(have, "spec", "unschedulable"), have.GetAnnotations()[cordonedBy]
+		if foreign = cordoned && by == ""; foreign || cordoned && by == run {
+			return nil
+		}
+		return a.Change(ctx, client.Core("nodes"), have, map[string]any{cordonedBy: run},
+			map[string]any{"unschedulable": true})
+	})
+	return foreign, err
 }
 
-// Uncordon lifts castle's own cordon, and no other one.
-func Uncordon(ctx context.Context, target gate.Target, node string) error { return nil }
-
-// Cordoned lists the nodes that castle has cordoned, by name: what a killed rollout has left.
-func Cordoned(ctx context.Context, target gate.Target) ([]string, error) { return nil, nil }
-
-// Obstacles explains what would keep a drain of a node from ever ending, and how to remove it. It changes
-// nothing.
-func Obstacles(ctx context.Context, target gate.Target, node string, force bool) ([]string, error) {
-	return nil, nil
+// Uncordon lifts castle's own cordon, and no other one. A node that does not exist has none.
+func Uncordon(ctx context.Context, target gate.Target, node string) error {
+	return client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
+		have, err := a.Get(ctx, client.Selection{Resource: client.Core("nodes"), Name: node}, "Node")
+		if gate.KindOf(err) == gate.NotFound {
+			return nil
+		}
+		if err != nil || have.GetAnnotations()[cordonedBy] == "" {
+			return err
+		}
+		return a.Change(ctx, client.Core("nodes"), have, map[string]any{cordonedBy: nil},
+			map[string]any{"unschedulable": nil})
+	})
 }
 
-// Drain evicts the Pods of a cordoned node, within their budgets. say gets each new reason to wait, once.
+// Cordoned lists the nodes that castle has cordoned, by name: those that a killed run has left.
+func Cordoned(ctx context.Context, target gate.Target) (names []string, err error) {
+	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
+		nodes, err := a.List(ctx, client.Selection{Resource: client.Core("nodes")}, "Node")
+		names = nil
+		for _, node := range nodes {
+			if node.GetAnnotations()[cordonedBy] != "" {
+				names = append(names, node.GetName())
+			}
+		}
+		return err
+	})
+	slices.Sort(names)
+	return names, err
+}
+
+// Drain evicts the Pods of a cordoned node, within their budgets, and waits until they are gone. DaemonSets'
+// and static Pods stay, as do finished ones; the data of an emptyDir goes. Pods that no controller starts
+// again are evicted only with force. say receives each new reason to wait, once. Drain returns at the latest
+// when ctx ends, with the reasons.
 func Drain(ctx context.Context, target gate.Target, node string, force bool, say func(string)) error {
-	return nil
+	d := drain{target: target, cluster: client.New(target, ""), node: node, force: force,
+		pause: 2 * time.Second, pods: map[types.UID]bool{}}
+	return d.run(ctx, say)
+}
+
+// wait is a reason to wait. A usual one passes in a moment, and nobody needs to read it before.
+type wait struct {
+	reason string
+	usual  bool
+}
+
+type drain struct {
+	target  gate.Target
+	cluster *client.Cluster
+	node    string
+	force   bool
+	pause   time.Duration // between two passes
+	// pods are those that were found in the first two passes. A Pod that tolerates the cordon starts again on
+	// the same node, for ever; one whose scheduling was under way when the node was cordoned is on it soon.
+	pods   map[types.UID]bool
+	passes int
+}
+
+func (d *drain) run(ctx context.Context, say func(string)) error {
+	told, failures := map[string]bool{}, 0
+	var waits []wait
+	for {
+		found, err := d.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return d.ended(ctx, waits)
+		case gate.IsPermanent(err):
+			return fmt.Errorf("drain of node %s: %w", d.node, err)
+		case err != nil:
+			failures++
+			found = []wait{{"waits for an answer: " + err.Error(), failures == 1}}
+		case len(found) == 0:
+			return nil
+		default:
+			failures = 0
+		}
+		waits = found
+		for _, w := range waits {
+			if !w.usual && !told[w.reason] {
+				told[w.reason] = true
+				say(foreign.Text(w.reason))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return d.ended(ctx, waits)
+		case <-time.After(d.pause):
+		}
+	}
+}
+
+func (d *drain) ended(ctx context.Context, waits []wait) error {
+	var reasons []string
+	for _, w := range waits {
+		reasons = append(reasons, foreign.Text(w.reason))
+	}
+	if len(reasons) == 0 {
+		reasons = []string{"the Kubernetes API has not answered"}
+	}
+	return fmt.Errorf("node %s is not drained: %w: %s", d.node, context.Cause(ctx), client.Several(reasons))
+}
+
+// pass evicts the Pods that are left, and returns why each one is still there.
+func (d *drain) pass(ctx context.Context) (waits []wait, err error) {
+	isProtected := false
+	err = d.cluster.Check(func(ctx context.Context, a *client.API) error {
+		on, err := podsOn(ctx, a, d.node)
+		if err != nil {
+			return err
+		}
+		on = slices.DeleteFunc(on, func(p corev1.Pod) bool {
+			if d.passes < 2 {
+				d.pods[p.UID] = true
+			}
+			return !d.pods[p.UID]
+		})
+		if lost := unmanaged(on); len(lost) > 0 && !d.force {
+			return gate.Permanent(fmt.Errorf("no controller would start %s again; delete it, or force the "+
+				"drain", strings.Join(lost, ", ")))
+		}
+		budgets, err := listBudgets(ctx, a)
+		if err != nil {
+			return err
+		}
+		d.passes++
+		waits, isProtected, err = evictAll(ctx, a, on, budgets)
+		return err
+	})(ctx)
+	if err != nil || !isProtected {
+		return waits, err
+	}
+	blocked, err := kube.BlockingVolumes(ctx, d.target, d.node)
+	for _, one := range blocked {
+		waits = append(waits, wait{reason: one})
+	}
+	return waits, err
 }
