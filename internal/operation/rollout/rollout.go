@@ -88,7 +88,8 @@ func DryRun(ctx context.Context, c *cluster.Cluster, o Options) (*Plan, error) {
 	return p, r.End(err)
 }
 
-// Run makes the rollout, and then a create of the whole cluster, which finds no machine to change.
+// Run makes the rollout, and then a create of the stages that were created before, which finds no machine to
+// change.
 func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	ctx, r, err := run.BeginChecked(ctx, c, "rollout", applied.CleanUp)
 	if err != nil {
@@ -112,7 +113,7 @@ func (x *rollout) do(ctx context.Context) error {
 		}
 	}
 	o := create.Options{Confirm: x.options.ConfirmLoss}
-	stages := x.run.Cluster.Config.Stages
+	stages := x.created()
 	if len(p.Steps) > 0 {
 		machines := machineStages(x.run.Cluster)
 		before := slices.DeleteFunc(graph.Closure(stages, run.StageNeeds, machines...),
@@ -128,6 +129,14 @@ func (x *rollout) do(ctx context.Context) error {
 	}
 	o.Left = x.left
 	return create.Stages(ctx, x.run, stages, o)
+}
+
+// created are the stages that the cluster has. One that was never created waits for a create.
+func (x *rollout) created() []*config.Stage {
+	return slices.DeleteFunc(slices.Clone(x.run.Cluster.Config.Stages), func(s *config.Stage) bool {
+		st, err := x.run.Cluster.Dir.Stage(s.Name).State()
+		return err == nil && !st.Exists
+	})
 }
 
 func unless(err, other error) error {
@@ -146,8 +155,9 @@ func (x *rollout) steps(ctx context.Context) (*Plan, error) {
 		return nil, err
 	}
 	if len(x.controlPlanes()) == 0 || x.target().Kubeconfig == nil {
-		return nil, cluster.Usagef("no stage has configured a control plane with Talos; a rollout changes "+
-			"clusters that run\n  create it first: %s", x.run.Cluster.Command("create"))
+		return nil, cluster.Usagef("no stage has configured a control plane with Talos, and a rollout changes "+
+			"clusters of such machines\n  create the cluster first: %s\n  machines of another kind are "+
+			"changed by hand: castle terraform", x.run.Cluster.Command("create"))
 	}
 	for _, name := range x.options.Replace {
 		if m := x.machines[name]; m == nil || !m.wanted {
