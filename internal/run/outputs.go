@@ -55,6 +55,19 @@ func (o *Outputs) Compute(stages []*config.Stage) {
 	}
 }
 
+// Evaluate replaces those of a stage's outputs that follow from its inputs alone.
+func (o *Outputs) Evaluate(s *config.Stage) {
+	all := map[string]state.Output{}
+	for name, v := range o.Scope(s).Self {
+		all[name] = state.Output{Value: v}
+	}
+	module := tfeval.Read(s, s.KnownInputs(o.Scope(s).Outputs))
+	for name, v := range module.Outputs() {
+		all[name] = state.Output{Value: v}
+	}
+	o.Set(s, all)
+}
+
 // IsComputed reports whether all values of an edge were computed.
 func (o *Outputs) IsComputed(e config.Edge) bool {
 	return len(e.Values) > 0 && !e.Ordered && !slices.ContainsFunc(e.Values, func(value string) bool {
@@ -131,7 +144,7 @@ func withInstances(dir *state.Stage, outputs map[string]state.Output) map[string
 	ids, err := cluster.MachineIDs(dir).Value()
 	for _, id := range ids {
 		name, keyed := terraform.KeyOf(id.Address)
-		if _, is := instances[name]; keyed && is && id.Instance != "" {
+		if keyed && id.Instance != "" { // also of one that a step of a rollout has just made
 			instances[name] = cty.StringVal(id.Instance)
 		}
 	}

@@ -128,7 +128,7 @@ func (a *attempt) checkMachines(ctx context.Context) error {
 	if m := a.creation.machine; m != nil {
 		return m.check(ctx, a, st, intent)
 	}
-	pending, err := review.CheckMachines(ctx, a.run, st, intent, a.plan, a.outdated, a.creation.left)
+	pending, err := review.CheckMachines(ctx, a.run, st, intent, a.plan, a.outdated)
 	for _, m := range pending {
 		a.run.Notice(a.stage.Name + ": " + m.String())
 	}

@@ -36,8 +36,6 @@ type Options struct {
 	// Adopt takes over machines that their uuids prove to be the cluster's, though no killed run was making
 	// them.
 	Adopt bool
-	// Left are machines that have left the cluster: they may be taken out of the configuration.
-	Left []string
 	// Plan is the file of a saved plan, which then decides instead of Confirm. If
 	// Confirm is nil, a stage that could not be planned may do anything.
 	Plan string
@@ -90,7 +88,7 @@ func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, o Options) 
 }
 
 func newCreation(r *run.Run, o Options) *creation {
-	c := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm, left: o.Left,
+	c := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm,
 		progress: map[*config.Stage]*progress{}}
 	for _, s := range r.Cluster.Config.Stages {
 		c.progress[s] = &progress{}
@@ -105,7 +103,6 @@ type creation struct {
 	adopts  bool                                             // see Options.Adopt
 	confirm func(context.Context, review.Loss) (bool, error) // see Options.Confirm
 	asking  sync.Mutex
-	left    []string   // see Options.Left
 	machine *Machine   // that alone is changed; nil: all that a stage has
 	saved   *savedPlan // nil without one
 

@@ -346,7 +346,7 @@ func (p *planning) checkMachines(ctx context.Context, one *Stage, plan *terrafor
 	if err != nil {
 		return err
 	}
-	pending, err := review.CheckMachines(ctx, p.run, one.recorded, intent, plan, outdated, nil)
+	pending, err := review.CheckMachines(ctx, p.run, one.recorded, intent, plan, outdated)
 	for _, m := range pending {
 		one.note("%s", m.String())
 	}

@@ -88,7 +88,10 @@ func (x *rollout) remove(ctx context.Context, s *Step) error {
 			return err
 		}
 	}
-	x.left = append(x.left, s.Machine)
+	// A targeted apply has left outputs such as the number of workers as they were, and gates read them.
+	for _, stage := range machineStages(x.run.Cluster) {
+		x.run.Outputs.Evaluate(stage)
+	}
 	return kube.DeleteNode(ctx, x.target(), s.Node) // its kubelet may have registered it once more
 }
 

@@ -25,6 +25,7 @@ const (
 	installTime = 20 * time.Minute
 	restartTime = 75 * time.Minute
 	settleTime  = 20 * time.Minute
+	rebuildTime = time.Hour     // of replicas that a machine had while it was away
 	moveTime    = 4 * time.Hour // of replicas to other machines
 )
 

@@ -74,7 +74,6 @@ type rollout struct {
 	run      *run.Run
 	options  Options
 	machines map[string]*machine
-	left     []string // machines that have left the cluster
 }
 
 // DryRun lists the steps of a rollout and changes nothing.
@@ -127,7 +126,6 @@ func (x *rollout) do(ctx context.Context) error {
 			return err
 		}
 	}
-	o.Left = x.left
 	return create.Stages(ctx, x.run, stages, o)
 }
 

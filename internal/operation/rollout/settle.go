@@ -40,7 +40,7 @@ func (x *rollout) settle(ctx context.Context, s *Step, without *machine) error {
 	if err != nil {
 		return err
 	}
-	moving, stop := context.WithTimeout(ctx, moveTime)
+	moving, stop := context.WithTimeout(ctx, rebuildTime)
 	defer stop()
 	return await(moving, x.say(s), func(ctx context.Context) error {
 		unhealthy, err := kube.UnhealthyVolumes(ctx, x.target())

@@ -93,11 +93,10 @@ func (e *ExceedsError) Error() string {
 
 // CheckMachines returns a *NodeError if a plan takes nodes out of a cluster that runs, as checkNodes says, or
 // a *HarmError if it harms machines of one. It also returns what takes effect when a machine restarts. before
-// is the stage's state; what is outdated has configured an earlier machine. Those in left have left the
-// cluster already.
+// is the stage's state; what is outdated has configured an earlier machine.
 func CheckMachines(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
-	plan *terraform.Plan, outdated, left []string) (pending []Affected, err error) {
-	if err := checkNodes(ctx, r, before, intent, plan, left); err != nil {
+	plan *terraform.Plan, outdated []string) (pending []Affected, err error) {
+	if err := checkNodes(ctx, r, before, intent, plan); err != nil {
 		return nil, err
 	}
 	all, err := Effects(ctx, r, before, intent, plan, outdated)
@@ -133,7 +132,7 @@ func Effects(ctx context.Context, r *run.Run, before *state.State, intent *state
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	access, err := accessOf(r)
+	access, _, err := accessOf(r)
 	if err != nil || access.Kubeconfig == nil {
 		return nil, err
 	}

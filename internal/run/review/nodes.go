@@ -56,15 +56,15 @@ func (e *NodeError) Error() string {
 	return b.String() + "\n  set the former values again, or take one after the other out of it: " + e.rollout
 }
 
-// checkNodes returns a *NodeError if a plan takes nodes out of a cluster that runs, but those in left, and
-// what an earlier run began. before is the stage's state. A replaced machine is a harm of its own.
+// checkNodes returns a *NodeError if a plan takes nodes out of a cluster that runs, but what an earlier run
+// began. before is the stage's state. A replaced machine is a harm of its own.
 func checkNodes(ctx context.Context, r *run.Run, before *state.State, intent *state.Intent,
-	plan *terraform.Plan, left []string) error {
+	plan *terraform.Plan) error {
 	was := newNodes(before.Outputs)
 	if len(was.addresses) == 0 || plan.Empty {
 		return nil
 	}
-	access, err := accessOf(r)
+	access, members, err := accessOf(r)
 	if err != nil || access.Kubeconfig == nil {
 		return err
 	}
@@ -83,8 +83,8 @@ func checkNodes(ctx context.Context, r *run.Run, before *state.State, intent *st
 		n := LostNode{Name: name, Address: was.addresses[name], ControlPlane: was.isControlPlane(name)}
 		_, remains := is.addresses[name]
 		switch {
-		case slices.Contains(left, name):
-			continue
+		case len(members) > 0 && !slices.Contains(members, name):
+			continue // it has left the cluster
 		case deletes[name], !remains && is.listed && known:
 			n.How = removed
 		case n.ControlPlane && is.controlPlanes != nil && !is.isControlPlane(name):
@@ -130,15 +130,22 @@ func deletedMachines(changes []terraform.Change, before *state.State, intent *st
 const answerTime = 10 * time.Second
 
 // accessOf returns the access that the states of the platform's stages have. Without a kubeconfig no cluster
-// runs.
-func accessOf(r *run.Run) (access gate.Target, err error) {
+// runs. members are the machines that resources in these states stand for; none if no machine runs Talos.
+func accessOf(r *run.Run) (access gate.Target, members []string, err error) {
+	configures := false
 	for _, s := range r.Cluster.Config.Stages {
 		if s.Layer != cluster.PlatformLayer {
 			continue
 		}
 		st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
 		if err != nil {
-			return gate.Target{}, err
+			return gate.Target{}, nil, err
+		}
+		for _, res := range st.Managed() {
+			configures = configures || res.Type == ApplyType
+			if name, keyed := terraform.KeyOf(res.Address); keyed && isJudged(res.Type) {
+				members = append(members, name)
+			}
 		}
 		if kubeconfig, has := st.Outputs[cluster.KubeconfigOutput]; has {
 			access.Kubeconfig = []byte(text(kubeconfig))
@@ -147,7 +154,10 @@ func accessOf(r *run.Run) (access gate.Target, err error) {
 			access.Talosconfig = []byte(text(talosconfig))
 		}
 	}
-	return access, nil
+	if !configures {
+		members = nil
+	}
+	return access, members, nil
 }
 
 // nodes are those of a stage's outputs.
