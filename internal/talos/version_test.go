@@ -51,7 +51,8 @@ func upgrade(l *lab, n int, image string) {
 	}
 	l.retry(func(c *client.Client) error {
 		//lint:ignore SA1019 talosctl calls it for machines before v1.13, and they still know it
-		_, err := c.MachineClient.Upgrade(l.t.Context(), &machineapi.UpgradeRequest{Image: image})
+		_, err := c.MachineClient.Upgrade(l.t.Context(), &machineapi.UpgradeRequest{Image: image,
+			Force: true}) // etcd was never bootstrapped
 		return err
 	}, client.WithConfig(config), client.WithEndpoints(l.address(n)))
 }

@@ -9,6 +9,9 @@ const iso = "v1.13.0"
 type Config struct {
 	Delays Delays
 	Hooks  Hooks
+	// Registries are hosts that have installer images, beside factory.talos.dev, ghcr.io and the mirrors that
+	// a machine's configuration names.
+	Registries []string
 	// AfterFunc runs f once d has passed. Tests that drive time themselves set it; nil means time.AfterFunc.
 	AfterFunc func(d time.Duration, f func())
 }
@@ -16,7 +19,9 @@ type Config struct {
 // Delays is how long a machine takes for each step.
 type Delays struct {
 	Boot       time.Duration // power on to an API that answers
-	Install    time.Duration // first configuration accepted to the API of the installed system
+	Install    time.Duration // first configuration accepted to the API of the installed system; an upgrade
+	Pull       time.Duration // of an installer image
+	Stop       time.Duration // order to restart to the end of the API
 	Services   time.Duration // that API to "bootstrap is available"
 	Etcd       time.Duration // bootstrap to a first etcd member that serves
 	Join       time.Duration // learner added to learner running
@@ -31,6 +36,7 @@ type Delays struct {
 func Realistic() Delays {
 	return Delays{
 		Boot: 12 * time.Second, Install: 18 * time.Second, Services: 6 * time.Second,
+		Pull: 4 * time.Second, Stop: 5 * time.Second,
 		Etcd: 8 * time.Second, Join: 7 * time.Second, Promote: 5 * time.Second,
 		Kubernetes: 10 * time.Second, Campaign: 5 * time.Second, Session: 60 * time.Second,
 	}
@@ -40,7 +46,7 @@ func Realistic() Delays {
 func (d Delays) Times(factor float64) Delays {
 	for _, x := range []*time.Duration{
 		&d.Boot, &d.Install, &d.Services, &d.Etcd, &d.Join, &d.Promote, &d.Kubernetes, &d.Campaign,
-		&d.Session,
+		&d.Session, &d.Pull, &d.Stop,
 	} {
 		*x = time.Duration(float64(*x) * factor)
 	}
@@ -61,6 +67,9 @@ type Hooks struct {
 	OnVirtualIP func(virtual, holder string)
 	// OnShutdown is called when a machine has switched itself off.
 	OnShutdown func(address string)
+	// OnDown is called when a machine that ran begins to restart, at a caller's word or because its boot has
+	// failed: its API server and its kubelet have stopped, until OnMachineConfigured.
+	OnDown func(address string)
 	// OnReset is called when a caller has wiped a machine's disks.
 	OnReset func(address string)
 	// OnError is called for errors that no client gets, such as an address in use.
@@ -74,7 +83,10 @@ type Machine struct {
 	// Version is the release of the image on its disk, which its configuration does not change. A machine
 	// without one boots an ISO and installs the release that its configuration names.
 	Version string
-	Disks   []Disk // one of 32 GiB when empty
+	// Schematic is the image factory's id of what is in that image. When empty, it is that of the installer
+	// which the first configuration names.
+	Schematic string
+	Disks     []Disk // one of 32 GiB when empty
 	// Links are the names of its network link, aliases included. When empty, every
 	// name in its configuration matches.
 	Links []string

@@ -27,6 +27,7 @@ type member struct {
 	name    string // empty until its first start
 	learner bool
 	started bool // its data directory is in use: it serves whenever the machine is up
+	removed bool // the others have removed it: its process ends whenever it starts
 	alarm   pb.EtcdMemberAlarm_AlarmType
 }
 
@@ -41,9 +42,12 @@ func (c *etcdCluster) add(m *machine, learner bool) *member {
 
 // serves reports whether the member's process is up: its disk is still in the
 // machine, and the machine's services run.
-func (e *member) serves() bool { return e.started && e.machine.etcd == e && e.machine.ready }
+func (e *member) serves() bool {
+	return e.started && !e.removed && e.machine.etcd == e && e.machine.ready
+}
 
 func (e *member) leave() {
+	e.removed = true
 	e.cluster.index++
 	e.cluster.members = slices.DeleteFunc(e.cluster.members, func(x *member) bool { return x == e })
 }
@@ -128,13 +132,14 @@ func (d *etcd) promote(e *member) {
 func (d *etcd) advance() {
 	for _, m := range d.world.machines {
 		switch {
-		case !m.ready || !m.controlPlane():
+		case !m.ready || !m.controlPlane() || m.leftEtcd:
 		case m.etcd == nil:
 			if c := d.joinable(m); c != nil {
 				m.etcd = c.add(m, true)
 				d.resume(m)
 				return
 			}
+		case m.etcd.removed:
 		case m.etcd.serves() && !m.etcd.learner:
 			d.announceLater(m)
 			d.campaignLater(m)
@@ -147,7 +152,7 @@ func (d *etcd) advance() {
 func (d *etcd) joinable(m *machine) *etcdCluster {
 	learner := func(e *member) bool { return e.learner }
 	for _, peer := range d.world.machines {
-		if peer.etcd == nil || peer.installed.ca != m.installed.ca {
+		if peer.etcd == nil || peer.etcd.removed || peer.installed.ca != m.installed.ca {
 			continue
 		}
 		if c := peer.etcd.cluster; !slices.ContainsFunc(c.members, learner) && c.elect() != 0 {

@@ -119,8 +119,11 @@ func alarms(c *etcdCluster) []*pb.EtcdMemberAlarm {
 
 // ServiceList lists the machine's services by name, as `talosctl services` shows them.
 func (s *machineService) ServiceList(ctx context.Context, _ *emptypb.Empty) (*pb.ServiceListResponse, error) {
-	m := requestOf(ctx).target
-	var list []*pb.ServiceInfo
+	list := servicesOf(requestOf(ctx).target)
+	return &pb.ServiceListResponse{Messages: []*pb.ServiceList{{Services: list}}}, nil
+}
+
+func servicesOf(m *machine) (list []*pb.ServiceInfo) {
 	for _, id := range []string{"apid", "auditd", "containerd", "machined", "syslogd", "udevd"} {
 		list = append(list, service(id, "Running", ""))
 	}
@@ -135,7 +138,7 @@ func (s *machineService) ServiceList(ctx context.Context, _ *emptypb.Empty) (*pb
 		list = append(list, service("trustd", "Running", ""), etcdInfo(m))
 	}
 	slices.SortFunc(list, func(a, b *pb.ServiceInfo) int { return cmp.Compare(a.GetId(), b.GetId()) })
-	return &pb.ServiceListResponse{Messages: []*pb.ServiceList{{Services: list}}}, nil
+	return list
 }
 
 func afterCRI(m *machine, id string) *pb.ServiceInfo {
@@ -149,6 +152,8 @@ func afterCRI(m *machine, id string) *pb.ServiceInfo {
 // learner runs and fails its health check.
 func etcdInfo(m *machine) *pb.ServiceInfo {
 	switch {
+	case m.leftEtcd:
+		return service("etcd", "Finished", "Service finished successfully")
 	case m.ready && (m.etcd == nil || !m.etcd.serves()):
 		return service("etcd", "Preparing", "Running pre state")
 	case m.ready && m.etcd.learner:

@@ -39,6 +39,7 @@ type lab struct {
 	bootstraps []talos.ClusterSpec
 	configured []talos.MachineSpec
 	shutDown   []string
+	down       []string
 	holders    []string // of the virtual address, one after another
 }
 
@@ -61,8 +62,7 @@ func newLab(t *testing.T) *lab {
 		AfterFunc: l.clock.afterFunc,
 		Delays: talos.Delays{
 			Boot: step, Install: step, Services: step, Etcd: step, Join: step, Promote: step,
-			Kubernetes: step,
-			Campaign:   step / 2, Session: step,
+			Kubernetes: step, Campaign: step / 2, Session: step, Stop: step / 2,
 		},
 		Hooks: talos.Hooks{
 			OnBootstrap: func(s talos.ClusterSpec) {
@@ -80,6 +80,7 @@ func newLab(t *testing.T) *lab {
 				})
 			},
 			OnShutdown: func(a string) { record(func() { l.shutDown = append(l.shutDown, a) }) },
+			OnDown:     func(a string) { record(func() { l.down = append(l.down, a) }) },
 			OnError:    func(a string, err error) { t.Errorf("machine %s: %v", a, err) },
 		},
 	})
@@ -190,6 +191,16 @@ func (l *lab) raise(cps, workers int, patches ...string) {
 			l.t.Fatalf("machine %d is %s", n, got)
 		}
 	}
+}
+
+// quorum raises control planes until all of them vote.
+func (l *lab) quorum(cps, workers int) {
+	l.t.Helper()
+	l.raise(cps, workers)
+	if err := l.bootstrap(l.address(1)); err != nil {
+		l.t.Fatal(err)
+	}
+	l.clock.advance(10 * step)
 }
 
 func (l *lab) bootstrap(address string) error {

@@ -7,6 +7,11 @@
 // accepts only clients of that CA. Control planes that share the CA form an etcd cluster after one of them
 // is bootstrapped. No Kubernetes runs: through Hooks, a caller can start one.
 //
+// A machine's disk has two systems, as with GRUB. An upgrade installs one beside the one that runs, and a
+// restart boots it; if that boot fails, the former one returns. What a configuration changes at once, and what
+// only with a restart, follows the list of Talos 1.13. MachineStatus and events report each step. Missing are
+// logs, statistics, snapshots of etcd, and talosctl health, which asks Kubernetes.
+//
 // The fleet's parts share a world: the machines, the clock and the mutex. power runs machines, etcd runs
 // their members and assigns virtual addresses, and the services answer calls. Everything that takes time runs
 // through Config.AfterFunc, so a test can drive time, and a power cut cancels what the machine had pending.
@@ -14,7 +19,6 @@
 package talos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +44,9 @@ func New(c Config) *Fleet {
 	w := &world{config: c}
 	w.ctx, w.end = context.WithCancel(context.Background())
 	etcd := &etcd{world: w, held: map[string]bool{}, announced: map[string]bool{}}
-	return &Fleet{world: w, power: &power{world: w, etcd: etcd}, etcd: etcd}
+	power := &power{world: w, etcd: etcd, failing: map[string]bool{}}
+	w.refresh = power.refresh
+	return &Fleet{world: w, power: power, etcd: etcd}
 }
 
 // Boot switches a machine on. A machine whose address is known keeps its disks; a new one has blank disks.
@@ -62,7 +68,8 @@ func (f *Fleet) switchOn(spec Machine, begin func(*machine)) error {
 	m := f.world.find(spec.Address)
 	switch {
 	case m == nil:
-		m = &machine{release: cmp.Or(spec.Version, iso)}
+		m = &machine{spec: spec}
+		m.boots = m.blank()
 		f.world.machines = append(f.world.machines, m)
 	case m.stage != Off:
 		return fmt.Errorf("machine %s is on already", spec.Address)
@@ -176,6 +183,13 @@ func (f *Fleet) ReleaseLearner(machine string) {
 func (f *Fleet) HoldLastLearner(d time.Duration, begins, ends func()) {
 	defer f.world.lock()()
 	f.etcd.lastLearner = &heldLearner{d: d, begins: begins, ends: ends}
+}
+
+// FailUpgrade lets the next boot of a release that an upgrade has installed fail, once: the machine returns
+// with its former release. It may be named before it exists, by address or hostname.
+func (f *Fleet) FailUpgrade(machine string) {
+	defer f.world.lock()()
+	f.power.failing[machine] = true
 }
 
 // RaiseAlarm sets an etcd alarm, "NOSPACE" or "CORRUPT", on the machine's member; "NONE" clears it.

@@ -8,7 +8,6 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
-	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -31,7 +30,7 @@ func onlyOnControlPlanes(api string) error {
 func (s *machineService) Version(ctx context.Context, _ *emptypb.Empty) (*pb.VersionResponse, error) {
 	m := requestOf(ctx).target
 	v := &pb.Version{
-		Version:  &pb.VersionInfo{Tag: m.release, Sha: "emulated", Os: "linux", Arch: "amd64"},
+		Version:  &pb.VersionInfo{Tag: m.runs.release, Sha: "emulated", Os: "linux", Arch: "amd64"},
 		Platform: &pb.PlatformInfo{Name: "nocloud", Mode: cloud{}.String()},
 	}
 	if m.installed != nil {
@@ -50,6 +49,10 @@ func (s *machineService) ApplyConfiguration(
 	if m.installed != nil && !r.roles.Includes(role.Admin) {
 		return nil, notAuthorized()
 	}
+	if m.applied {
+		return nil, status.Error(codes.FailedPrecondition, "configuration was already applied and node is "+
+			"rebooting, cannot apply more configuration changes until next reboot")
+	}
 	c, warnings, err := parse(req.GetData())
 	switch {
 	case err != nil:
@@ -58,34 +61,30 @@ func (s *machineService) ApplyConfiguration(
 		return nil, status.Error(codes.InvalidArgument, "the applied machine configuration doesn't contain "+
 			"v1alpha1 config, did you mean to patch the machine config instead?")
 	}
-	mode, details := applyMode(m.installed, c, req.GetMode())
-	if req.GetDryRun() {
-		details = fmt.Sprintf("Dry run summary:\n%s (skipped in dry-run).\n", details)
-	} else if c != nil { // a configuration without a machine section leaves maintenance mode as it is
-		s.power.apply(m, c, mode)
+	mode, details, err := applyMode(m, c, req.GetMode())
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case req.GetDryRun():
+		text := "Config diff:\n\nNo changes."
+		if c != nil {
+			text, err = difference(m.installed, c.config)
+		}
+		if err != nil {
+			return nil, err
+		}
+		details, warnings = fmt.Sprintf("Dry run summary:\n%s (skipped in dry-run).\n%s", details, text), nil
+	case c != nil: // a configuration without a machine section leaves maintenance mode as it is
+		if mode == pb.ApplyConfigurationRequest_TRY {
+			details += fmt.Sprintf("\nThe config is applied in 'try' mode and will be automatically "+
+				"reverted back in %s", tryTimeout(req))
+		}
+		s.power.apply(m, c, req, mode)
 	}
 	return &pb.ApplyConfigurationResponse{Messages: []*pb.ApplyConfiguration{
 		{Mode: mode, Warnings: warnings, ModeDetails: details},
 	}}, nil
-}
-
-// applyMode decides how next comes into force. The emulator reboots only for
-// another role or CA; Talos has a longer list.
-func applyMode(
-	now, next *installed, mode pb.ApplyConfigurationRequest_Mode,
-) (_ pb.ApplyConfigurationRequest_Mode, details string) {
-	const reboot, auto = pb.ApplyConfigurationRequest_REBOOT, pb.ApplyConfigurationRequest_AUTO
-	switch {
-	case mode == pb.ApplyConfigurationRequest_STAGED:
-		return mode, "Staged configuration to be applied after the next reboot"
-	case mode == reboot && now != nil:
-	case mode == auto && now != nil && (now.controlPlane != next.controlPlane || now.ca != next.ca):
-	case mode == reboot || mode == auto:
-		return pb.ApplyConfigurationRequest_NO_REBOOT, "Applied configuration without a reboot"
-	default:
-		return mode, "Applied configuration without a reboot"
-	}
-	return reboot, "Applied configuration with a reboot"
 }
 
 // Bootstrap founds etcd on the machine. Like Talos, it checks only the machine's
@@ -106,29 +105,9 @@ func (s *machineService) Bootstrap(
 	return &pb.BootstrapResponse{Messages: []*pb.Bootstrap{{}}}, nil
 }
 
-// actor is the id of a sequence that a caller started.
-const actor = "00000000-0000-4000-8000-000000000000"
-
-func (s *machineService) Reboot(ctx context.Context, _ *pb.RebootRequest) (*pb.RebootResponse, error) {
-	s.power.boot(requestOf(ctx).target, s.world.config.Delays.Boot)
-	return &pb.RebootResponse{Messages: []*pb.Reboot{{ActorId: actor}}}, nil
-}
-
-// Upgrade writes the release of the image to the disk and boots it; until then the machine answers. The disk
-// keeps everything else.
-func (s *machineService) Upgrade(ctx context.Context, req *pb.UpgradeRequest) (*pb.UpgradeResponse, error) {
-	m := requestOf(ctx).target
-	s.world.report(m, runtime.MachineStageUpgrading)
-	s.world.after(m, s.world.config.Delays.Install, func() {
-		m.release = imageTag(req.GetImage())
-		s.power.boot(m, s.world.config.Delays.Boot)
-	})
-	return &pb.UpgradeResponse{Messages: []*pb.Upgrade{{ActorId: actor}}}, nil
-}
-
 func (s *machineService) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*pb.ShutdownResponse, error) {
 	s.power.shutDown(requestOf(ctx).target)
-	return &pb.ShutdownResponse{Messages: []*pb.Shutdown{{ActorId: actor}}}, nil
+	return &pb.ShutdownResponse{Messages: []*pb.Shutdown{{ActorId: newID()}}}, nil
 }
 
 // Reset leaves etcd if it is graceful, wipes the disks, and starts in maintenance mode or switches off.
@@ -145,7 +124,7 @@ func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.R
 	} else {
 		s.power.shutDown(m)
 	}
-	return &pb.ResetResponse{Messages: []*pb.Reset{{ActorId: actor}}}, nil
+	return &pb.ResetResponse{Messages: []*pb.Reset{{ActorId: newID()}}}, nil
 }
 
 func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_KubeconfigServer) error {

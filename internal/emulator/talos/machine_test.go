@@ -91,19 +91,24 @@ func listen(t *testing.T, address string) error {
 	return err
 }
 
+// serverNames are the names in the certificate of a machine's API.
+func (l *lab) serverNames(address string) string {
+	l.t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(l.secrets.Certs.OS.Crt)
+	conn, err := tls.Dial("tcp", net.JoinHostPort(address, "50000"), &tls.Config{RootCAs: roots})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	return strings.Join(conn.ConnectionState().PeerCertificates[0].DNSNames, ", ")
+}
+
 func TestServerCertificateNamesTheMachine(t *testing.T) {
 	l := newLab(t)
 	l.raise(1, 0)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(l.secrets.Certs.OS.Crt)
-	conn, err := tls.Dial("tcp", net.JoinHostPort(l.address(1), "50000"),
-		&tls.Config{RootCAs: roots, ServerName: "blue-01"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	if err := conn.ConnectionState().PeerCertificates[0].VerifyHostname(l.address(1)); err != nil {
-		t.Error(err)
+	if got := l.serverNames(l.address(1)); got != "blue-01" {
+		t.Errorf("the certificate names %s", got)
 	}
 }
 
@@ -135,21 +140,6 @@ func TestDryRunChangesNothing(t *testing.T) {
 	}
 	l.clock.advance(step)
 	if got := l.fleet.Stage(address); got != talos.Maintenance {
-		t.Errorf("the machine is %s", got)
-	}
-}
-
-func TestATriedConfigurationIsAppliedAtOnce(t *testing.T) {
-	l := newLab(t)
-	l.raise(1, 0)
-	const try = machineapi.ApplyConfigurationRequest_TRY
-	resp, err := l.as(role.Admin, l.address(1)).ApplyConfiguration(within(t),
-		&machineapi.ApplyConfigurationRequest{Data: l.machineConfig(machine.TypeControlPlane), Mode: try})
-	if err != nil || resp.GetMessages()[0].GetMode() != try ||
-		resp.GetMessages()[0].GetModeDetails() != "Applied configuration without a reboot" {
-		t.Errorf("got %v, %v", resp, err)
-	}
-	if got := l.fleet.Stage(l.address(1)); got != talos.Running {
 		t.Errorf("the machine is %s", got)
 	}
 }

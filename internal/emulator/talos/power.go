@@ -1,15 +1,14 @@
 package talos
 
 import (
-	"cmp"
 	"fmt"
 	"net"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
@@ -22,13 +21,17 @@ import (
 type power struct {
 	world   *world
 	etcd    *etcd
-	servers []*apid // every server since New, so that Close leaves none
+	failing map[string]bool // machines whose next upgrade does not boot, by address or hostname
+	servers []*apid         // every server since New, so that Close leaves none
 }
 
 // boot starts the machine; start follows when its delay has passed.
 func (p *power) boot(m *machine, delay time.Duration) {
 	p.stop(m)
 	m.stage = Booting
+	if m.tried != nil {
+		m.installed, m.tried = m.tried, nil
+	}
 	if m.staged != nil {
 		m.installed, m.staged = m.staged, nil
 	}
@@ -37,8 +40,12 @@ func (p *power) boot(m *machine, delay time.Duration) {
 
 // start brings the API up, in maintenance mode or with the configuration's certificates.
 func (p *power) start(m *machine) {
+	if !m.awaitsSigner {
+		m.runs, m.bootID, m.events = m.boots.next, newID(), &events{changed: make(chan struct{})}
+		m.installing, m.proven, m.applied, m.leftEtcd = false, false, false, false
+	}
 	p.world.bringUpNetwork(m)
-	p.world.report(m, runtime.MachineStageBooting)
+	m.doing = runtime.MachineStageBooting
 	stage, signer := Maintenance, (*installed)(nil)
 	if m.installed != nil {
 		stage, signer = Running, p.signer(m.installed)
@@ -53,7 +60,13 @@ func (p *power) start(m *machine) {
 		return
 	}
 	m.stage = stage
-	if stage == Running {
+	switch {
+	case stage == Maintenance:
+		m.doing = runtime.MachineStageMaintenance
+	case m.upgradeAt != "":
+		p.upgradeFirst(m)
+	default:
+		p.world.sequence(m, "", "boot", pb.SequenceEvent_START)
 		p.world.after(m, p.world.config.Delays.Services, func() { p.servicesUp(m) })
 	}
 	if m.controlPlane() {
@@ -62,10 +75,70 @@ func (p *power) start(m *machine) {
 }
 
 func (p *power) servicesUp(m *machine) {
+	if m.boots.unproven && p.fails(m) {
+		p.bootFailed(m)
+		return
+	}
 	m.ready = true
-	p.world.report(m, runtime.MachineStageRunning)
 	callLater(p.world, p.world.config.Hooks.OnMachineConfigured, p.world.machineSpec(m))
 	p.etcd.resume(m)
+}
+
+// upgradeFirst installs a staged upgrade and restarts (the sequence install of a system that boots).
+func (p *power) upgradeFirst(m *machine) {
+	image, err := p.world.resolve(m, m.upgradeAt)
+	m.upgradeAt, m.doing = "", runtime.MachineStageInstalling
+	p.world.after(m, p.world.config.Delays.Install, func() {
+		if err == nil && preflight(m.runs, image) == nil {
+			m.boots.install(image)
+		}
+		p.boot(m, p.world.config.Delays.Boot)
+	})
+}
+
+// fails reports, once, whether FailUpgrade has named the machine.
+func (p *power) fails(m *machine) bool {
+	for _, name := range []string{m.spec.Address, m.hostname()} {
+		if p.failing[name] {
+			delete(p.failing, name)
+			return true
+		}
+	}
+	return false
+}
+
+// bootFailed is the end of the sequence boot with an error: the former system boots again if an upgrade has
+// installed this one. The real sequence waits up to 70 minutes for its services.
+func (p *power) bootFailed(m *machine) {
+	m.boots.revert()
+	p.world.publish(m, "", &pb.SequenceEvent{Sequence: "boot", Error: &common.Error{
+		Code: common.Code_FATAL, Message: "sequence failed: error running phase 9 in boot sequence: " +
+			"task 1/1: failed, context deadline exceeded"}})
+	p.leave(m, runtime.MachineStageRebooting, p.world.config.Delays.Stop,
+		func() { p.boot(m, p.world.config.Delays.Boot) })
+}
+
+// leave stops what a machine runs, so that it can restart: Pods, kubelet and etcd at once. Its API answers
+// until next.
+func (p *power) leave(m *machine, doing runtime.MachineStage, takes time.Duration, next func()) {
+	served := m.ready
+	p.quiesce(m)
+	m.doing = doing
+	if served {
+		callLater(p.world, p.world.config.Hooks.OnDown, m.spec.Address)
+	}
+	p.world.after(m, takes, next)
+}
+
+// restart runs the sequence reboot.
+func (p *power) restart(m *machine, actor string, takes time.Duration) {
+	p.world.sequence(m, actor, "reboot", pb.SequenceEvent_START)
+	p.leave(m, runtime.MachineStageRebooting, takes, func() {
+		for _, action := range []pb.TaskEvent_Action{pb.TaskEvent_START, pb.TaskEvent_STOP} {
+			p.world.publish(m, actor, &pb.TaskEvent{Task: "stopAllServices", Action: action})
+		}
+		p.boot(m, p.world.config.Delays.Boot)
+	})
 }
 
 // signer finds the configuration with the key of the CA that c trusts: its own on
@@ -90,20 +163,25 @@ func (p *power) startWaitingWorkers() {
 	}
 }
 
-// stop takes the API down at once and cancels pending steps; requests in flight finish.
-func (p *power) stop(m *machine) {
+// quiesce stops the services and cancels pending steps.
+func (p *power) quiesce(m *machine) {
 	p.etcd.resign(m)
+	m.life++
+	m.ready, m.announcing, m.awaitsSigner = false, false, false
+	if m.etcd != nil {
+		p.etcd.endSessionsWithoutQuorum(m.etcd.cluster)
+	}
+}
+
+// stop takes the API down, too, at once; requests in flight finish.
+func (p *power) stop(m *machine) {
+	p.quiesce(m)
 	if m.down != nil {
 		m.down()
 	}
-	m.life++
-	m.ready, m.announcing, m.awaitsSigner = false, false, false
 	if m.server != nil {
 		m.server.retire()
 		m.server = nil
-	}
-	if m.etcd != nil {
-		p.etcd.endSessionsWithoutQuorum(m.etcd.cluster)
 	}
 }
 
@@ -130,45 +208,11 @@ func (p *power) wipe(m *machine) {
 	if m.installed != nil {
 		ca = m.installed.ca
 	}
-	m.installed, m.staged, m.etcd = nil, nil, nil
-	m.release = cmp.Or(m.spec.Version, iso)
+	m.installed, m.staged, m.tried, m.etcd = nil, nil, nil, nil
+	m.boots, m.upgradeAt, m.images = m.blank(), "", nil
 	hasData := func(x *machine) bool { return x.etcd != nil && x.installed.ca == ca }
 	if !slices.ContainsFunc(p.world.machines, hasData) {
 		delete(p.etcd.announced, ca) // no data is left: the same secrets may found a new cluster
-	}
-}
-
-// apply brings a configuration into force.
-func (p *power) apply(m *machine, c *installed, mode pb.ApplyConfigurationRequest_Mode) {
-	const staged, reboot = pb.ApplyConfigurationRequest_STAGED, pb.ApplyConfigurationRequest_REBOOT
-	if mode == staged || mode == reboot || m.installed == nil {
-		m.staged = c
-	}
-	switch {
-	case mode == staged:
-	case m.installed == nil:
-		if m.spec.Version == "" {
-			m.release = cmp.Or(imageTag(c.config.Machine().Install().Image()), iso)
-		}
-		p.boot(m, p.world.config.Delays.Install)
-	case mode == reboot:
-		p.boot(m, p.world.config.Delays.Boot)
-	default:
-		moved := !slices.Equal(virtualIPs(m.installed.config), virtualIPs(c.config))
-		if moved {
-			p.etcd.resign(m)
-		}
-		before := p.world.machineSpec(m)
-		m.installed = c
-		p.world.configured(m)
-		if moved {
-			p.etcd.advance()
-		}
-		// A changed image of the kubelet or the API server is pulled and started at once, as is the kubelet
-		// with other labels and taints; Talos itself stays until it is upgraded.
-		if spec := p.world.machineSpec(m); m.ready && !reflect.DeepEqual(before, spec) {
-			callLater(p.world, p.world.config.Hooks.OnMachineConfigured, spec)
-		}
 	}
 }
 
@@ -199,6 +243,8 @@ func (p *power) serve(m *machine, signer *installed) error {
 		grpc.StreamInterceptor(proxy.stream),
 	)}
 	pb.RegisterMachineServiceServer(s.grpc, &machineService{world: p.world, power: p, etcd: p.etcd})
+	pb.RegisterImageServiceServer(s.grpc, &imageService{world: p.world})
+	pb.RegisterLifecycleServiceServer(s.grpc, &lifecycleService{world: p.world})
 	storage.RegisterStorageServiceServer(s.grpc, &storageService{})
 	v1alpha1.RegisterStateServer(s.grpc, &resourceService{world: p.world})
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc"
@@ -67,11 +68,11 @@ func allowedRoles(method string) role.Set {
 	switch path.Base(method) {
 	case "ApplyConfiguration":
 		return role.MakeSet(role.Admin, role.Reader)
-	case "Version", "ServiceList", "Disks", "Get", "List", "Watch":
+	case "Version", "ServiceList", "Disks", "Get", "List", "Watch", "Events":
 		return role.MakeSet(role.Admin, role.Operator, role.Reader)
 	case "EtcdMemberList", "EtcdStatus", "EtcdAlarmList":
 		return role.MakeSet(role.Admin, role.Operator, role.Reader, role.EtcdBackup)
-	case "Reboot", "Shutdown":
+	case "Reboot", "Shutdown", "Pull", "EtcdAlarmDisarm":
 		return role.MakeSet(role.Admin, role.Operator)
 	default:
 		return role.MakeSet(role.Admin)
@@ -92,7 +93,8 @@ func (p *proxy) enter(ctx context.Context, method string) (targets []target, man
 			nodes, many = all, true
 		}
 	}
-	if many && strings.HasPrefix(method, "/cosi.") {
+	if many && !strings.HasPrefix(method, "/machine.MachineService/") &&
+		!strings.HasPrefix(method, "/storage.") {
 		return nil, false, status.Errorf(codes.InvalidArgument,
 			"one-2-many proxying is not supported for method %s", method)
 	}
@@ -227,8 +229,15 @@ type routedStream struct {
 func (s *routedStream) Context() context.Context { return s.ctx }
 
 func (s *routedStream) SendMsg(m any) error {
-	if data, ok := m.(*common.Data); ok && s.many {
-		data.Metadata = &common.Metadata{Hostname: s.node}
+	switch answer := m.(type) {
+	case *common.Data:
+		if s.many {
+			answer.Metadata = &common.Metadata{Hostname: s.node}
+		}
+	case *pb.Event:
+		if s.many {
+			answer.Metadata = &common.Metadata{Hostname: s.node}
+		}
 	}
 	return s.ServerStream.SendMsg(m)
 }

@@ -1,15 +1,19 @@
 package talos
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
+	"github.com/cosi-project/runtime/pkg/resource/meta"
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/cosi-project/runtime/pkg/state/impl/inmem"
 	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
 	"github.com/cosi-project/runtime/pkg/state/protobuf/server"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
@@ -18,8 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// resourceService serves the resources of a request's target. Of Talos' many types
-// it knows addresses, links, the machine's status and its configuration.
+// resourceService serves the resources of a request's target. Of Talos' many types it knows addresses, links,
+// the machine's status, its extensions and its configuration, and the members that discovery finds.
 type resourceService struct {
 	v1alpha1.UnimplementedStateServer
 	world *world
@@ -61,22 +65,47 @@ func (s *resourceService) target(ctx context.Context) *server.State {
 		func(_ context.Context, access state.Access) error { return readable(roles, access) }))
 }
 
-// readable refuses the reads that Talos refuses, with its texts, and those that are not emulated.
+// kinds are the types of resources that the emulator has.
+var kinds = []meta.ResourceDefinitionProvider{meta.ResourceDefinitionExtension{}, meta.NamespaceExtension{},
+	network.AddressStatusExtension{}, network.LinkStatusExtension{}, runtime.MachineStatusExtension{},
+	runtime.ExtensionStatusExtension{}, cluster.MemberExtension{}, (*config.MachineConfig)(nil)}
+
+// namespaces are those of the kinds.
+var namespaces = []string{meta.NamespaceName, network.NamespaceName, runtime.NamespaceName,
+	cluster.NamespaceName, config.NamespaceName}
+
+// readable refuses the reads that Talos refuses, with its texts (internal/app/resources/access.go), and those
+// that are not emulated.
 func readable(roles role.Set, access state.Access) error {
+	of := slices.IndexFunc(kinds, func(k meta.ResourceDefinitionProvider) bool {
+		return k.ResourceDefinition().Type == access.ResourceType
+	})
 	switch {
-	case access.ResourceType == config.MachineConfigType && !roles.Includes(role.Admin): // it holds keys
-		return status.Error(codes.PermissionDenied, "authorization failed")
 	case !access.Verb.Readonly():
 		return status.Error(codes.PermissionDenied, "write access is not allowed")
-	case access.ResourceType == runtime.MachineStatusType, access.ResourceType == config.MachineConfigType:
-		return nil
-	case access.ResourceType != network.AddressStatusType && access.ResourceType != network.LinkStatusType:
+	case of < 0:
 		return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", access.ResourceType)
-	case access.ResourceNamespace != network.NamespaceName:
+	case kinds[of].ResourceDefinition().Sensitivity == meta.Sensitive && !roles.Includes(role.Admin):
+		return notAuthorized()
+	case !slices.Contains(namespaces, access.ResourceNamespace):
 		return status.Errorf(codes.PermissionDenied, "namespace %q is not supported",
 			access.ResourceNamespace)
 	}
 	return nil
+}
+
+// addDefinitions creates the resources by which talosctl finds types and their aliases.
+func (w *world) addDefinitions(m *machine) {
+	for _, kind := range kinds {
+		definition, err := meta.NewResourceDefinition(kind.ResourceDefinition())
+		if err == nil {
+			err = m.resources.Create(w.ctx, definition)
+		}
+		w.fail(m, err)
+	}
+	for _, name := range namespaces {
+		w.fail(m, m.resources.Create(w.ctx, meta.NewNamespace(name, meta.NamespaceSpec{})))
+	}
 }
 
 // bringUpNetwork creates the resources of a system that has just started: its links and its own addresses.
@@ -86,6 +115,9 @@ func (w *world) bringUpNetwork(m *machine) {
 		m.down()
 	}
 	m.up, m.down = context.WithCancel(w.ctx)
+	m.reported = runtime.MachineStatusSpec{}
+	w.addDefinitions(m)
+	w.addExtensions(m)
 	w.addLink(m, "lo", network.LinkStatusSpec{Type: nethelpers.LinkLoopbck})
 	uplink := network.LinkStatusSpec{Type: nethelpers.LinkEther}
 	if len(m.spec.Links) > 1 {
@@ -97,23 +129,17 @@ func (w *world) bringUpNetwork(m *machine) {
 	w.addAddress(m, m.uplink(), netip.PrefixFrom(own, own.BitLen()*3/4))
 }
 
-// report replaces the machine's status.
-func (w *world) report(m *machine, stage runtime.MachineStage) {
-	status := runtime.NewMachineStatus()
-	status.TypedSpec().Stage = stage
-	if err := m.resources.Destroy(w.ctx, status.Metadata()); !state.IsNotFoundError(err) {
-		w.fail(m, err)
-	}
-	w.fail(m, m.resources.Create(w.ctx, status))
-}
-
-// configured replaces the resource of the configuration that runs.
+// configured replaces the resources of the configuration that runs, and of the one on the disk: the next one
+// if it is staged, the former one if another is tried.
 func (w *world) configured(m *machine) {
-	now := config.NewMachineConfig(m.installed.config)
-	if err := m.resources.Destroy(w.ctx, now.Metadata()); !state.IsNotFoundError(err) {
-		w.fail(m, err)
+	disk := cmp.Or(m.staged, m.tried, m.installed)
+	for id, c := range map[string]*installed{config.ActiveID: m.installed, config.PersistentID: disk} {
+		now := config.NewMachineConfigWithID(c.config, id)
+		if err := m.resources.Destroy(w.ctx, now.Metadata()); !state.IsNotFoundError(err) {
+			w.fail(m, err)
+		}
+		w.fail(m, m.resources.Create(w.ctx, now))
 	}
-	w.fail(m, m.resources.Create(w.ctx, now))
 }
 
 func (w *world) addLink(m *machine, name string, spec network.LinkStatusSpec) {

@@ -58,7 +58,7 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 		Address: m.spec.Address, Hostname: m.hostname(), ControlPlane: m.controlPlane(),
 		ClusterName:       m.installed.config.Cluster().Name(),
 		KubernetesVersion: imageTag(machine.Kubelet().Image()),
-		TalosVersion:      m.release,
+		TalosVersion:      m.runs.release,
 		Labels:            map[string]string{},
 		Annotations:       map[string]string{},
 		Taints:            map[string]string{},

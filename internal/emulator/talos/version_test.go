@@ -63,7 +63,7 @@ func TestMachinesKeepTheTalosThatTheyWereInstalledWith(t *testing.T) {
 
 	//lint:ignore SA1019 talosctl calls it for machines before v1.13, and they still know it
 	if _, err := l.as(role.Admin, image).MachineClient.Upgrade(t.Context(), &machineapi.UpgradeRequest{
-		Image: "factory.talos.dev/nocloud-installer/abc:v1.13.0"}); err != nil {
+		Image: "factory.talos.dev/nocloud-installer/abc:v1.13.0", Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	l.clock.advance(2 * step)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 )
 
 // world is the state that the parts of a fleet share. Its mutex guards all of them.
@@ -16,8 +17,11 @@ type world struct {
 
 	mu       sync.Mutex
 	machines []*machine // in the order of their first Boot
+	refresh  func()     // brings what machines report about themselves up to date
 	pending  []func()   // runs once the mutex is released
 	closed   bool
+
+	published uint64 // events of all machines
 }
 
 // machine is one Machine and its state.
@@ -31,15 +35,30 @@ type machine struct {
 	down      context.CancelFunc
 	ready     bool // container runtime and kubelet are up: bootstrap is available
 
+	// The system that runs has these, and loses them with its restart.
+	runs       system
+	bootID     string
+	doing      runtime.MachineStage // follows from the sequence that it runs
+	reported   runtime.MachineStatusSpec
+	events     *events
+	installing bool       // an installer runs beside it
+	applied    bool       // it restarts for a configuration
+	proven     bool       // it was running and ready
+	leftEtcd   bool       // its etcd has stopped for good
+	tried      *installed // the configuration in force is tried; this one returns
+
 	// The disks hold these.
-	release   string     // of Talos
-	installed *installed // the configuration in force; nil on a blank disk
-	staged    *installed // comes into force at the next start
+	boots     bootEntries
+	upgradeAt string            // the installer that it runs first when it starts: a staged upgrade
+	images    map[string]system // installers that were pulled, by each of their names
+	installed *installed        // the configuration in force; nil on a blank disk
+	staged    *installed        // comes into force at the next start
 	etcd      *member
 
-	announcing   bool // OnBootstrap is due
-	campaigns    bool // it competes for its virtual addresses, or is about to
-	awaitsSigner bool // a worker that has its configuration and no certificate yet
+	announcing   bool              // OnBootstrap is due
+	campaigns    bool              // it competes for its virtual addresses, or is about to
+	awaitsSigner bool              // a worker that has its configuration and no certificate yet
+	declared     map[string]string // why it is not ready, by the names of conditions
 }
 
 func (m *machine) hostname() string {
@@ -69,10 +88,14 @@ func (w *world) find(name string) *machine {
 	return nil
 }
 
-// lock takes the mutex. unlock releases it and then runs the pending functions.
+// lock takes the mutex. unlock brings the machines' status up to date, releases the mutex, and then runs the
+// pending functions.
 func (w *world) lock() (unlock func()) {
 	w.mu.Lock()
 	return func() {
+		if !w.closed {
+			w.refresh()
+		}
 		pending := w.pending
 		w.pending = nil
 		w.mu.Unlock()
@@ -100,6 +123,21 @@ func (w *world) after(m *machine, d time.Duration, fn func()) {
 			fn()
 		}
 	})
+}
+
+// within runs fn under the mutex once d has passed, as after does, and closes the channel then.
+func (w *world) within(m *machine, d time.Duration, fn func()) <-chan struct{} {
+	done := make(chan struct{})
+	if d == 0 {
+		fn()
+		close(done)
+		return done
+	}
+	w.after(m, d, func() {
+		fn()
+		close(done)
+	})
+	return done
 }
 
 // inTime runs fn under the mutex once d has passed, independent of the machines.

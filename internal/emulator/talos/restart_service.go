@@ -1,0 +1,137 @@
+package talos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// admits reports whether a sequence may begin beside the one that runs. If not, only an event tells the
+// caller (internal/app/machined/pkg/runtime/sequencer.go).
+func (p *power) admits(m *machine, sequence, actor string) bool {
+	switch m.doing {
+	case runtime.MachineStageUpgrading, runtime.MachineStageShuttingDown, runtime.MachineStageInstalling:
+	case runtime.MachineStageRebooting, runtime.MachineStageResetting:
+		if sequence == "reboot" {
+			return true
+		}
+	default:
+		return true
+	}
+	p.world.publish(m, actor, &pb.SequenceEvent{Sequence: sequence, Error: &common.Error{
+		Code: common.Code_LOCKED, Message: "sequence not started: locked"}})
+	return false
+}
+
+// Reboot drains nothing. The mode FORCE stops nothing either; kexec, which POWERCYCLE avoids, saves no time
+// here.
+func (s *machineService) Reboot(ctx context.Context, req *pb.RebootRequest) (*pb.RebootResponse, error) {
+	m, actor := requestOf(ctx).target, newID()
+	if s.power.admits(m, "reboot", actor) {
+		takes := s.world.config.Delays.Stop
+		if req.GetMode() == pb.RebootRequest_FORCE {
+			takes = 0
+		}
+		s.power.restart(m, actor, takes)
+	}
+	return &pb.RebootResponse{Messages: []*pb.Reboot{{ActorId: actor}}}, nil
+}
+
+// Rollback lets the other system on the disk boot, whatever sequence runs. It tells no actor.
+func (s *machineService) Rollback(ctx context.Context, _ *pb.RollbackRequest) (*pb.RollbackResponse, error) {
+	m := requestOf(ctx).target
+	if err := m.boots.flip(); err != nil {
+		return nil, err
+	}
+	s.power.restart(m, "", s.world.config.Delays.Stop)
+	return &pb.RollbackResponse{Messages: []*pb.Rollback{{}}}, nil
+}
+
+// Upgrade is the call of Talos before 1.13, which 1.13 still has. It checks the image and, on control planes,
+// etcd. Then the machine stops what it runs, installs, and restarts by itself. The emulator drains nothing:
+// it has no Kubernetes.
+func (s *machineService) Upgrade(ctx context.Context, req *pb.UpgradeRequest) (*pb.UpgradeResponse, error) {
+	m, actor := requestOf(ctx).target, newID()
+	if m.installed == nil {
+		return nil, status.Error(codes.FailedPrecondition, "Talos is not installed")
+	}
+	image, err := s.world.resolve(m, req.GetImage())
+	if err != nil {
+		return nil, fmt.Errorf("error validating installer image %q: %w", req.GetImage(), err)
+	}
+	if m.controlPlane() && !req.GetForce() && !req.GetPreserve() {
+		if err := s.etcd.upgradable(m); err != nil {
+			return nil, err
+		}
+	}
+	delays := s.world.config.Delays
+	again := func() { s.power.boot(m, delays.Boot) }
+	switch {
+	case req.GetStage() && s.power.admits(m, "stageUpgrade", actor):
+		m.upgradeAt = req.GetImage()
+		s.world.sequence(m, actor, "stageUpgrade", pb.SequenceEvent_START)
+		s.power.leave(m, runtime.MachineStageUpgrading, delays.Stop, again)
+	case !req.GetStage() && s.power.admits(m, "upgrade", actor):
+		s.world.sequence(m, actor, "upgrade", pb.SequenceEvent_START)
+		s.power.leave(m, runtime.MachineStageUpgrading, delays.Install, func() {
+			if err := preflight(m.runs, image); err != nil {
+				s.world.publish(m, actor, &pb.SequenceEvent{Sequence: "upgrade", Error: &common.Error{
+					Code: common.Code_FATAL, Message: "sequence failed: error running phase 9 in upgrade " +
+						"sequence: task 1/1: failed, exit code 1"}})
+			} else {
+				m.boots.install(image)
+			}
+			again()
+		})
+	}
+	return &pb.UpgradeResponse{Messages: []*pb.Upgrade{
+		{Ack: "Upgrade request received", ActorId: actor}}}, nil
+}
+
+// upgradable is the check of etcd before an upgrade (internal/pkg/etcd/etcd.go).
+func (d *etcd) upgradable(m *machine) error {
+	e := d.anyVoter(m)
+	if e == nil {
+		return errors.New("failed to create etcd client: no controlplane endpoints discovered yet")
+	}
+	if e.cluster.elect() == 0 {
+		return errors.New("failed to acquire upgrade mutex: " + etcdNoLeader)
+	}
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("error validating etcd for upgrade: "+format, args...)
+	}
+	if members := len(e.cluster.members); members == 2 {
+		return invalid("etcd member count(%d) is insufficient to maintain quorum if upgrade commences",
+			members)
+	}
+	for _, member := range e.cluster.members {
+		switch {
+		case member.name == "":
+			return invalid("etcd member %016x is not started, all members must be running to perform an "+
+				"upgrade", member.id)
+		case !member.serves():
+			return invalid("etcd member %016x is not healthy; all members must be healthy to perform an "+
+				"upgrade: context deadline exceeded", member.id)
+		}
+	}
+	return nil
+}
+
+// bootIDFile is the one file that Read has.
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+func (s *machineService) Read(req *pb.ReadRequest, out pb.MachineService_ReadServer) error {
+	unlock := s.world.lock()
+	id := requestOf(out.Context()).target.bootID
+	unlock()
+	if req.GetPath() != bootIDFile {
+		return status.Errorf(codes.NotFound, "stat %s: no such file or directory", req.GetPath())
+	}
+	return out.SendMsg(&common.Data{Bytes: []byte(id + "\n")})
+}
