@@ -60,7 +60,7 @@ var kindFields = map[event.Kind]string{
 	event.Diagnosed:          "layer stage diagnosis | gate",
 	event.StageSkipped:       "layer stage text",
 	event.MachineStarted:     "layer machine action text total",
-	event.MachineProgress:    "layer machine action text",
+	event.MachineProgress:    "layer machine action text | step",
 	event.MachineReady:       "layer machine action seconds",
 	event.MachineFailed:      "layer machine action text seconds",
 	event.Notice:             "text",

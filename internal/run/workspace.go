@@ -279,7 +279,7 @@ func (w *Workspace) noteUnsure(d terraform.Diagnostic) {
 
 // noteWarning reports a warning of an apply once: a plan and the apply of it have the same ones.
 func (w *Workspace) noteWarning(d terraform.Diagnostic) {
-	if w.intent.Load() == nil || d.ForAuthors() {
+	if w.intent.Load() == nil || !d.IsForUsers() {
 		return
 	}
 	text := w.Stage + ": " + d.Summary

@@ -31,8 +31,13 @@ func (d Diagnostic) text() string { return d.Summary + "\n" + d.Detail }
 
 func (d Diagnostic) consequence() bool { return consequence.MatchString(d.Summary) }
 
-// ForAuthors reports whether a warning is for the author of a module and not for its user.
-func (d Diagnostic) ForAuthors() bool { return deprecated.MatchString(d.text()) }
+// IsForUsers reports whether a warning is for the user of a stage: not for the author of its module, and not
+// about -target, which is castle's own.
+func (d Diagnostic) IsForUsers() bool {
+	return !deprecated.MatchString(d.text()) && !targeting.MatchString(d.Summary)
+}
+
+var targeting = regexp.MustCompile(`^(Resource targeting is in effect|Applied changes may be incomplete)$`)
 
 // AlreadyExists reports whether the object of a create existed before.
 func (d Diagnostic) AlreadyExists() bool { return alreadyExists.MatchString(d.text()) }

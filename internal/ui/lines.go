@@ -86,6 +86,8 @@ func (l *Lines) reports(e event.Event) bool {
 		return false
 	case event.GateClosed, event.GateOpen:
 		return l.o.Verbose || l.screen == nil && l.reportsGate(e)
+	case event.MachineProgress:
+		return l.o.Verbose || e.Step == "" // what a part prints itself
 	case event.StageStarted, event.StepEnded, event.StageUpToDate: // the view and the timeline tell
 		if e.Kind == event.StepEnded && e.Step == "gates" || e.Kind == event.StageUpToDate {
 			l.delayed.dropAll(e.Stage)

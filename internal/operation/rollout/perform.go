@@ -114,7 +114,7 @@ func (x *rollout) prepare(ctx context.Context, s *Step, node *talos.Node) (boot 
 		bounded, stop := context.WithTimeout(ctx, installTime)
 		defer stop()
 		say("installs " + s.installs)
-		return node.Install(bounded, s.installs, say)
+		return node.Install(bounded, s.installs, x.detail(s, "install"))
 	}
 	if !restartsItself { // the machine goes on meanwhile
 		if err := install(); err != nil {

@@ -305,9 +305,12 @@ func (x *rollout) stopped(ctx context.Context, s *Step, i, all int, err error) e
 }
 
 // say reports the progress of a step.
-func (x *rollout) say(s *Step) func(string) {
+func (x *rollout) say(s *Step) func(string) { return x.detail(s, "") }
+
+// detail reports what a part of a step prints itself.
+func (x *rollout) detail(s *Step, part string) func(string) {
 	return func(text string) {
 		x.run.Emit(event.Event{Kind: event.MachineProgress, Layer: cluster.PlatformLayer, Machine: s.Machine,
-			Action: string(s.Action), Text: text})
+			Action: string(s.Action), Step: part, Text: text})
 	}
 }
