@@ -61,6 +61,8 @@ type Hooks struct {
 	OnVirtualIP func(virtual, holder string)
 	// OnShutdown is called when a machine has switched itself off.
 	OnShutdown func(address string)
+	// OnDown is called when a machine goes down to restart.
+	OnDown func(address string)
 	// OnReset is called when a caller has wiped a machine's disks.
 	OnReset func(address string)
 	// OnError is called for errors that no client gets, such as an address in use.
