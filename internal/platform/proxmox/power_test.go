@@ -160,7 +160,8 @@ func TestRestartNamesThePrivilegeThatIsMissing(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	m, vm := waiting()
 	d.server.AddVM(vm)
-	d.limit(t, "pveum role add Look --privs VM.Audit", "pveum acl modify /vms --users castle@pve --roles Look")
+	d.limit(t, "pveum role add Look --privs VM.Audit",
+		"pveum acl modify /vms --users castle@pve --roles Look")
 	_, err := d.restart(soon(t), t, m)
 	if err == nil || !strings.HasSuffix(err.Error(), "403 Permission check failed (/vms/421, VM.PowerMgmt)") {
 		t.Error(err)

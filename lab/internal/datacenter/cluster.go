@@ -133,7 +133,7 @@ func (k *kube) join(m talos.MachineSpec) {
 		return
 	}
 	if name := c.nodes[m.Address]; name != "" && name != m.Hostname {
-		k.kubelet(name, kubernetes.Nodes.Stop) // its kubelet has another name now, and nobody deletes the old node
+		k.kubelet(name, kubernetes.Nodes.Stop) // it has another name now, and nobody deletes the old node
 	}
 	c.nodes[m.Address] = m.Hostname
 	if m.ControlPlane {

@@ -71,7 +71,8 @@ func TestEachControlPlaneRestartsItsOwnAPIServer(t *testing.T) {
 	port, vip := freePort(t), "127.0.7.60"
 	machine := func(i int, release string) talos.MachineSpec {
 		return talos.MachineSpec{Address: fmt.Sprintf("127.0.7.6%d", i), Hostname: fmt.Sprintf("cp-0%d", i),
-			ControlPlane: true, TalosVersion: "v1.13.0", KubernetesVersion: "v1.36.3", APIServerVersion: release}
+			ControlPlane: true, TalosVersion: "v1.13.0", KubernetesVersion: "v1.36.3",
+			APIServerVersion: release}
 	}
 	for i := 1; i <= 2; i++ {
 		d.started(proxmox.VM{ID: 420 + i, Name: machine(i, "").Hostname, Image: "nocloud.img",
