@@ -41,7 +41,8 @@ func (c *Config) duration(kind string) time.Duration {
 }
 
 // launchFor starts a task that takes d; before, if it is not nil, runs without the lock before do.
-func (c *call) launchFor(d time.Duration, kind string, id any, before func(), do func(*task) error) *task {
+func (c *call) launchFor(d time.Duration, kind string, id any, before func(),
+	do func(*task) error) *task {
 	s, now := c.s, time.Now()
 	t := &task{
 		s: s, duration: d, before: before, node: c.get("node"), kind: kind, id: fmt.Sprint(id), user: c.caller.id,

@@ -87,6 +87,14 @@ func (f *Fleet) Halt(address string) {
 	}
 }
 
+// Shutdown switches a machine off as ACPI does: it ends its services first.
+func (f *Fleet) Shutdown(address string) {
+	defer f.world.lock()()
+	if m := f.world.find(address); m != nil && m.stage != Off {
+		f.power.shutDown(m)
+	}
+}
+
 // Remove cuts a machine's power and discards its disks.
 func (f *Fleet) Remove(address string) {
 	defer f.world.lock()()

@@ -23,11 +23,11 @@ func waiting() (platform.Object, emulator.VM) {
 }
 
 // restart has castle restart a machine, and returns what it says.
-func (d datacenter) restart(ctx context.Context, t *testing.T, m platform.Object) (said []string, err error) {
+func (d datacenter) restart(ctx context.Context, t *testing.T, m platform.Object) (told []string, err error) {
 	t.Helper()
 	s := Search{Client: d.client(t), Interval: time.Millisecond, Timeout: time.Second}
-	err = s.Restart(ctx, m, func(text string) { said = append(said, text) })
-	return said, err
+	err = s.Restart(ctx, m, func(text string) { told = append(told, text) })
+	return told, err
 }
 
 // checkRuns checks that the machine 421 runs with its new memory.
@@ -84,12 +84,12 @@ func TestRestartBringsPendingChangesIntoForce(t *testing.T) {
 			if test.fault.Path != "" {
 				d.server.Fail(test.fault)
 			}
-			said, err := d.restart(soon(t), t, m)
+			told, err := d.restart(soon(t), t, m)
 			for i, text := range test.says {
 				test.says[i] = "VM 421 " + text
 			}
-			if err != nil || !slices.Equal(said, test.says) {
-				t.Errorf("%v, %q", err, said)
+			if err != nil || !slices.Equal(told, test.says) {
+				t.Errorf("%v, %q", err, told)
 			}
 			if got := changes(d); !slices.Equal(got, test.sent) {
 				t.Errorf("requests %q, want %q", got, test.sent)
@@ -160,7 +160,8 @@ func TestRestartNamesThePrivilegeThatIsMissing(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	m, vm := waiting()
 	d.server.AddVM(vm)
-	d.limit(t, "pveum role add Look --privs VM.Audit", "pveum acl modify /vms --users castle@pve --roles Look")
+	d.limit(t, "pveum role add Look --privs VM.Audit",
+		"pveum acl modify /vms --users castle@pve --roles Look")
 	_, err := d.restart(soon(t), t, m)
 	if err == nil || !strings.HasSuffix(err.Error(), "403 Permission check failed (/vms/421, VM.PowerMgmt)") {
 		t.Error(err)
@@ -177,16 +178,16 @@ func TestRestartCompletesARebootThatHasBegun(t *testing.T) {
 	if _, err := d.client(t).call(t.Context(), http.MethodPost, status421+"reboot", nil); err != nil {
 		t.Fatal(err)
 	}
-	said := []string{}
+	told := []string{}
 	s := Search{Client: d.client(t), Interval: time.Millisecond, Timeout: time.Second}
 	err := s.Restart(soon(t), m, func(text string) {
-		if said = append(said, text); len(said) == 1 {
+		if told = append(told, text); len(told) == 1 {
 			close(hold)
 		}
 	})
 	want := []string{"VM 421 waits for Proxmox' task qmreboot", "VM 421 starts"}
-	if err != nil || !slices.Equal(said, want) {
-		t.Errorf("%v, %q", err, said)
+	if err != nil || !slices.Equal(told, want) {
+		t.Errorf("%v, %q", err, told)
 	}
 	if got := changes(d); !slices.Equal(got, []string{reboot421}) {
 		t.Errorf("requests %q", got)

@@ -23,13 +23,14 @@ type cluster struct {
 	backend  string
 	process  *controlplane.Process // nil while it is off or starting
 	upTo     context.CancelFunc    // ends what follows one start
-	release  string                // of Kubernetes, which its control planes were configured with
 	names    []string              // in the certificate that the API server serves
 	stored   map[string]bool       // control planes that have its etcd data on their disks
 	answered bool                  // for the first time
 	refused  bool                  // no control plane could start
 	doors    map[string]*door
-	nodes    map[string]string // address: the node's name
+	starting map[string]*time.Timer   // by address: until its API server is up again
+	nodes    map[string]string        // address: the node's name
+	acts     map[string]chan struct{} // by node: closed when its kubelet's last act is done
 }
 
 // kube is the Kubernetes that the configured machines form: at most one cluster.
@@ -44,6 +45,8 @@ type kube struct {
 
 	mu       sync.Mutex
 	machines map[string]talos.MachineSpec // by address: those that are configured and on
+	booted   map[string]bool              // by address: their nodes do not know yet that they have booted
+	sources  map[string]string            // by address: where its API server's requests come from
 	holders  map[string]string            // by virtual address: who holds it, "" once nobody does any more
 	cluster  *cluster
 }
@@ -51,7 +54,8 @@ type kube struct {
 func newKube(ctx context.Context, c Config, log *logger) *kube {
 	return &kube{
 		config: c, ctx: ctx, log: log, addresses: newAddresses(),
-		machines: map[string]talos.MachineSpec{}, holders: map[string]string{},
+		machines: map[string]talos.MachineSpec{}, booted: map[string]bool{}, sources: map[string]string{},
+		holders: map[string]string{},
 	}
 }
 
@@ -74,7 +78,8 @@ func (k *kube) bootstrapped(spec talos.ClusterSpec) {
 	k.cluster = &cluster{
 		spec: spec, backend: backend, dir: filepath.Join(k.config.Dir, "kubernetes"),
 		stored: map[string]bool{},
-		doors:  map[string]*door{}, nodes: map[string]string{},
+		doors:  map[string]*door{}, starting: map[string]*time.Timer{}, nodes: map[string]string{},
+		acts: map[string]chan struct{}{},
 	}
 	k.startCluster()
 }
@@ -94,7 +99,6 @@ func (k *kube) startCluster() {
 	ctx, cancel := context.WithCancel(k.ctx)
 	c.upTo = cancel
 	k.log.say("kubernetes: %s starts", c.spec.Name)
-	c.release = k.release()
 	order := k.order(c)
 	c.names = order.Kubernetes.CertSANs
 	go func() {
@@ -129,29 +133,40 @@ func (k *kube) join(m talos.MachineSpec) {
 		return
 	}
 	if name := c.nodes[m.Address]; name != "" && name != m.Hostname {
-		k.stopKubelet(name) // its kubelet has another name now, and nobody deletes the old node
+		k.kubelet(name, kubernetes.Nodes.Stop) // it has another name now, and nobody deletes the old node
 	}
 	c.nodes[m.Address] = m.Hostname
 	if m.ControlPlane {
 		c.stored[m.Address] = true
-		k.certify(c, m, func() {
-			k.open(m.Address)
-			for _, vip := range c.spec.VIPs {
-				k.follow(vip)
-			}
-		})
+		k.certify(c, m, func() { k.open(m.Address, m.Address) })
 	}
 	vm := k.addresses.vm(m.Address)
 	node := kubernetes.Node{
 		Name: m.Hostname, Address: m.Address, OS: "Talos (" + m.TalosVersion + ")",
 		Kubelet: m.KubernetesVersion,
 		CPUs:    number(vm.Config["cores"], 2), MemoryBytes: number(vm.Config["memory"], 4096) << 20,
-		Labels: m.Labels, Annotations: m.Annotations, Taints: m.Taints,
+		Labels: m.Labels, Annotations: m.Annotations, Taints: m.Taints, Booted: k.booted[m.Address],
 	}
-	nodes := kubernetes.Nodes{Client: c.process.Client}
-	go k.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error {
+	delete(k.booted, m.Address)
+	k.kubelet(m.Hostname, func(nodes kubernetes.Nodes, ctx context.Context, _ string) error {
 		return nodes.Run(ctx, node)
 	})
+}
+
+// kubelet does what a node's kubelet does next, after all that it does already; the caller holds the mutex.
+func (k *kube) kubelet(node string, do func(kubernetes.Nodes, context.Context, string) error) {
+	c := k.cluster
+	p, before, done := c.process, c.acts[node], make(chan struct{})
+	c.acts[node] = done
+	go func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		k.untilDone("node "+node, p, func(ctx context.Context) error {
+			return do(kubernetes.Nodes{Client: p.Client}, ctx, node)
+		})
+	}()
 }
 
 // untilDone retries an action of a kubelet while the API runs.
@@ -176,8 +191,17 @@ func (k *kube) untilDone(what string, p *controlplane.Process, do func(context.C
 	}
 }
 
-// off applies the power-off of a machine to the cluster.
-func (k *kube) off(address string) {
+// off applies a power cut of a machine to the cluster.
+func (k *kube) off(address string) { k.leave(address, kubernetes.Nodes.Stop) }
+
+// down is a machine that ends its services, to restart or to switch itself off.
+func (k *kube) down(address string) {
+	k.log.say("talos %s: goes down", address)
+	k.leave(address, kubernetes.Nodes.ShutDown)
+}
+
+// leave is a machine that is not on any more, with what its kubelet does last.
+func (k *kube) leave(address string, last func(kubernetes.Nodes, context.Context, string) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m, configured := k.machines[address]
@@ -198,16 +222,8 @@ func (k *kube) off(address string) {
 		return
 	}
 	if c.running() {
-		k.stopKubelet(m.Hostname)
+		k.kubelet(m.Hostname, last)
 	}
-}
-
-// stopKubelet ends the heartbeat of a node; the caller holds the mutex.
-func (k *kube) stopKubelet(node string) {
-	nodes := kubernetes.Nodes{Client: k.cluster.process.Client}
-	go k.untilDone("node "+node, k.cluster.process, func(ctx context.Context) error {
-		return nodes.Stop(ctx, node)
-	})
 }
 
 // diskLost treats the loss of a machine's disk: with the last one that had
@@ -235,6 +251,7 @@ func (k *kube) stopCluster() {
 	for address := range c.doors {
 		k.shut(address)
 	}
+	clear(c.starting)
 	if c.process != nil {
 		c.process.Kill()
 		c.process = nil

@@ -7,6 +7,9 @@
 //	a virtual address moves  the API follows it
 //	a machine is configured  its node registers; a control plane also answers on :6443
 //	a VM is stopped          its machine is off, its node stops its heartbeat
+//	a VM is shut down        its machine ends its services first, its node is not ready
+//	a machine restarts       likewise, until it is up again; its Pods start anew
+//	a control plane names another release  its API server restarts, the others stay
 //	the last control plane is off  Kubernetes is gone, without a shutdown
 //	its VM is destroyed      and so are its disks
 //	a machine is reset       likewise, and it waits for a configuration again
@@ -105,7 +108,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d.proxmox = proxmox.New(proxmox.Config{
 		Token: d.folders.token, Nodes: c.Hosts.Nodes, Storages: storages(c.Hosts.Storages),
 		Durations: taskDurations(c.Speed),
-		OnStart:   d.started, OnStop: d.stopped, OnDestroy: d.destroyed,
+		Patience:  scaled(5*time.Minute, c.Speed), // as long as castle waits
+		OnStart:   d.started, OnShutdown: d.pressed, OnStop: d.stopped, OnDestroy: d.destroyed,
 	})
 	for _, command := range c.Hosts.Commands {
 		if _, err := d.proxmox.Pveum(command); err != nil {
@@ -119,7 +123,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		Delays: talos.Realistic().Times(1 / c.Speed),
 		Hooks: talos.Hooks{
 			OnBootstrap: d.kube.bootstrapped, OnMachineConfigured: d.kube.configured,
-			OnShutdown:  d.switchedOff,
+			OnShutdown: d.switchedOff, OnDown: d.kube.down,
 			OnVirtualIP: d.kube.virtualIP, OnReset: d.reset,
 			OnError: func(address string, err error) { d.log.say("talos %s: %v", address, err) },
 		},

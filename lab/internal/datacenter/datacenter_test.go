@@ -89,17 +89,19 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 		n.Status.NodeInfo.KubeletVersion != "v1.36.4" {
 		t.Errorf("cp-03: %v, %v", n, err)
 	}
-	d.kube.off(later.Address)
-	d.kube.diskLost(later.Address)
-
 	d.kube.virtualIP(vip, "127.0.7.12") // it moves, and the API with it
 	ended(t, open)
 	if open, err = net.Dial("tcp", api); err != nil {
 		t.Fatal(err)
 	}
 	defer open.Close()
-	d.kube.virtualIP(vip, "")
+	d.kube.off(later.Address) // a power cut of the holder
 	ended(t, open)
+	if _, err := net.Dial("tcp", api); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("the holder of the virtual address is off, and the API says: %v", err)
+	}
+	d.kube.diskLost(later.Address)
+	d.kube.virtualIP(vip, "")
 	if _, err := net.Dial("tcp", api); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("nobody holds the virtual address, and the API says: %v", err)
 	}

@@ -2,6 +2,7 @@ package datacenter
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -9,12 +10,19 @@ import (
 	"sync"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
+	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 )
 
-// open makes the API server answer at an address; the caller holds the mutex.
-func (k *kube) open(address string) {
+// open makes the API server of a machine answer at an address, its own or a virtual one; the caller holds the
+// mutex.
+func (k *kube) open(address, machine string) {
 	c := k.cluster
-	if c.doors[address] != nil {
+	if c.starting[address] != nil {
+		return
+	}
+	k.tellReleases()
+	if x := c.doors[address]; x != nil {
+		x.lead(k.source(machine))
 		return
 	}
 	a, err := netip.ParseAddr(address)
@@ -30,17 +38,49 @@ func (k *kube) open(address string) {
 		return
 	}
 	through, end := context.WithCancel(k.ctx)
-	c.doors[address] = &door{listener: l, within: k.ctx, through: through, end: end}
+	x := &door{listener: l, within: k.ctx, source: k.source(machine), through: through, end: end}
+	c.doors[address] = x
 	k.log.say("kubernetes: answers at %s", l.Addr())
-	go c.doors[address].serve(c.backend)
+	go x.serve(c.backend)
+	for _, vip := range c.spec.VIPs {
+		k.follow(vip)
+	}
 }
 
-// shut closes an address and its connections; the caller holds the mutex.
+// shut closes an address and its connections, and the virtual addresses that the machine there holds; the
+// caller holds the mutex.
 func (k *kube) shut(address string) {
 	if door := k.cluster.doors[address]; door != nil {
 		door.listener.Close() //nolint:errcheck // it was open
 		door.end()
 		delete(k.cluster.doors, address)
+	}
+	for vip, holder := range k.holders {
+		if holder == address {
+			k.shut(vip)
+		}
+	}
+}
+
+// source is the loopback address from which requests to a machine's API server reach the one that there is.
+// The caller holds the mutex.
+func (k *kube) source(machine string) string {
+	if k.sources[machine] == "" {
+		k.sources[machine] = fmt.Sprintf("127.9.0.%d", len(k.sources)+1)
+	}
+	return k.sources[machine]
+}
+
+// tellReleases has /version answer with the release of the machine's API server; the caller holds the mutex.
+func (k *kube) tellReleases() {
+	all := map[string]string{}
+	for address, m := range k.machines {
+		if m.ControlPlane {
+			all[k.source(address)] = m.APIServerVersion
+		}
+	}
+	if err := kubernetes.ReplaceReleases(k.cluster.dir, all); err != nil {
+		k.log.say("kubernetes: releases: %v", err)
 	}
 }
 
@@ -50,8 +90,16 @@ type door struct {
 	within   context.Context // no connection outlives it
 
 	mu      sync.Mutex
+	source  string          // of new connections
 	through context.Context // of the connections since the last cut
 	end     context.CancelFunc
+}
+
+// lead has new connections come from a source.
+func (x *door) lead(source string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.source = source
 }
 
 // cut ends all connections; the door stays open for new ones.
@@ -69,16 +117,17 @@ func (x *door) serve(backend string) {
 			return
 		}
 		x.mu.Lock()
-		ctx := x.through
+		ctx, source := x.through, x.source
 		x.mu.Unlock()
-		go pass(ctx, in, backend)
+		go pass(ctx, in, source, backend)
 	}
 }
 
-// pass connects in to the backend until one side ends it, or ctx does.
-func pass(ctx context.Context, in net.Conn, backend string) {
+// pass connects in to the backend, from a source, until one side ends it, or ctx does.
+func pass(ctx context.Context, in net.Conn, source, backend string) {
 	defer in.Close()
-	out, err := net.Dial("tcp", backend)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+	out, err := dialer.DialContext(ctx, "tcp", backend)
 	if err != nil {
 		return
 	}

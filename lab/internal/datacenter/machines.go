@@ -17,7 +17,7 @@ import (
 func taskDurations(speed float64) map[string]time.Duration {
 	seconds := map[string]float64{
 		"download": 12, "qmcreate": 4, "qmstart": 2, "qmstop": 1, "qmshutdown": 8, "qmdestroy": 2,
-		"resize": 1, "imgdel": 1, "qmreboot": 10, "qmconfig": 0.5, "qmigrate": 20, "vzdump": 20,
+		"resize": 1, "imgdel": 1, "qmreboot": 8, "qmconfig": 0.5, "qmigrate": 20, "vzdump": 20,
 		"qmrestore": 20,
 	}
 	all := map[string]time.Duration{}
@@ -113,6 +113,13 @@ func (d *Datacenter) disks(vm proxmox.VM) []talos.Disk {
 	return all
 }
 
+// pressed is a VM whose power button was pressed.
+func (d *Datacenter) pressed(vm proxmox.VM) {
+	if address := vm.Address.Addr().String(); d.kube.addresses.vm(address).ID == vm.ID {
+		d.fleet.Shutdown(address)
+	}
+}
+
 func (d *Datacenter) stopped(vm proxmox.VM) {
 	if !vm.Address.IsValid() {
 		return
@@ -146,19 +153,20 @@ func (d *Datacenter) remove(address string) {
 	d.kube.diskLost(address)
 }
 
-// configured is a machine whose installed system has come up.
+// configured is a machine whose installed system has come up, or whose kubelet has restarted.
 func (k *kube) configured(m talos.MachineSpec) {
 	k.log.say("talos %s: %s is configured", m.Address, m.Hostname)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	before, on := k.machines[m.Address]
 	k.machines[m.Address] = m
+	k.booted[m.Address] = k.booted[m.Address] || !on
 	switch {
 	case k.cluster == nil: // bootstrap is yet to come
-	case m.ControlPlane && k.cluster.upTo != nil && k.release() != k.cluster.release:
-		k.log.say("kubernetes: restarts as %s", k.release())
-		k.stopCluster()
-		k.startCluster()
 	case k.cluster.running():
+		if on && m.ControlPlane && m.APIServerVersion != before.APIServerVersion {
+			k.restartServer(m)
+		}
 		k.join(m)
 	case m.ControlPlane && (k.cluster.stored[m.Address] || k.cluster.refused):
 		k.startCluster() // all control planes were off, and one is back with its disk, or corrected
@@ -178,9 +186,9 @@ func (k *kube) release() (newest string) {
 // switchedOff is a machine that has ended by itself: its VM has stopped, without a task of Proxmox.
 func (d *Datacenter) switchedOff(address string) {
 	d.log.say("talos %s: switched itself off", address)
+	d.kube.down(address)
 	vm := d.kube.addresses.vm(address)
 	if vm.ID == 0 { // no hypervisor has it
-		d.kube.off(address)
 		return
 	}
 	d.proxmox.PowerOff(vm.ID)

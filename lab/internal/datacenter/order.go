@@ -46,7 +46,7 @@ func (k *kube) order(c *cluster) controlplane.Order {
 			Issuer:            s.Endpoint, CertSANs: apiNames(k.machines),
 			ServiceCIDR: strings.Join(s.ServiceCIDRs, ","), PodCIDR: strings.Join(s.PodCIDRs, ","),
 			Network:   networkOf(s),
-			Release:   c.release,
+			Release:   k.release(),
 			Admission: []byte(podSecurity),
 			PodReady:  scaled(5*time.Second, k.config.Speed),
 			NodeGrace: max(8*time.Second, scaled(40*time.Second, k.config.Speed)),

@@ -2,8 +2,8 @@ package datacenter
 
 import "time"
 
-// virtualIP records the new holder of a virtual address; "" is none. The Kubernetes API answers
-// there while the address has a holder. Clients have to reconnect after a move, as in a real
+// virtualIP records the new holder of a virtual address; "" is none. The holder's API server answers
+// there. Clients have to reconnect after a move, as in a real
 // network.
 func (k *kube) virtualIP(virtual, holder string) {
 	k.mu.Lock()
@@ -26,13 +26,15 @@ func (k *kube) virtualIP(virtual, holder string) {
 	}
 }
 
-// follow opens or shuts a virtual address; the caller holds the mutex.
+// follow opens or shuts a virtual address: its holder keeps it while its API server restarts. The caller
+// holds the mutex.
 func (k *kube) follow(virtual string) {
-	if k.holders[virtual] == "" {
+	holder := k.holders[virtual]
+	if holder == "" || k.cluster.doors[holder] == nil {
 		k.shut(virtual)
 		return
 	}
-	k.open(virtual)
+	k.open(virtual, holder)
 }
 
 // moveVirtualIP is the fault vip-moves. It waits for a second control plane if

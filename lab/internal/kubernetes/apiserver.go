@@ -1,9 +1,13 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -69,19 +73,50 @@ func runAPIServer(ctx context.Context, args []string, c Config,
 	return prepared.Run(ctx)
 }
 
-// tells reports every request, and answers /version with the configured release: one server stands for each
-// that a configuration can name.
+// releases is the file with what /version tells, by the address that a request comes from.
+const releases = "releases.json"
+
+// ReplaceReleases has the API server that runs in a directory tell another release, by the address that a
+// request comes from: one server stands for those of all control planes.
+func ReplaceReleases(dir string, byAddress map[string]string) error {
+	text, err := json.Marshal(byAddress)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, releases)
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// release is what /version tells somebody at an address.
+func (c *Config) release(address string) string {
+	host, _, _ := net.SplitHostPort(address) //nolint:errcheck // then it is in no list
+	byAddress := map[string]string{}
+	text, err := os.ReadFile(filepath.Join(c.Dir, releases))
+	if err == nil {
+		_ = json.Unmarshal(text, &byAddress) // without one, the configured release counts
+	}
+	return cmp.Or(byAddress[host], c.Release)
+}
+
+// tells reports every request, and answers /version with the release of the server that it is for.
 func tells(c Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.Asked != nil {
 			c.Asked(r.UserAgent(), r.URL.RequestURI())
 		}
-		if c.Release == "" || r.URL.Path != "/version" {
+		release := ""
+		if r.URL.Path == "/version" {
+			release = c.release(r.RemoteAddr)
+		}
+		if release == "" {
 			next.ServeHTTP(w, r)
 			return
 		}
 		info := version.Get()
-		info.GitVersion = c.Release
+		info.GitVersion = release
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(info) //nolint:errcheck // a client that has gone needs no answer
 	})

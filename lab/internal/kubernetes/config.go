@@ -33,7 +33,8 @@ type Config struct {
 	// DaemonSet that somebody installs ("daemonset"); or nothing that the lab could see ("unseen").
 	Network string
 
-	// Release is the one that /version tells, v1.36.3; empty for the one that is linked.
+	// Release is the one that /version tells, v1.36.3, unless ReplaceReleases names another; empty for the
+	// one that is linked.
 	Release string
 	// Admission is the content of an AdmissionConfiguration file; empty for none.
 	Admission []byte

@@ -26,6 +26,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
+	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 )
@@ -38,8 +40,9 @@ func TestControlPlane(t *testing.T) {
 	check(t, err)
 	address := l.Addr().String()
 	check(t, l.Close())
+	dir := t.TempDir()
 	c, err := kubernetes.Start(ctx, kubernetes.Config{
-		Dir: t.TempDir(), Listen: address,
+		Dir: dir, Listen: address,
 		CA: newAuthority(t, "kubernetes"), AggregatorCA: newAuthority(t, "front-proxy"),
 		ServiceAccountKey: newKey(t),
 		CertSANs:          []string{"192.0.2.210"}, Admission: []byte(podSecurity),
@@ -137,6 +140,64 @@ func TestControlPlane(t *testing.T) {
 		check(t, nodes.Run(ctx, kubernetes.Node{Name: "worker-01", Address: "192.0.2.214"}))
 		await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue })
 		available(1)
+	})
+	t.Run("ends the Pods of a node that shuts down, and starts them when it has booted", func(t *testing.T) {
+		watchPods := func() (watch.Interface, error) {
+			return c.Client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
+		}
+		ready := func(want corev1.ConditionStatus) func(*corev1.Pod) bool {
+			return func(p *corev1.Pod) bool {
+				have := map[corev1.PodConditionType]corev1.ConditionStatus{}
+				for _, condition := range p.Status.Conditions {
+					have[condition.Type] = condition.Status
+				}
+				return have[corev1.PodReady] == want && have[corev1.ContainersReady] == want
+			}
+		}
+		check(t, nodes.ShutDown(ctx, "worker-01"))
+		n, err := c.Client.CoreV1().Nodes().Get(ctx, "worker-01", metav1.GetOptions{})
+		check(t, err)
+		if nodeReady(n) != corev1.ConditionFalse {
+			t.Errorf("at once: %+v", n.Status.Conditions)
+		}
+		await(t, watchPods, ready(corev1.ConditionFalse))
+		booted := kubernetes.Node{Name: "worker-01", Address: "192.0.2.214", Kubelet: "v1.36.4", CPUs: 8,
+			MemoryBytes: 16 << 30, Booted: true}
+		check(t, nodes.Run(ctx, booted))
+		n = await(t, func() (watch.Interface, error) {
+			return c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
+		}, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue })
+		if n.Status.NodeInfo.KubeletVersion != "v1.36.4" || n.Status.Capacity.Cpu().Value() != 8 ||
+			n.Status.Allocatable.Memory().Value() != 16<<30 {
+			t.Errorf("status: %+v", n.Status)
+		}
+		await(t, watchPods, ready(corev1.ConditionTrue))
+		list, err := c.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+		check(t, err)
+		w, err := c.Client.CoreV1().Pods("default").Watch(ctx,
+			metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		check(t, err)
+		defer w.Stop()
+		check(t, nodes.Run(ctx, booted)) // a power cut, too short for anybody to notice
+		await(t, func() (watch.Interface, error) { return w, nil }, ready(corev1.ConditionFalse))
+		await(t, watchPods, ready(corev1.ConditionTrue))
+	})
+	t.Run("tells the release of the server that is asked", func(t *testing.T) {
+		check(t, kubernetes.ReplaceReleases(dir, map[string]string{"127.9.0.1": "v1.36.3",
+			"127.9.0.2": "v1.36.4"}))
+		linked, err := c.Client.Discovery().ServerVersion()
+		check(t, err)
+		for source, want := range map[string]string{"127.9.0.1": "v1.36.3", "127.9.0.2": "v1.36.4",
+			"127.9.0.3": linked.GitVersion} {
+			config := rest.CopyConfig(c.REST)
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+			config.Dial = dialer.DialContext
+			from, err := client.NewForConfig(config)
+			check(t, err)
+			if have, err := from.Discovery().ServerVersion(); err != nil || have.GitVersion != want {
+				t.Errorf("from %s: %v, %v", source, have, err)
+			}
+		}
 	})
 }
 

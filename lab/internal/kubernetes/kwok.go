@@ -25,7 +25,8 @@ const ReadyAfter = "lab.castle/ready-after"
 // leaseSeconds is the duration of a node's lease; kwok renews it four times as often.
 const leaseSeconds = 8
 
-// readyAgain is a kubelet that is back: the node controller has called its running Pods unready meanwhile.
+// readyAgain is a kubelet that is back. The node controller has called its running Pods unready meanwhile, or
+// the kubelet itself, when it shut down or booted.
 const readyAgain = `
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
@@ -43,6 +44,9 @@ spec:
       - lastTransitionTime: {{ Now | Quote }}
         status: "True"
         type: Ready
+      - lastTransitionTime: {{ Now | Quote }}
+        status: "True"
+        type: ContainersReady
 `
 
 // stages are kwok's own, with a Pod's readiness delayed, and readyAgain.

@@ -2,9 +2,11 @@ package kubernetes
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +29,8 @@ type Node struct {
 	MemoryBytes   int64
 	// Labels and Annotations of the node; a taint reads key: "value:effect" or "effect".
 	Labels, Annotations, Taints map[string]string
+	// Booted: the machine has booted since its node was last seen, so the containers of its Pods start anew.
+	Booted bool
 }
 
 // Nodes registers and silences kubelets. It needs only the API, so it works
@@ -41,6 +45,11 @@ func (n Nodes) Run(ctx context.Context, node Node) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
+	if node.Booted {
+		if err := n.unready(ctx, node.Name); err != nil {
+			return err
+		}
+	}
 	// The node controller writes to a node at any time.
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return n.wake(ctx, want) })
 }
@@ -52,6 +61,7 @@ func (n Nodes) wake(ctx context.Context, want *corev1.Node) error {
 		return err
 	}
 	have.Status.Addresses, have.Status.NodeInfo = want.Status.Addresses, want.Status.NodeInfo
+	have.Status.Capacity, have.Status.Allocatable = want.Status.Capacity, want.Status.Allocatable
 	if have, err = nodes.UpdateStatus(ctx, have, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
@@ -74,6 +84,48 @@ func (n Nodes) Stop(ctx context.Context, name string) error {
 		return nil
 	}
 	return err
+}
+
+// ShutDown treats the node of a machine that goes down in order: its kubelet ends its Pods, reports that it is
+// not ready, and stops its heartbeat.
+func (n Nodes) ShutDown(ctx context.Context, name string) error {
+	if err := n.Stop(ctx, name); err != nil {
+		return err
+	}
+	if err := n.unready(ctx, name); err != nil {
+		return err
+	}
+	patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"False",`+
+		`"reason":"KubeletNotReady","message":"node is shutting down",`+
+		`"lastHeartbeatTime":%[1]q,"lastTransitionTime":%[1]q}]}}`, timestamp())
+	_, err := n.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func timestamp() string { return time.Now().UTC().Format(time.RFC3339) }
+
+// unready makes the Pods of a node unready: their containers do not run.
+func (n Nodes) unready(ctx context.Context, node string) error {
+	pods, err := n.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{
+		FieldSelector: "spec.nodeName=" + node + ",status.phase=Running"})
+	if err != nil {
+		return err
+	}
+	patch := fmt.Appendf(nil, `{"status":{"conditions":[`+
+		`{"type":"Ready","status":"False","lastTransitionTime":%[1]q},`+
+		`{"type":"ContainersReady","status":"False","lastTransitionTime":%[1]q}]}}`, timestamp())
+	for _, p := range pods.Items {
+		_, err := n.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{}, "status")
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (n Node) object() *corev1.Node {
