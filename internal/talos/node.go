@@ -11,6 +11,8 @@ import (
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -44,14 +46,21 @@ func (n *Node) call(ctx context.Context, bound time.Duration, intent string,
 	defer stop()
 	m := *n.machines
 	m.timeout = bound
-	p := m.call(bounded, n.address, "", func(c *client.Client) error { return do(bounded, c) })
-	switch {
+	var answer error
+	p := m.call(bounded, n.address, "", func(c *client.Client) error {
+		answer = do(bounded, c)
+		return answer
+	})
+	switch code := status.Code(answer); {
 	case p == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case p.kind == forbidden:
 		p.reason = "the talosconfig's role may not " + intent + " (os:admin may)"
+	case code != codes.OK && code != codes.Unavailable && code != codes.DeadlineExceeded &&
+		!isOtherAPI(answer):
+		p.reason = status.Convert(answer).Message() // the machine's own, perhaps about a registry
 	}
 	err := fmt.Errorf("machine %s: %s", hostOf(n.address), p.reason)
 	if p.permanent {

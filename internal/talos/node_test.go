@@ -77,6 +77,53 @@ func (w *words) has(text string) bool {
 	return slices.ContainsFunc(w.all, func(line string) bool { return strings.Contains(line, text) })
 }
 
+// brake holds back the steps of a fleet by their duration; those that it does not hold take no time.
+type brake struct {
+	mu   sync.Mutex
+	held map[time.Duration]chan struct{}
+}
+
+// The steps that a test can hold back.
+const stop, boot, installation = time.Hour, 2 * time.Hour, 3 * time.Hour
+
+// newHeldLab is a lab whose steps wait for the test.
+func newHeldLab(t *testing.T) (*lab, *brake) {
+	t.Helper()
+	l, b := newLab(t, emulator.Delays{}), &brake{held: map[time.Duration]chan struct{}{}}
+	l.fleet = emulator.New(emulator.Config{
+		Delays: emulator.Delays{Stop: stop, Boot: boot, Install: installation},
+		AfterFunc: func(d time.Duration, f func()) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			held := b.held[d]
+			if held == nil {
+				time.AfterFunc(0, f)
+				return
+			}
+			go func() {
+				<-held
+				f()
+			}()
+		},
+	})
+	t.Cleanup(l.fleet.Close)
+	return l, b
+}
+
+// hold keeps back the steps of that duration until release.
+func (b *brake) hold(d time.Duration) (release func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	held := make(chan struct{})
+	b.held[d] = held
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.held, d)
+		close(held)
+	}
+}
+
 func TestConditionIsWhatTheMachineReports(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.serving(1)
@@ -120,19 +167,26 @@ func TestAMachineThatNeverAnswersDoesNotHoldTheCall(t *testing.T) {
 }
 
 func TestARestartIsAnotherBootThatIsReady(t *testing.T) {
-	l := newLab(t, emulator.Delays{Stop: 30 * time.Millisecond, Boot: 30 * time.Millisecond,
-		Services: 30 * time.Millisecond})
+	l, steps := newHeldLab(t)
 	l.serving(1)
 	n, progress := l.node(1, role.Admin), &words{}
 	before := l.condition(1)
+	stopped, booted := sync.OnceFunc(steps.hold(stop)), sync.OnceFunc(steps.hold(boot))
 	if err := n.Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	after, err := n.AwaitRestart(l.bounded(), before.BootID, progress.say)
+	after, err := n.AwaitRestart(l.bounded(), before.BootID, func(text string) {
+		progress.say(text)
+		if strings.Contains(text, "has not restarted yet") {
+			stopped()
+		} else {
+			booted()
+		}
+	})
 	if err != nil || after.BootID == before.BootID || after.Stage != "running" || !after.Ready {
 		t.Errorf("%+v, %v", after, err)
 	}
-	if !progress.has("has not restarted yet (it is rebooting)") || !progress.has("connection refused") {
+	if !progress.has("has not restarted yet (it is rebooting)") || len(progress.all) < 2 {
 		t.Errorf("progress: %q", progress.all)
 	}
 	for i := range progress.all[1:] {

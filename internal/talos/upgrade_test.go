@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,7 +68,8 @@ func TestInstallFailsWithTheReason(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.serving(1)
 	for image, want := range map[string]string{
-		"factory.example.org/installer/abc:v1.13.1":  "no such host",
+		"factory.example.org/installer/abc:v1.13.1": `failed to pull image "factory.example.org/installer/` +
+			`abc:v1.13.1": failed to resolve reference`,
 		"factory.talos.dev/nocloud-installer/abc:v1": "error pulling image: ",
 		"factory.talos.dev/nocloud-installer/abc:v1.17.0": "the installer has failed with exit code 1: " +
 			"Error: pre-flight checks failed: host version 1.13.0 is too old",
@@ -86,8 +88,9 @@ func TestInstallFailsWithTheReason(t *testing.T) {
 
 // A castle that was killed may have left an installation that goes on.
 func TestInstallWaitsForAnotherInstallation(t *testing.T) {
-	l := newLab(t, emulator.Delays{Install: 300 * time.Millisecond})
+	l, steps := newHeldLab(t)
 	l.serving(1)
+	installed := sync.OnceFunc(steps.hold(installation))
 	progress, first := &words{}, make(chan struct{})
 	ctx, kill := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
@@ -104,7 +107,13 @@ func TestInstallWaitsForAnotherInstallation(t *testing.T) {
 	if err := <-done; !errors.Is(err, killed) {
 		t.Errorf("got %v", err)
 	}
-	if err := l.node(1, role.Admin).Install(l.bounded(), installer, progress.say); err != nil {
+	err := l.node(1, role.Admin).Install(l.bounded(), installer, func(text string) {
+		progress.say(text)
+		if strings.HasPrefix(text, "another") {
+			installed()
+		}
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if !progress.has("another installation is in progress there") ||
@@ -126,8 +135,8 @@ func TestInstallOnOlderMachinesRestartsThem(t *testing.T) {
 	if err := n.Install(l.bounded(), installer, progress.say); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := n.AwaitRestart(l.bounded(), before.BootID, progress.say); err != nil || c.Release != "v1.13.1" ||
-		!progress.has("its Talos installs and restarts by itself") {
+	if c, err := n.AwaitRestart(l.bounded(), before.BootID, progress.say); err != nil ||
+		c.Release != "v1.13.1" || !progress.has("its Talos installs and restarts by itself") {
 		t.Errorf("%+v, %v; progress: %q", c, err, progress.all)
 	}
 	if !TraitsOf(before.Release).InstallRestarts || TraitsOf("v1.13.1").InstallRestarts ||
