@@ -217,16 +217,22 @@ func ActiveConfig(ctx context.Context, talosconfig []byte, address string) (text
 		return nil, err
 	}
 	p := m.call(ctx, address, "its configuration", func(c *client.Client) error {
-		found, err := safe.StateGetByID[*config.MachineConfig](ctx, c.COSI, config.ActiveID)
-		if err == nil {
-			text, err = found.Provider().Bytes()
-		}
+		text, err = configText(ctx, c, config.ActiveID)
 		return err
 	})
 	if p != nil {
 		return nil, fmt.Errorf("%s: %s", hostOf(address), p.reason)
 	}
 	return text, nil
+}
+
+// configText reads the configuration that is active, or the one that a change has brought to the disk.
+func configText(ctx context.Context, c *client.Client, id string) ([]byte, error) {
+	found, err := safe.StateGetByID[*config.MachineConfig](ctx, c.COSI, id)
+	if err != nil {
+		return nil, err
+	}
+	return found.Provider().Bytes()
 }
 
 // Configured is what a machine's configuration says about what the machine runs.

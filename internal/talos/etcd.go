@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/zclconf/go-cty/cty"
@@ -217,22 +218,8 @@ func peerHost(m *machineapi.EtcdMember) string {
 }
 
 // EtcdMembers are the addresses of etcd's members, learners included, as the control planes at the endpoints
-// list them.
+// agree.
 func EtcdMembers(ctx context.Context, talosconfig []byte, endpoints []string) ([]string, error) {
-	m, err := newMachines(talosconfig, nil)
-	if err != nil {
-		return nil, err
-	}
-	m.endpoints = endpoints
-	nodes, err := m.queryNodes(ctx, "etcd", readEtcd)
-	var all []string
-	for _, n := range nodes {
-		if n.problem != nil {
-			return nil, notReady("etcd's members are not known", problemsOf(nodes))
-		}
-		for _, member := range n.members {
-			all = append(all, peerHost(member))
-		}
-	}
-	return all, err
+	all, err := Members(ctx, talosconfig, endpoints)
+	return xslices.Map(all, func(m Member) string { return m.Address }), err
 }

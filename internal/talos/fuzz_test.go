@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -97,6 +99,45 @@ func FuzzTalosconfig(f *testing.F) {
 		again, err := newMachines(text, gate.Values{})
 		if err != nil || !slices.Equal(again.endpoints, m.endpoints) {
 			t.Errorf("endpoints %q, then %q (%v)", m.endpoints, again.endpoints, err)
+		}
+	})
+}
+
+// FuzzReleasePatches reads a machine's configuration. With its patches, the image has the release, and
+// nothing else changes.
+func FuzzReleasePatches(f *testing.F) {
+	f.Add("registry.k8s.io/kube-apiserver:v1.35.2")
+	f.Add("mirror.local:5000/kube-apiserver:v1.35.2-slim@sha256:00")
+	f.Add("\"}, token: {a: \"")
+	f.Fuzz(func(t *testing.T, image string) {
+		text, err := yaml.Marshal(map[string]any{"version": "v1alpha1",
+			"machine": map[string]any{"type": "worker", "token": "a"},
+			"cluster": map[string]any{"apiServer": map[string]any{"image": image}}})
+		if err != nil {
+			t.Skip("no YAML has it")
+		}
+		before, err := readDocuments(text)
+		if err != nil {
+			t.Skip("no YAML has it")
+		}
+		patches, err := releasePatches(text, "v1.36.0", images[:1])
+		if err != nil || len(patches) == 0 {
+			return
+		}
+		patched, err := configpatcher.Apply(configpatcher.WithBytes(text), patches)
+		if err != nil {
+			return
+		}
+		out, err := patched.Bytes()
+		if err != nil {
+			return
+		}
+		after, err := readDocuments(out)
+		if err != nil || !slices.Equal(differingParts("", before[""], after[""]), images[:1]) {
+			t.Errorf("%q changes more than its image: %s, %v", image, out, err)
+		}
+		if again, err := releasePatches(out, "v1.36.0", images[:1]); err != nil || len(again) > 0 {
+			t.Errorf("%q does not have the release: %s, %v", image, out, err)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package talos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -125,9 +124,6 @@ func HolderOf(ctx context.Context, talosconfig []byte, endpoints []string, vip s
 	m, err := machinesAt(talosconfig, endpoints)
 	if err != nil {
 		return "", err
-	}
-	if len(m.endpoints) == 0 {
-		return "", errors.New("there is no control plane to ask for the virtual address")
 	}
 	nodes, err := m.queryNodes(ctx, "addresses", readAddresses)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -33,7 +35,7 @@ func OpenNode(talosconfig []byte, address string) (*Node, error) {
 	return &Node{machines: m, address: address, poll: 2 * time.Second}, nil
 }
 
-// Close ends the use of a Node. It has nothing to release, as long as no call keeps its connection.
+// Close ends the use of a Node. No call leaves anything to release.
 func (n *Node) Close() error { return nil }
 
 // call connects to the machine and lets do make its requests within the bound. intent completes the sentence
@@ -44,14 +46,21 @@ func (n *Node) call(ctx context.Context, bound time.Duration, intent string,
 	defer stop()
 	m := *n.machines
 	m.timeout = bound
-	p := m.call(bounded, n.address, "", func(c *client.Client) error { return do(bounded, c) })
-	switch {
+	var answer error
+	p := m.call(bounded, n.address, "", func(c *client.Client) error {
+		answer = do(bounded, c)
+		return answer
+	})
+	switch code := status.Code(answer); {
 	case p == nil:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case p.kind == forbidden:
 		p.reason = "the talosconfig's role may not " + intent + " (os:admin may)"
+	case code != codes.OK && code != codes.Unavailable && code != codes.DeadlineExceeded &&
+		!isOtherAPI(answer):
+		p.reason = status.Convert(answer).Message() // the machine's own, perhaps about a registry
 	}
 	err := fmt.Errorf("machine %s: %s", hostOf(n.address), p.reason)
 	if p.permanent {
@@ -104,10 +113,7 @@ func (n *Node) Condition(ctx context.Context) (c Condition, err error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return Condition{}, err
-	}
-	return c, nil
+	return c, err
 }
 
 func bootID(ctx context.Context, c *client.Client) (string, error) {
@@ -116,10 +122,11 @@ func bootID(ctx context.Context, c *client.Client) (string, error) {
 		return "", err
 	}
 	text, err := io.ReadAll(io.LimitReader(file, 64))
-	if err = errors.Join(err, file.Close()); err == nil && len(strings.TrimSpace(string(text))) == 0 {
+	id := strings.TrimSpace(string(text))
+	if err = errors.Join(err, file.Close()); err == nil && id == "" {
 		err = errors.New("does not tell its boot id")
 	}
-	return strings.TrimSpace(string(text)), err
+	return id, err
 }
 
 // Reboot lets the machine restart, and does not wait for it. Talos drains nothing before.
@@ -135,53 +142,46 @@ func (n *Node) Reboot(ctx context.Context) error {
 // Only ctx bounds the wait. Talos gives a new release up to 70 minutes before it boots the former one again:
 // who waits for less does not know how the upgrade ends.
 func (n *Node) AwaitRestart(ctx context.Context, before string, say func(string)) (Condition, error) {
-	return n.await(ctx, say, before)
-}
-
-// AwaitReady returns once the machine is running and ready at two looks in a row.
-func (n *Node) AwaitReady(ctx context.Context, say func(string)) error {
-	_, err := n.await(ctx, say, "")
-	return err
-}
-
-func (n *Node) await(ctx context.Context, say func(string), before string) (now Condition, _ error) {
+	var now Condition
 	var last error
-	check := func(attempt context.Context) error {
-		c, err := n.Condition(attempt)
-		if err == nil {
-			now = c
-			err = n.unready(c, before)
-		}
-		if attempt.Err() == nil {
-			last = err
+	check := func(ctx context.Context) (err error) {
+		if now, err = n.Condition(ctx); err == nil {
+			err = n.unready(now, before)
 		}
 		return err
 	}
-	err := gate.Wait(ctx, gate.Gate{Name: n.address, Check: check},
+	err := gate.Wait(ctx, gate.Gate{Name: "restart", Check: check},
 		gate.Policy{Timeout: 24 * time.Hour, Stable: 2, First: n.poll, Most: n.poll},
 		gate.Listener{Answer: func(why error) {
-			if why != nil && say != nil {
+			if last = why; why != nil {
 				say(foreign.Text(why.Error()))
 			}
 		}})
 	switch {
-	case err == nil:
-		return now, nil
-	case ctx.Err() == nil, last == nil:
-		return now, err
+	case gate.IsPermanent(err):
+		err = errors.Unwrap(err) // without the gate's name
+	case err != nil && last != nil:
+		err = fmt.Errorf("%w; last answer: %w", err, last)
 	}
-	return now, fmt.Errorf("%w; last answer: %w", err, last)
+	return now, err
+}
+
+// AwaitReady returns once the machine is running and ready at two looks in a row.
+func (n *Node) AwaitReady(ctx context.Context, say func(string)) error {
+	_, err := n.AwaitRestart(ctx, "", say)
+	return err
 }
 
 // unready returns why the machine is not running and ready since another boot than before.
 func (n *Node) unready(c Condition, before string) error {
-	switch host := hostOf(n.address); {
+	why := ""
+	switch {
 	case c.BootID == before:
-		return fmt.Errorf("machine %s: has not restarted yet (it is %s)", host, c.Stage)
-	case c.Stage != runtime.MachineStageRunning.String():
-		return fmt.Errorf("machine %s: is %s", host, strings.Join(append([]string{c.Stage}, c.Unmet...), "; "))
-	case !c.Ready:
-		return fmt.Errorf("machine %s: is not ready: %s", host, strings.Join(c.Unmet, "; "))
+		why = "has not restarted yet (it is " + c.Stage + ")"
+	case c.Stage != runtime.MachineStageRunning.String(), !c.Ready:
+		why = "is " + strings.Join(append([]string{c.Stage + ", not ready"}, c.Unmet...), "; ")
+	default:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("machine %s: %s", hostOf(n.address), why)
 }

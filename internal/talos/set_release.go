@@ -5,51 +5,53 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/cosi-project/runtime/pkg/state"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
-	"go.yaml.in/yaml/v3"
+	"google.golang.org/grpc/status"
 )
 
 // SetRelease sets the images at these paths of the machine's active configuration, such as
-// cluster.apiServer.image, to a release of Kubernetes. The repository stays, and the flavour such as -slim.
-// The machine does not restart. It reports false if the machine has the release already.
+// cluster.apiServer.image, to a release of Kubernetes. The repository stays, and a variant such as -slim. The
+// machine does not restart. SetRelease reports false if the machine has the release already.
 func (n *Node) SetRelease(ctx context.Context, release string, paths []string) (changed bool, err error) {
 	err = n.call(ctx, attempt, "change its configuration",
 		func(ctx context.Context, c *client.Client) error {
-			changed = false
-			active, err := safe.StateGetByID[*config.MachineConfig](ctx, c.COSI, config.ActiveID)
+			active, err := configText(ctx, c, config.ActiveID)
 			if err != nil {
 				return err
 			}
-			text, err := active.Provider().Bytes()
-			if err != nil {
+			patches, err := releasePatches(active, release, paths)
+			if err != nil || len(patches) == 0 {
 				return err
 			}
-			patch, err := releasePatch(text, release, paths)
-			if err != nil || patch == nil {
+			// Talos keeps one configuration on the disk. It has none in memory until the first change.
+			disk, err := configText(ctx, c, config.PersistentID)
+			switch {
+			case err == nil && string(disk) != string(active):
+				return errors.New("the configuration on its disk is not the active one, and castle would " +
+					"overwrite it: restart the machine first")
+			case err != nil && !state.IsNotFoundError(err):
 				return err
 			}
-			if err := nothingStaged(ctx, c, text); err != nil {
-				return err
+			patched, err := configpatcher.Apply(configpatcher.WithBytes(active), patches)
+			var text []byte
+			if err == nil {
+				text, err = patched.Bytes()
 			}
-			patched, err := configpatcher.Apply(configpatcher.WithBytes(text), []configpatcher.Patch{patch})
-			if err != nil {
-				return err
+			if err == nil {
+				_, err = c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{Data: text,
+					Mode: machineapi.ApplyConfigurationRequest_NO_REBOOT})
 			}
-			if text, err = patched.Bytes(); err != nil {
-				return err
-			}
-			_, err = c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{Data: text,
-				Mode: machineapi.ApplyConfigurationRequest_NO_REBOOT})
-			if err != nil {
-				head, _, _ := strings.Cut(err.Error(), "\n") // a difference of configurations follows
-				return errors.New(head)
+			if err != nil { // a difference may follow, with keys
+				reason, _, _ := strings.Cut(status.Convert(err).Message(), "\n")
+				return errors.New(reason)
 			}
 			changed = true
 			return nil
@@ -57,65 +59,33 @@ func (n *Node) SetRelease(ctx context.Context, release string, paths []string) (
 	return changed, err
 }
 
-// nothingStaged refuses to overwrite a configuration that waits for the machine's next start.
-func nothingStaged(ctx context.Context, c *client.Client, active []byte) error {
-	staged, err := safe.StateGetByID[*config.MachineConfig](ctx, c.COSI, config.PersistentID)
-	if state.IsNotFoundError(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	text, err := staged.Provider().Bytes()
-	if err == nil && string(text) != string(active) {
-		err = errors.New("another configuration waits for its restart: restart it first")
-	}
-	return err
-}
-
-// releasePatch is the patch that brings the images at the paths to a release; nil if they have it.
-func releasePatch(text []byte, release string, paths []string) (configpatcher.Patch, error) {
+// releasePatches bring the images at the paths to a release; none if they have it.
+func releasePatches(text []byte, release string, paths []string) ([]configpatcher.Patch, error) {
 	documents, err := readDocuments(text)
 	if err != nil {
 		return nil, err
 	}
-	patch := map[string]any{}
+	var patches []string
 	for _, path := range paths {
 		was := stringAt(documents[""], path)
 		if was == "" {
 			return nil, fmt.Errorf("its configuration names no image at %s", path)
 		}
 		if is := retag(was, release); is != was {
-			at := patch
-			steps := strings.Split(path, ".")
-			for _, step := range steps[:len(steps)-1] {
-				if at[step] == nil {
-					at[step] = map[string]any{}
-				}
-				at, _ = at[step].(map[string]any)
+			patch := strconv.Quote(is)
+			for _, step := range slices.Backward(strings.Split(path, ".")) {
+				patch = "{" + step + ": " + patch + "}"
 			}
-			at[steps[len(steps)-1]] = is
+			patches = append(patches, patch)
 		}
 	}
-	if len(patch) == 0 {
-		return nil, nil
-	}
-	data, err := yaml.Marshal(patch)
-	if err != nil {
-		return nil, err
-	}
-	return configpatcher.LoadPatch(data)
+	return configpatcher.LoadPatches(patches)
 }
 
-// flavour is the part of a tag that names a variant of the image.
-var flavour = regexp.MustCompile(`-(slim|fat)$`)
+// tagged are the parts of an image: name, tag, variant, digest.
+var tagged = regexp.MustCompile(`^(.+?)(:[^:/@]*?(-slim|-fat)?)?(@.*)?$`)
 
 // retag replaces the release in an image's tag. A digest would contradict it.
 func retag(image, release string) string {
-	image, _, _ = strings.Cut(image, "@")
-	tag := strings.LastIndex(image, ":")
-	if tag < strings.LastIndex(image, "/") || tag < 0 {
-		tag = len(image)
-	}
-	return image[:tag] + ":v" + strings.TrimPrefix(release, "v") + flavour.FindString(image[tag:])
+	return tagged.ReplaceAllString(image, "${1}:v"+strings.TrimPrefix(release, "v")+"${3}")
 }

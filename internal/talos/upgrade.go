@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
@@ -41,18 +42,13 @@ func (n *Node) Install(ctx context.Context, image string, say func(string)) erro
 		say("has pulled " + foreign.Text(pulled))
 		return wait.PollUntilContextCancel(ctx, n.poll, true, func(ctx context.Context) (bool, error) {
 			err := install(ctx, c, pulled, say)
-			if isBusy(err) {
+			if status.Code(err) == codes.FailedPrecondition && strings.Contains(err.Error(), "in progress") {
 				say("another installation is in progress there: castle waits for its end")
-				return false, nil
+				return false, nil // its caller may be gone
 			}
 			return err == nil, err
 		})
 	})
-}
-
-// isBusy recognises the refusal of a machine that installs already, for a caller that may be gone.
-func isBusy(err error) bool {
-	return status.Code(err) == codes.FailedPrecondition && strings.Contains(err.Error(), "already in progress")
 }
 
 // containerd is where installers are pulled to and run.
@@ -71,14 +67,14 @@ func pull(ctx context.Context, c *client.Client, image string) (name string, err
 			name = answer.GetName()
 		}
 	}
-	switch {
-	case !errors.Is(err, io.EOF):
-		return "", err
-	case name == "":
-		return "", errors.New("has ended the pull without an image")
+	if errors.Is(err, io.EOF) && name != "" {
+		return name, nil
 	}
-	return name, nil
+	return "", err
 }
+
+// clock begins the lines of an installer.
+var clock = regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d `)
 
 // install runs the installer. Its exit code is no error of the call.
 func install(ctx context.Context, c *client.Client, image string, say func(string)) error {
@@ -91,19 +87,14 @@ func install(ctx context.Context, c *client.Client, image string, say func(strin
 	for {
 		answer, err := stream.Recv()
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = errors.New("has ended the installation without a result")
-			}
 			return err
 		}
 		switch progress := answer.GetProgress().GetResponse().(type) {
 		case *machineapi.LifecycleServiceInstallProgress_Message:
 			lines := strings.Split(line+progress.Message, "\n")
 			for _, text := range lines[:len(lines)-1] {
-				if text = strings.TrimSpace(foreign.Text(text)); text != "" {
-					last = text
-					say(text)
-				}
+				last = foreign.Text(clock.ReplaceAllString(strings.TrimSpace(text), ""))
+				say(last)
 			}
 			line = lines[len(lines)-1]
 		case *machineapi.LifecycleServiceInstallProgress_ExitCode:

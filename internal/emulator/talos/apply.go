@@ -151,7 +151,7 @@ func (p *power) apply(m *machine, c *installed, req *pb.ApplyConfigurationReques
 	mode pb.ApplyConfigurationRequest_Mode) {
 	delays := p.world.config.Delays
 	if mode != pb.ApplyConfigurationRequest_TRY {
-		m.tried = nil
+		m.tried, m.saved = nil, true
 	}
 	switch {
 	case mode == pb.ApplyConfigurationRequest_STAGED:

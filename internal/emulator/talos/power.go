@@ -42,7 +42,7 @@ func (p *power) boot(m *machine, delay time.Duration) {
 func (p *power) start(m *machine) {
 	if !m.awaitsSigner {
 		m.runs, m.bootID, m.events = m.boots.next, newID(), &events{changed: make(chan struct{})}
-		m.installing, m.proven, m.applied, m.leftEtcd = false, false, false, false
+		m.installing, m.proven, m.applied, m.saved, m.leftEtcd = false, false, false, false, false
 	}
 	p.world.bringUpNetwork(m)
 	m.doing = runtime.MachineStageBooting

@@ -129,11 +129,14 @@ func (w *world) bringUpNetwork(m *machine) {
 	w.addAddress(m, m.uplink(), netip.PrefixFrom(own, own.BitLen()*3/4))
 }
 
-// configured replaces the resources of the configuration that runs, and of the one on the disk: the next one
-// if it is staged, the former one if another is tried.
+// configured replaces the resources of the configuration that runs, and of the one that a caller has brought
+// to the disk since the machine's start: the next one if it is staged, the former one if another is tried.
 func (w *world) configured(m *machine) {
-	disk := cmp.Or(m.staged, m.tried, m.installed)
-	for id, c := range map[string]*installed{config.ActiveID: m.installed, config.PersistentID: disk} {
+	now := map[string]*installed{config.ActiveID: m.installed}
+	if m.saved {
+		now[config.PersistentID] = cmp.Or(m.staged, m.tried, m.installed)
+	}
+	for id, c := range now {
 		now := config.NewMachineConfigWithID(c.config, id)
 		if err := m.resources.Destroy(w.ctx, now.Metadata()); !state.IsNotFoundError(err) {
 			w.fail(m, err)

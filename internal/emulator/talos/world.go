@@ -45,6 +45,7 @@ type machine struct {
 	applied    bool       // it restarts for a configuration
 	proven     bool       // it was running and ready
 	leftEtcd   bool       // its etcd has stopped for good
+	saved      bool       // a caller has changed the configuration on the disk
 	tried      *installed // the configuration in force is tried; this one returns
 
 	// The disks hold these.
