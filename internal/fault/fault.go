@@ -15,6 +15,7 @@ import (
 const (
 	Duration = "DURATION" // 30s, 1m30s
 	ID       = "ID"       // a VM's
+	Node     = "NODE"     // a node's name, with or without the prefix of the cluster: worker-01
 	Yes      = "1"
 )
 
@@ -42,6 +43,11 @@ func All() []Fault {
 		{"conditions-none", Duration, "the ClusterSecretStore has no status"},
 		{"kustomization-frozen", Yes,
 			"a Kustomization stays DependencyNotReady behind a ready dependency until a reconcile request"},
+		{"replica-last", Node, "a Longhorn volume has its only replica on that node"},
+		{"drain-blocked", Duration,
+			"a PodDisruptionBudget of a worker's Pod allows nothing that long after the first refusal"},
+		{"volume-degraded", Duration,
+			"Longhorn rebuilds the replicas of a node that returned that much later"},
 	}
 }
 

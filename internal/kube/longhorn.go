@@ -142,9 +142,11 @@ func (v volume) problem(intact int) string {
 	case v.Status.State == "detached" && lacks:
 		return fmt.Sprintf(" is detached with %d of %d intact replicas: Longhorn rebuilds the others once a "+
 			"Pod uses it", intact, wanted)
-	case v.Status.Robustness == "degraded", lacks:
+	case lacks:
 		return fmt.Sprintf(" is degraded: %d of %d replicas are intact; Longhorn rebuilds the others on "+
-			"nodes with room", min(intact, wanted), wanted)
+			"nodes with room", intact, wanted)
+	case v.Status.Robustness == "degraded":
+		return " is degraded: Longhorn has not finished its rebuild"
 	}
 	return ""
 }

@@ -85,6 +85,8 @@ func TestUnhealthyVolumesAreThoseThatLackReplicas(t *testing.T) {
 		// Longhorn has not noticed yet.
 		"volumes/f": volume("attached", "healthy"), "replicas/f-1": intactReplica("f", "w-01"),
 		"replicas/f-2": failedReplica("f", "w-02"),
+		"volumes/g":    volume("attached", "degraded"), "replicas/g-1": intactReplica("g", "w-01"),
+		"replicas/g-2": intactReplica("g", "w-02"),
 	})
 	got, err := UnhealthyVolumes(t.Context(), target)
 	want := []string{
@@ -92,6 +94,7 @@ func TestUnhealthyVolumesAreThoseThatLackReplicas(t *testing.T) {
 		`volume c (db/data\u001b[2J) is faulted: it has no usable replica`,
 		`volume d (db/data\u001b[2J) is detached with 1 of 2 intact replicas`,
 		`volume f (db/data\u001b[2J) is degraded: 1 of 2 replicas are intact`,
+		`volume g (db/data\u001b[2J) is degraded: Longhorn has not finished its rebuild`,
 	}
 	if len(got) != len(want) || err != nil {
 		t.Fatalf("got %q, %v", got, err)

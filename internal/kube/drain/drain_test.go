@@ -78,7 +78,9 @@ func TestADrainEvictsWhatItsNodeDoesNotKeep(t *testing.T) {
 }
 
 func TestADrainSaysEachReasonOnceAndGoesOn(t *testing.T) {
-	f, target := newFakeCluster(t, pod("web"), pod("db"), pod("api"), pod("two"),
+	manager := strings.Replace(pod("im"), "app: im", "app: im, longhorn.io/component: instance-manager", 1)
+	f, target := newFakeCluster(t, pod("web"), pod("db"), pod("api"), pod("two"), manager,
+		budgetFor("im", "im", "", "expectedPods: 1"),
 		budgetFor("web", "web", "", "expectedPods: 1"), budgetFor("two-a", "two", "", "expectedPods: 2"),
 		budgetFor("two-b", "two", "", "expectedPods: 2"))
 	requests := map[string]int{}
@@ -87,7 +89,7 @@ func TestADrainSaysEachReasonOnceAndGoesOn(t *testing.T) {
 			return nil
 		}
 		switch pod {
-		case "web":
+		case "web", "im":
 			return refusedByBudget()
 		case "two":
 			return &metav1.Status{Status: metav1.StatusFailure, Code: 500, Message: "This pod has more"}
@@ -101,6 +103,8 @@ func TestADrainSaysEachReasonOnceAndGoesOn(t *testing.T) {
 	reasons, err := drained(t, target, false)
 	want := []string{
 		`waits for Pod web/api: its eviction was refused: admission webhook "x" denied it: \u001b[2J`,
+		"waits for Pod web/im: Longhorn releases it once no volume is attached to the node and other nodes " +
+			"have the data",
 		"waits for Pod web/two: Kubernetes evicts no Pod with two PodDisruptionBudgets (two-a and two-b)",
 		"waits for Pod web/web: its PodDisruptionBudget web allows no disruption now",
 	}

@@ -119,7 +119,7 @@ func evictAll(ctx context.Context, a *client.API, pods []corev1.Pod, budgets []b
 			case client.Message(refused) == "", client.LacksPermission(refused): // else it has answered
 				errs <- refused
 			default:
-				reason := refusal(refused, budgetsOf(p, budgets))
+				reason := refusal(refused, p, budgetsOf(p, budgets))
 				waits[i] = wait{"waits for " + title(p) + ": " + reason, reason == ""}
 			}
 		})
@@ -150,8 +150,10 @@ func evict(ctx context.Context, a *client.API, p corev1.Pod) error {
 }
 
 // refusal explains why a Pod with these budgets was not evicted; empty if that passes in a moment.
-func refusal(err error, own []budget) string {
+func refusal(err error, p corev1.Pod, own []budget) string {
 	switch {
+	case len(own) == 1 && protected(p):
+		return "Longhorn releases it once no volume is attached to the node and other nodes have the data"
 	case len(own) > 1:
 		return fmt.Sprintf("Kubernetes evicts no Pod with two PodDisruptionBudgets (%s)", names(own))
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) && len(own) == 1:

@@ -3,8 +3,8 @@ Every stand-in chart gets this file when it is packaged.
 
 lab.crds turns the table files/crds.yaml into CustomResourceDefinitions. The
 first version of a row is the one that is stored. What a row does not say of spec
-and status is accepted, whatever it is. The caBundle of a conversion webhook is
-filled in at run time.
+and status is accepted, whatever it is; fields are those beside them. The caBundle
+of a conversion webhook is filled in at run time.
 */ -}}
 {{- define "lab.crds" -}}
 {{- range .Files.Get "files/crds.yaml" | fromYamlArray }}
@@ -48,6 +48,9 @@ spec:
           properties:
             spec: {{ merge (dict "type" "object" "x-kubernetes-preserve-unknown-fields" true) ($row.spec | default dict) | toJson }}
             status: {{ merge (dict "type" "object" "x-kubernetes-preserve-unknown-fields" true) ($row.status | default dict) | toJson }}
+            {{- range $name, $field := $row.fields }}
+            {{ $name }}: {{ toJson $field }}
+            {{- end }}
           {{- with $row.required }}
           required: {{ toJson . }}
           {{- end }}

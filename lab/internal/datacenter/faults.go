@@ -1,6 +1,7 @@
 package datacenter
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -22,6 +23,8 @@ type Faults struct {
 	Frozen bool
 	// GhostVM is the id of a running foreign VM.
 	GhostVM int
+	// Nodes are those of the faults whose value is a NODE, by name.
+	Nodes map[string]string
 	// SecretExists leaves the kubeconfig of an earlier cluster in Infisical.
 	SecretExists bool
 }
@@ -49,6 +52,16 @@ func (f *Faults) set(name, value string) (err error) {
 			if f.Times[name], err = time.ParseDuration(value); err != nil || f.Times[name] <= 0 {
 				return fmt.Errorf(`invalid duration %q; use "90s" or "5m"`, value)
 			}
+			return nil
+		}
+		if known.Name == name && known.Value == fault.Node {
+			if value == "" {
+				return errors.New("name a node, such as worker-01")
+			}
+			if f.Nodes == nil {
+				f.Nodes = map[string]string{}
+			}
+			f.Nodes[name] = value
 			return nil
 		}
 	}
@@ -129,7 +142,8 @@ func (l *logger) underway(name string) bool {
 // remaining returns the faults for operators that start now. The datacenter keeps the faults'
 // progress, which an operator loses with its process.
 func (l *logger) remaining() operators.Faults {
-	f := operators.Faults{Times: maps.Clone(l.config.Faults.Times), Frozen: l.config.Faults.Frozen}
+	f := operators.Faults{Times: maps.Clone(l.config.Faults.Times), Frozen: l.config.Faults.Frozen,
+		ReplicaLast: l.config.Faults.Nodes["replica-last"]}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, s := range l.spells {

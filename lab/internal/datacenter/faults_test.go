@@ -12,9 +12,11 @@ import (
 )
 
 func TestParseFaults(t *testing.T) {
-	f, err := ParseFaults([]string{"webhook-late=90s", "ghost-vm=421", "infisical-secret-exists=1"})
-	if want := (Faults{Times: map[string]time.Duration{"webhook-late": 90 * time.Second}, GhostVM: 421,
-		SecretExists: true}); err != nil || !reflect.DeepEqual(f, want) {
+	f, err := ParseFaults([]string{"webhook-late=90s", "ghost-vm=421", "infisical-secret-exists=1",
+		"replica-last=worker-01"})
+	want := Faults{Times: map[string]time.Duration{"webhook-late": 90 * time.Second}, GhostVM: 421,
+		SecretExists: true, Nodes: map[string]string{"replica-last": "worker-01"}}
+	if err != nil || !reflect.DeepEqual(f, want) {
 		t.Errorf("got %+v, %v, want %+v", f, err, want)
 	}
 	for text, want := range map[string]string{
@@ -23,6 +25,7 @@ func TestParseFaults(t *testing.T) {
 		"webhook-late=-1s":  `fault webhook-late: invalid duration "-1s"`,
 		"ghost-vm=7":        "fault ghost-vm: 7 is not a VM id; use a number of at least 100",
 		"ghost-vm=database": "fault ghost-vm: strconv",
+		"replica-last=":     "fault replica-last: name a node, such as worker-01",
 		"power-cut=tomorrow": "unknown fault; use one of ghost-vm=ID, infisical-secret-exists=1, " +
 			"etcd-learner=DURATION, ",
 	} {
@@ -33,7 +36,8 @@ func TestParseFaults(t *testing.T) {
 }
 
 func TestEveryFaultOfTheListCanBeAskedFor(t *testing.T) {
-	values := map[string]string{fault.Duration: "1m", fault.ID: "421", fault.Yes: "1"}
+	values := map[string]string{fault.Duration: "1m", fault.ID: "421", fault.Yes: "1",
+		fault.Node: "worker-01"}
 	for _, one := range fault.All() {
 		f, err := ParseFaults([]string{one.Name + "=" + values[one.Value]})
 		if none := (Faults{Times: map[string]time.Duration{}}); err != nil || reflect.DeepEqual(f, none) {

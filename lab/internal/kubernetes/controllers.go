@@ -10,8 +10,8 @@ import (
 	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 )
 
-// enabledControllers are those of kube-controller-manager that a lab has work for:
-// none for clouds, volumes, autoscaling or certificates.
+// enabledControllers are those of kube-controller-manager that a lab has work for: none for clouds,
+// autoscaling, certificates or the attachment of volumes.
 func enabledControllers() []string {
 	return []string{
 		"namespace-controller", "serviceaccount-controller", "serviceaccount-token-controller",
@@ -20,6 +20,8 @@ func enabledControllers() []string {
 		"job-controller", "cronjob-controller",
 		"endpointslice-controller", "endpoints-controller", "garbage-collector-controller",
 		"disruption-controller", "resourcequota-controller",
+		"persistentvolume-binder-controller", "persistentvolume-protection-controller",
+		"persistentvolumeclaim-protection-controller",
 		"node-ipam-controller",
 		"node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller",
 		"clusterrole-aggregation-controller",

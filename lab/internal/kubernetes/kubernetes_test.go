@@ -23,6 +23,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
@@ -125,12 +127,18 @@ func TestControlPlane(t *testing.T) {
 		check(t, c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, "guard",
 			metav1.DeleteOptions{}))
 	})
+	t.Run("binds a claim to the volume that its driver has made", func(t *testing.T) {
+		provision(ctx, t, c)
+	})
 	t.Run("calls a silent node unknown and a woken one ready", func(t *testing.T) {
 		check(t, nodes.Stop(ctx, "worker-01"))
 		watchNode := func() (watch.Interface, error) {
 			return c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
 		}
-		await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionUnknown })
+		n := await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionUnknown })
+		if n.Annotations["lab.castle/stopped"] == "" {
+			t.Error("nobody could see later that the node has stopped")
+		}
 		available := func(want int32) {
 			await(t, func() (watch.Interface, error) {
 				return c.Client.AppsV1().Deployments("default").Watch(ctx, metav1.ListOptions{})
@@ -198,6 +206,37 @@ func TestControlPlane(t *testing.T) {
 				t.Errorf("from %s: %v, %v", source, have, err)
 			}
 		}
+	})
+}
+
+// provision makes a claim and, as a driver would, the volume that it needs.
+func provision(ctx context.Context, t *testing.T, c *kubernetes.Cluster) {
+	class, of := "example", "volume.kubernetes.io/storage-provisioner"
+	_, err := c.Client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "driver.example.org"},
+		metav1.CreateOptions{})
+	check(t, err)
+	claims := c.Client.CoreV1().PersistentVolumeClaims("default")
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	_, err = claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, AccessModes: modes,
+			Resources: corev1.VolumeResourceRequirements{Requests: size}}}, metav1.CreateOptions{})
+	check(t, err)
+	watched := func() (watch.Interface, error) { return claims.Watch(ctx, metav1.ListOptions{}) }
+	pvc := await(t, watched, func(pvc *corev1.PersistentVolumeClaim) bool {
+		return pvc.Annotations[of] == "driver.example.org"
+	})
+	_, err = c.Client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"},
+		Spec: corev1.PersistentVolumeSpec{Capacity: size, AccessModes: modes, StorageClassName: class,
+			ClaimRef: &corev1.ObjectReference{Namespace: "default", Name: "data", UID: pvc.UID},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: "driver.example.org", VolumeHandle: "1"}}},
+	}, metav1.CreateOptions{})
+	check(t, err)
+	await(t, watched, func(pvc *corev1.PersistentVolumeClaim) bool {
+		return pvc.Status.Phase == corev1.ClaimBound
 	})
 }
 

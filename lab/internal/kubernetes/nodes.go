@@ -17,8 +17,12 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// runningLabel marks the nodes whose kubelet runs, for kwok to play it.
-const runningLabel = "lab.castle/kubelet"
+// runningLabel marks the nodes whose kubelet runs, for kwok to play it. stoppedAnnotation is the time when it
+// last stopped, for those who did not look at that moment.
+const (
+	runningLabel      = "lab.castle/kubelet"
+	stoppedAnnotation = "lab.castle/stopped"
+)
 
 // Node is a machine as its kubelet registers it.
 type Node struct {
@@ -77,7 +81,8 @@ func (n Nodes) wake(ctx context.Context, want *corev1.Node) error {
 // and after the grace period the node is unknown. The node itself stays, as
 // nothing in a cluster without a cloud removes it.
 func (n Nodes) Stop(ctx context.Context, name string) error {
-	patch := []byte(`{"metadata":{"labels":{"` + runningLabel + `":null}}}`)
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:%q}}}`, runningLabel,
+		stoppedAnnotation, time.Now().Format(time.RFC3339Nano))
 	_, err := n.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/volumes"
 )
 
 const driver = "driver.longhorn.io"
@@ -25,19 +26,20 @@ const driver = "driver.longhorn.io"
 // which storage is the slowest: 115 s ("Eliminating Ansible", June 2026; storage alone 118 s in May). How the
 // time divides between images and steps is an estimate.
 type longhorn struct {
-	w *cluster.View
-	h *webhook
+	w       *cluster.View
+	h       *webhook
+	volumes *volumes.Volumes
 	// made records the objects created since the manager started. Like the manager, it creates no
 	// object twice.
 	made map[string]bool
 }
 
 func newLonghorn(w *cluster.View, routes Routes) *longhorn {
-	l := &longhorn{w: w, made: map[string]bool{}}
+	l := &longhorn{w: w, volumes: volumes.New(w), made: map[string]bool{}}
 	l.h = &webhook{
 		w: w, routes: routes, workload: "longhorn-manager", port: 9502, service: "longhorn-admission-webhook",
 		fill: l.configure, certified: 4 * time.Second, listens: 4 * time.Second,
-		reviewers: map[string]reviewer{"/v1/webhook/validation": reviewLonghorn,
+		reviewers: map[string]reviewer{"/v1/webhook/validation": l.review,
 			"/v1/webhook/mutation": anything},
 		expired: w.Fault("ca-expired", validator),
 	}
@@ -72,7 +74,7 @@ func (l *longhorn) Look(ctx context.Context) error {
 		return nil
 	}
 	if err := errors.Join(l.once("class", func() error { return l.class(ctx, manager.Namespace) }),
-		l.engineImage(ctx, manager), l.nodes(ctx, manager)); err != nil {
+		l.engineImage(ctx, manager), l.storage(ctx, manager)); err != nil {
 		return err
 	}
 	deployer, err := l.w.Deployment(ctx, "longhorn-driver-deployer")

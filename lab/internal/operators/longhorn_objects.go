@@ -37,6 +37,10 @@ func (l *longhorn) configure(ctx context.Context, namespace string, authority []
 		Rule: admissionv1.Rule{APIGroups: []string{"longhorn.io"}, APIVersions: []string{"v1beta2"},
 			Resources: []string{"nodes", "volumes", "settings", "recurringjobs", "backuptargets",
 				"engineimages"}},
+	}, {
+		Operations: []admissionv1.OperationType{admissionv1.Delete},
+		Rule: admissionv1.Rule{APIGroups: []string{"longhorn.io"}, APIVersions: []string{"v1beta2"},
+			Resources: []string{"nodes"}},
 	}}
 	mutating := &admissionv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: mutator},

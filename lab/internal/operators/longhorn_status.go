@@ -3,6 +3,7 @@ package operators
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,66 +19,15 @@ import (
 // engineName is the only engine image's: outside it ends in a digest of the image's address.
 const engineName = "ei-1ab00001"
 
-// nodes tells of every node that a manager runs on that it can hold volumes:
-// first the node itself, then its disk and the process that will run the engines.
-func (l *longhorn) nodes(ctx context.Context, manager *appsv1.DaemonSet) error {
+// storage takes the steps of the nodes and volumes.
+func (l *longhorn) storage(ctx context.Context, manager *appsv1.DaemonSet) error {
 	pods, err := l.w.Typed.CoreV1().Pods(manager.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
 	if err != nil {
 		return err
 	}
-	later := l.w.Passed("longhorn disks", 4*time.Second)
-	var errs []error
-	for _, p := range pods.Items {
-		if !podReady(&p) {
-			continue
-		}
-		name := p.Spec.NodeName
-		errs = append(errs,
-			l.once("node "+name, func() error { return l.node(ctx, &p) }),
-			l.once("instance manager "+name, func() error { return l.instanceManager(ctx, &p, "starting") }))
-		if later {
-			errs = append(errs,
-				l.once("disk "+name, func() error { return l.disk(ctx, &p) }),
-				l.once("instances "+name, func() error { return l.instanceManager(ctx, &p, "running") }))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (l *longhorn) node(ctx context.Context, manager *corev1.Pod) error {
-	return l.status(ctx, "nodes", longhornNode(manager), func(status map[string]any) {
-		for _, condition := range []string{"Ready", "Schedulable", "MountPropagation", "RequiredPackages",
-			"KernelModulesLoaded", "NFSClientInstalled", "Multipathd"} {
-			l.w.SetCondition(status, condition, "True", "", "", 0)
-		}
-	})
-}
-
-func (l *longhorn) disk(ctx context.Context, manager *corev1.Pod) error {
-	return l.status(ctx, "nodes", longhornNode(manager), func(status map[string]any) {
-		disk := map[string]any{
-			"diskName": "default-disk", "diskPath": "/var/lib/longhorn/", "diskType": "filesystem",
-			"storageMaximum": int64(40 << 30), "storageAvailable": int64(39 << 30),
-			"storageScheduled": int64(0),
-		}
-		for _, condition := range []string{"Ready", "Schedulable"} {
-			l.w.SetCondition(disk, condition, "True", "", "", 0)
-		}
-		status["diskStatus"] = map[string]any{"default-disk": disk}
-	})
-}
-
-func (l *longhorn) instanceManager(ctx context.Context, manager *corev1.Pod, state string) error {
-	node := manager.Spec.NodeName
-	return l.status(ctx, "instancemanagers", &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "longhorn.io/v1beta2", "kind": "InstanceManager",
-		"metadata": map[string]any{"name": "instance-manager-" + node, "namespace": manager.Namespace,
-			"labels": map[string]any{
-				"longhorn.io/component": "instance-manager", "longhorn.io/node": node,
-				"longhorn.io/data-engine": "v1"}},
-		"spec": map[string]any{"nodeID": node, "type": "aio", "dataEngine": "v1"},
-	}}, func(status map[string]any) { status["currentState"], status["ownerID"] = state, node })
+	return l.volumes.Look(ctx, manager.Namespace,
+		slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !podReady(&p) }))
 }
 
 // engineImage deploys the engine to every node and sets its status once it is deployed.
@@ -127,16 +77,4 @@ func (l *longhorn) status(ctx context.Context, resource string, object *unstruct
 		return err
 	}
 	return l.w.SetStatus(ctx, longhornKind(resource), have, change)
-}
-
-func longhornNode(manager *corev1.Pod) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "longhorn.io/v1beta2", "kind": "Node",
-		"metadata": map[string]any{"name": manager.Spec.NodeName, "namespace": manager.Namespace},
-		"spec": map[string]any{"name": manager.Spec.NodeName, "allowScheduling": true,
-			"disks": map[string]any{
-				"default-disk": map[string]any{"diskType": "filesystem", "path": "/var/lib/longhorn/",
-					"allowScheduling": true},
-			}},
-	}}
 }

@@ -31,6 +31,10 @@ func longhornObjects() []runtime.Object {
 			Name: "longhorn-manager"}, Status: appsv1.DaemonSetStatus{NumberReady: 1}},
 		deployment("longhorn-system", "longhorn-driver-deployer"),
 		manager("worker-01", corev1.ConditionTrue), manager("worker-02", corev1.ConditionFalse),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01", UID: "n",
+			Labels: map[string]string{"lab.castle/kubelet": "true"}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+				Status: corev1.ConditionTrue}}}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system",
 			Name: "longhorn-storageclass"}, Data: map[string]string{
 			"storageclass.yaml": "kind: StorageClass\napiVersion: storage.k8s.io/v1\n" +
@@ -81,7 +85,7 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 		t.Errorf("disk: %q", got)
 	}
 	if got := s.get(t, longhornKind("instancemanagers"), "longhorn-system",
-		"instance-manager-worker-01"); cluster.Text(got.Object, "status", "currentState") != "running" {
+		"instance-manager-worker-01"); cluster.Text(got.Object, "status", "currentState") != "starting" {
 		t.Errorf("instance manager: %v", got.Object["status"])
 	}
 	for _, name := range []string{"csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"} {
@@ -148,7 +152,7 @@ func TestLonghornRefusesAJobWhoseTimeIsNone(t *testing.T) {
 				Resource: "recurringjobs"},
 			Object: runtime.RawExtension{Raw: []byte(`{"spec":` + spec + `}`)}}
 		got := ""
-		if err := reviewLonghorn(t.Context(), r); err != nil {
+		if err := (&longhorn{}).review(t.Context(), r); err != nil {
 			got = err.Error()
 			if !apierrors.IsInvalid(err) {
 				t.Errorf("%s: the denial is no 422: %v", spec, err)
@@ -170,8 +174,7 @@ func TestANodeHasTheDriverOnceItsPluginIsReady(t *testing.T) {
 		},
 	}
 	s := newStage(t, 0,
-		append(longhornObjects(), plugin,
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01", UID: "n"}})...)
+		append(longhornObjects(), plugin)...)
 	l := newLonghorn(s.world, routes{})
 	defer l.Close()
 	s.look(t, l)

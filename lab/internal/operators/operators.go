@@ -1,5 +1,5 @@
 // Package operators does in the lab the work of the operators behind the stand-in charts: MetalLB,
-// Longhorn, External Secrets, PGO and Flux.
+// Longhorn, External Secrets, PGO and Flux. One more is the fault drain-blocked.
 //
 // The Pods of these charts run no containers, so this package does their work against the real API.
 // It creates a webhook's certificate, fills its caBundle and opens its socket, in that order and
@@ -127,6 +127,7 @@ func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 		"flux":             flux.New(w, f),
 		"helm":             flux.NewHelm(w, a, c.REST, c.HTTP),
 		"pgo":              newPGO(w, c.Dir),
+		"drain-blocked":    &drainBlocker{w: w},
 	}
 }
 

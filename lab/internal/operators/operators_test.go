@@ -36,8 +36,11 @@ func newStage(t *testing.T, speed float64, objects ...runtime.Object) *stage {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		pools(): "IPAddressPoolList", stores(): "ClusterSecretStoreList", externals(): "ExternalSecretList",
-		longhornKind("nodes"): "NodeList",
-		postgresClusters():    "PostgresClusterList", generators(): "VaultDynamicSecretList",
+		longhornKind("nodes"): "NodeList", longhornKind("volumes"): "VolumeList",
+		longhornKind("replicas"): "ReplicaList", longhornKind("engines"): "EngineList",
+		longhornKind("volumeattachments"): "VolumeAttachmentList",
+		longhornKind("instancemanagers"):  "InstanceManagerList",
+		postgresClusters():                "PostgresClusterList", generators(): "VaultDynamicSecretList",
 		secretStores(): "SecretStoreList",
 	}
 	s := &stage{time: time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)}

@@ -11,6 +11,8 @@ type Faults struct {
 	Times map[string]time.Duration
 	// Frozen is kustomization-frozen.
 	Frozen bool
+	// ReplicaLast is the node of replica-last, with or without the prefix of the cluster.
+	ReplicaLast string
 }
 
 // Turn is the moment when a fault begins or ends.
@@ -82,6 +84,12 @@ func (f *Fault) Holds() bool {
 	f.over = true
 	f.w.Tell(f.name, true)
 	return false
+}
+
+// Met reports whether castle has sent a request for what the fault delays since a time. A fault of something
+// that nobody looks at for long begins there.
+func (f *Fault) Met(since time.Time) bool {
+	return f.w.Asks == nil || !f.w.Asks.since(f.at, since).IsZero()
 }
 
 // Comes reports whether the fault is active or yet to begin.
