@@ -15,6 +15,7 @@ import (
 const (
 	Duration = "DURATION" // 30s, 1m30s
 	ID       = "ID"       // a VM's
+	Node     = "NODE"     // a node's name, with or without the prefix of the cluster: worker-01
 	Yes      = "1"
 )
 
@@ -42,6 +43,7 @@ func All() []Fault {
 		{"conditions-none", Duration, "the ClusterSecretStore has no status"},
 		{"kustomization-frozen", Yes,
 			"a Kustomization stays DependencyNotReady behind a ready dependency until a reconcile request"},
+		{"node-dead", Node, "that node dies for good when a machine of the cluster next restarts or changes"},
 	}
 }
 

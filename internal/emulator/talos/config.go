@@ -61,7 +61,8 @@ type Hooks struct {
 	OnVirtualIP func(virtual, holder string)
 	// OnShutdown is called when a machine has switched itself off.
 	OnShutdown func(address string)
-	// OnDown is called when a machine goes down to restart.
+	// OnDown is called when a machine that ran begins to restart, at a caller's word or because its boot has
+	// failed: its API server and its kubelet have stopped, until OnMachineConfigured.
 	OnDown func(address string)
 	// OnReset is called when a caller has wiped a machine's disks.
 	OnReset func(address string)

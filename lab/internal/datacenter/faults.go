@@ -1,8 +1,10 @@
 package datacenter
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +24,8 @@ type Faults struct {
 	Frozen bool
 	// GhostVM is the id of a running foreign VM.
 	GhostVM int
+	// Nodes are those of the faults whose value is a NODE, by name.
+	Nodes map[string]string
 	// SecretExists leaves the kubeconfig of an earlier cluster in Infisical.
 	SecretExists bool
 }
@@ -51,6 +55,16 @@ func (f *Faults) set(name, value string) (err error) {
 			}
 			return nil
 		}
+		if known.Name == name && known.Value == fault.Node {
+			if value == "" {
+				return errors.New("name a node, such as worker-01")
+			}
+			if f.Nodes == nil {
+				f.Nodes = map[string]string{}
+			}
+			f.Nodes[name] = value
+			return nil
+		}
 	}
 	switch name {
 	case "ghost-vm":
@@ -65,6 +79,22 @@ func (f *Faults) set(name, value string) (err error) {
 		err = fmt.Errorf("unknown fault; use one of %s", strings.Join(names, ", "))
 	}
 	return err
+}
+
+// Complete gives the nodes of faults their full names, as the cluster has them. An unknown one is an error.
+func (f *Faults) Complete(cluster string, known []string) error {
+	for _, name := range slices.Sorted(maps.Keys(f.Nodes)) {
+		node := f.Nodes[name]
+		if !slices.Contains(known, node) {
+			node = cluster + "-" + node
+		}
+		if !slices.Contains(known, node) {
+			return fmt.Errorf("fault %s: the cluster has no node %s; its nodes are %s", name, f.Nodes[name],
+				strings.Join(known, ", "))
+		}
+		f.Nodes[name] = node
+	}
+	return nil
 }
 
 // spell is when a fault was there.

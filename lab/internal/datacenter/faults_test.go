@@ -23,6 +23,7 @@ func TestParseFaults(t *testing.T) {
 		"webhook-late=-1s":  `fault webhook-late: invalid duration "-1s"`,
 		"ghost-vm=7":        "fault ghost-vm: 7 is not a VM id; use a number of at least 100",
 		"ghost-vm=database": "fault ghost-vm: strconv",
+		"node-dead=":        "fault node-dead: name a node, such as worker-01",
 		"power-cut=tomorrow": "unknown fault; use one of ghost-vm=ID, infisical-secret-exists=1, " +
 			"etcd-learner=DURATION, ",
 	} {
@@ -32,8 +33,28 @@ func TestParseFaults(t *testing.T) {
 	}
 }
 
+func TestAFaultNamesANodeOfTheCluster(t *testing.T) {
+	known := []string{"blue-cp-01", "blue-worker-01"}
+	for _, text := range []string{"worker-01", "blue-worker-01"} {
+		f, err := ParseFaults([]string{"node-dead=" + text})
+		if err == nil {
+			err = f.Complete("blue", known)
+		}
+		if err != nil || f.Nodes["node-dead"] != "blue-worker-01" {
+			t.Errorf("%s: %+v, %v", text, f, err)
+		}
+	}
+	f := Faults{Nodes: map[string]string{"node-dead": "worker-09"}}
+	const want = "fault node-dead: the cluster has no node worker-09; its nodes are blue-cp-01, " +
+		"blue-worker-01"
+	if err := f.Complete("blue", known); err == nil || err.Error() != want {
+		t.Error(err)
+	}
+}
+
 func TestEveryFaultOfTheListCanBeAskedFor(t *testing.T) {
-	values := map[string]string{fault.Duration: "1m", fault.ID: "421", fault.Yes: "1"}
+	values := map[string]string{fault.Duration: "1m", fault.ID: "421", fault.Yes: "1",
+		fault.Node: "worker-01"}
 	for _, one := range fault.All() {
 		f, err := ParseFaults([]string{one.Name + "=" + values[one.Value]})
 		if none := (Faults{Times: map[string]time.Duration{}}); err != nil || reflect.DeepEqual(f, none) {

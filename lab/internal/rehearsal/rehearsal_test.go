@@ -34,8 +34,10 @@ func TestInspectFindsWhatBlueNames(t *testing.T) {
 	check(t, err)
 	for what, in := range map[string][]string{
 		"eu.infisical.com": s.Network.Hosts, "metallb.github.io": s.Network.Hosts,
-		"github.com": s.Network.Hosts,
-		"proxmox":    s.Hosts.Nodes, "local-lvm": s.Hosts.Storages, "pveum pool add blue": s.Hosts.Commands,
+		"github.com":     s.Network.Hosts,
+		"blue-worker-01": s.Nodes,
+		"proxmox":        s.Hosts.Nodes, "local-lvm": s.Hosts.Storages,
+		"pveum pool add blue":               s.Hosts.Commands,
 		"GITHUB_TOKEN":                      s.Secrets,
 		"registry.terraform.io/bpg/proxmox": s.Providers,
 	} {
