@@ -201,7 +201,8 @@ func TestADeadNodeStaysDead(t *testing.T) {
 	var vm proxmox.VM // the worker's
 	for _, m := range []talos.MachineSpec{cp, worker} {
 		vm = proxmox.VM{ID: 420 + int(m.Address[len(m.Address)-1]-'0'), Name: m.Hostname,
-			Image: "nocloud.img", Running: true, Config: map[string]string{"ipconfig0": "ip=" + m.Address + "/24"}}
+			Image: "nocloud.img", Running: true,
+			Config: map[string]string{"ipconfig0": "ip=" + m.Address + "/24"}}
 		d.proxmox.AddVM(vm)
 		vm.Address = netip.MustParsePrefix(m.Address + "/24")
 		d.started(vm)
