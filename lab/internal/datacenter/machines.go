@@ -205,8 +205,8 @@ func (k *kube) release() (newest string) {
 
 // switchedOff is a machine that has ended by itself: its VM has stopped, without a task of Proxmox.
 func (d *Datacenter) switchedOff(address string) {
-	d.log.say("talos %s: switched itself off", address)
 	d.down(address)
+	d.log.say("talos %s: switched itself off", address)
 	vm := d.kube.addresses.vm(address)
 	if vm.ID == 0 { // no hypervisor has it
 		return
