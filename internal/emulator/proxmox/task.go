@@ -45,8 +45,9 @@ func (c *call) launchFor(d time.Duration, kind string, id any, before func(),
 	do func(*task) error) *task {
 	s, now := c.s, time.Now()
 	t := &task{
-		s: s, duration: d, before: before, node: c.get("node"), kind: kind, id: fmt.Sprint(id), user: c.caller.id,
-		pid: 0x1001 + len(s.tasks), started: now,
+		s: s, duration: d, before: before, node: c.get("node"), kind: kind, id: fmt.Sprint(id),
+		user: c.caller.id,
+		pid:  0x1001 + len(s.tasks), started: now,
 	}
 	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:",
 		t.node, t.pid, t.pid*97, now.Unix(), t.kind, t.id, t.user)

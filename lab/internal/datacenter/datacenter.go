@@ -85,7 +85,8 @@ type Datacenter struct {
 	fleet   *talos.Fleet
 	folders *folders
 	vault   *landing // nil without one
-	admin   string   // an API token of the people who run Proxmox
+	dead    *dead
+	admin   string // an API token of the people who run Proxmox
 }
 
 // Start builds the datacenter; it lasts until ctx ends and Close is called.
@@ -97,7 +98,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datacenter{config: c, log: newLogger(c), folders: newFolders(c)}
+	d := &Datacenter{config: c, log: newLogger(c), folders: newFolders(c), dead: &dead{}}
 	d.kube = newKube(ctx, c, d.log)
 	if c.Vault != nil {
 		if d.vault, err = d.land(ctx); err != nil {
@@ -122,8 +123,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d.fleet = talos.New(talos.Config{
 		Delays: talos.Realistic().Times(1 / c.Speed),
 		Hooks: talos.Hooks{
-			OnBootstrap: d.kube.bootstrapped, OnMachineConfigured: d.kube.configured,
-			OnShutdown: d.switchedOff, OnDown: d.kube.down,
+			OnBootstrap: d.kube.bootstrapped, OnMachineConfigured: d.configured,
+			OnShutdown: d.switchedOff, OnDown: d.down,
 			OnVirtualIP: d.kube.virtualIP, OnReset: d.reset,
 			OnError: func(address string, err error) { d.log.say("talos %s: %v", address, err) },
 		},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -78,6 +79,22 @@ func (f *Faults) set(name, value string) (err error) {
 		err = fmt.Errorf("unknown fault; use one of %s", strings.Join(names, ", "))
 	}
 	return err
+}
+
+// Complete gives the nodes of faults their full names, as the cluster has them. An unknown one is an error.
+func (f *Faults) Complete(cluster string, known []string) error {
+	for _, name := range slices.Sorted(maps.Keys(f.Nodes)) {
+		node := f.Nodes[name]
+		if !slices.Contains(known, node) {
+			node = cluster + "-" + node
+		}
+		if !slices.Contains(known, node) {
+			return fmt.Errorf("fault %s: the cluster has no node %s; its nodes are %s", name, f.Nodes[name],
+				strings.Join(known, ", "))
+		}
+		f.Nodes[name] = node
+	}
+	return nil
 }
 
 // spell is when a fault was there.

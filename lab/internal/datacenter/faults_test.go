@@ -26,12 +26,32 @@ func TestParseFaults(t *testing.T) {
 		"ghost-vm=7":        "fault ghost-vm: 7 is not a VM id; use a number of at least 100",
 		"ghost-vm=database": "fault ghost-vm: strconv",
 		"replica-last=":     "fault replica-last: name a node, such as worker-01",
+		"node-dead=":        "fault node-dead: name a node, such as worker-01",
 		"power-cut=tomorrow": "unknown fault; use one of ghost-vm=ID, infisical-secret-exists=1, " +
 			"etcd-learner=DURATION, ",
 	} {
 		if _, err := ParseFaults([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+func TestAFaultNamesANodeOfTheCluster(t *testing.T) {
+	known := []string{"blue-cp-01", "blue-worker-01"}
+	for _, text := range []string{"worker-01", "blue-worker-01"} {
+		f, err := ParseFaults([]string{"node-dead=" + text})
+		if err == nil {
+			err = f.Complete("blue", known)
+		}
+		if err != nil || f.Nodes["node-dead"] != "blue-worker-01" {
+			t.Errorf("%s: %+v, %v", text, f, err)
+		}
+	}
+	f := Faults{Nodes: map[string]string{"node-dead": "worker-09"}}
+	const want = "fault node-dead: the cluster has no node worker-09; its nodes are blue-cp-01, " +
+		"blue-worker-01"
+	if err := f.Complete("blue", known); err == nil || err.Error() != want {
+		t.Error(err)
 	}
 }
 

@@ -74,6 +74,11 @@ func (d *Datacenter) started(vm proxmox.VM) {
 		d.remove(address.String())
 		d.kube.addresses.occupy(vm)
 	}
+	if d.dead.is(address.String()) {
+		d.log.say("vm %d %s: started, and its guest is dead", vm.ID, vm.Name)
+		d.proxmox.SetDeaf(vm.ID, true)
+		return
+	}
 	d.log.say("vm %d %s: started; Talos boots at %s", vm.ID, vm.Name, address)
 	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name,
 		Disks: d.disks(vm), Version: imageRelease.FindString(vm.ImageURL + " " + vm.Image)}); err != nil {
@@ -148,13 +153,27 @@ func (d *Datacenter) destroyed(vm proxmox.VM) {
 
 // remove is the end of the machine at an address and of its disks.
 func (d *Datacenter) remove(address string) {
+	d.dead.replaced(address)
 	d.fleet.Remove(address)
 	d.kube.off(address)
 	d.kube.diskLost(address)
 }
 
 // configured is a machine whose installed system has come up, or whose kubelet has restarted.
-func (k *kube) configured(m talos.MachineSpec) {
+func (d *Datacenter) configured(m talos.MachineSpec) {
+	if d.kube.configured(m) {
+		d.nodeDies()
+	}
+}
+
+// down is a machine that ends its services to restart.
+func (d *Datacenter) down(address string) {
+	d.kube.down(address)
+	d.nodeDies()
+}
+
+// configured reports whether the machine was on already.
+func (k *kube) configured(m talos.MachineSpec) (on bool) {
 	k.log.say("talos %s: %s is configured", m.Address, m.Hostname)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -171,6 +190,7 @@ func (k *kube) configured(m talos.MachineSpec) {
 	case m.ControlPlane && (k.cluster.stored[m.Address] || k.cluster.refused):
 		k.startCluster() // all control planes were off, and one is back with its disk, or corrected
 	}
+	return on
 }
 
 // release is the newest release that a control plane's configuration names; the caller holds the mutex.
@@ -185,8 +205,8 @@ func (k *kube) release() (newest string) {
 
 // switchedOff is a machine that has ended by itself: its VM has stopped, without a task of Proxmox.
 func (d *Datacenter) switchedOff(address string) {
+	d.down(address)
 	d.log.say("talos %s: switched itself off", address)
-	d.kube.down(address)
 	vm := d.kube.addresses.vm(address)
 	if vm.ID == 0 { // no hypervisor has it
 		return

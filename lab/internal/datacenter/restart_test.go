@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -188,5 +189,52 @@ func TestAMachineThatRestartsIsDownMeanwhile(t *testing.T) {
 	if err != nil || n.Status.Capacity.Memory().Value() != 8<<30 ||
 		n.Status.NodeInfo.OSImage != "Talos (v1.13.1)" {
 		t.Errorf("%+v, %v", n.Status, err)
+	}
+}
+
+// The worker dies when the control plane gets another configuration, and no start of its VM revives it.
+func TestADeadNodeStaysDead(t *testing.T) {
+	d, log := start(t, Config{Faults: Faults{Nodes: map[string]string{"node-dead": "worker-01"}}})
+	port, vip := freePort(t), "127.0.7.80"
+	cp := talos.MachineSpec{Address: "127.0.7.81", Hostname: "cp-01", ControlPlane: true}
+	worker := talos.MachineSpec{Address: "127.0.7.84", Hostname: "worker-01"}
+	var vm proxmox.VM // the worker's
+	for _, m := range []talos.MachineSpec{cp, worker} {
+		vm = proxmox.VM{ID: 420 + int(m.Address[len(m.Address)-1]-'0'), Name: m.Hostname,
+			Image: "nocloud.img", Running: true,
+			Config: map[string]string{"ipconfig0": "ip=" + m.Address + "/24"}}
+		d.proxmox.AddVM(vm)
+		vm.Address = netip.MustParsePrefix(m.Address + "/24")
+		d.started(vm)
+		d.configured(m)
+	}
+	d.kube.virtualIP(vip, cp.Address)
+	d.kube.bootstrapped(spec(t, vip, port))
+	log.await(t, "kubernetes: answers at", 2)
+	awaitNodes(t, client(d), map[string]corev1.ConditionStatus{"cp-01": "True", "worker-01": "True"})
+	if strings.Contains(log.String(), "node-dead") {
+		t.Fatal("it has died while the cluster was created")
+	}
+	cp.Labels = map[string]string{"example.org/busy": "yes"}
+	d.configured(cp)
+	log.await(t, "fault node-dead: begins", 1)
+	if stage := d.fleet.Stage(worker.Address); stage != talos.Off {
+		t.Errorf("the guest is %s", stage)
+	}
+	if vms := d.proxmox.VMs(); !vms[1].Running || !vms[1].Deaf {
+		t.Errorf("the VM: %+v", vms[1])
+	}
+	awaitNodes(t, client(d), map[string]corev1.ConditionStatus{"cp-01": "True", "worker-01": "Unknown"})
+	d.stopped(vm)
+	d.started(vm)
+	log.await(t, "vm 424 worker-01: started, and its guest is dead", 1)
+	if stage := d.fleet.Stage(worker.Address); stage != talos.Off {
+		t.Errorf("after a start the guest is %s", stage)
+	}
+	d.stopped(vm)
+	d.destroyed(vm) // and another one takes its place
+	d.started(vm)
+	if stage := d.fleet.Stage(worker.Address); stage != talos.Booting {
+		t.Errorf("the next machine is %s", stage)
 	}
 }

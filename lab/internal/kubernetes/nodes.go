@@ -91,7 +91,7 @@ func (n Nodes) Stop(ctx context.Context, name string) error {
 	return err
 }
 
-// ShutDown treats the node of a machine that goes down in order: its kubelet ends its Pods, reports that it is
+// ShutDown treats the node of a machine that goes down in order: its kubelet ends its Pods, reports itself
 // not ready, and stops its heartbeat.
 func (n Nodes) ShutDown(ctx context.Context, name string) error {
 	if err := n.Stop(ctx, name); err != nil {

@@ -108,6 +108,7 @@ func (s *survey) add(o *survey) {
 	s.Hosts.Storages = union(s.Hosts.Storages, o.Hosts.Storages, itself)
 	s.Hosts.Commands = union(s.Hosts.Commands, o.Hosts.Commands, itself)
 	s.Machines = union(s.Machines, o.Machines, func(m talos.Machine) string { return m.Address })
+	s.Nodes = union(s.Nodes, o.Nodes, itself)
 	s.Secrets = union(s.Secrets, o.Secrets, itself)
 	s.Branches = union(s.Branches, o.Branches, itself)
 	s.Providers = union(s.Providers, o.Providers, itself)

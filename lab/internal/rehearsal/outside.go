@@ -102,6 +102,9 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) (code int, er
 			return 0, err
 		}
 	}
+	if err := p.Faults.Complete(p.Survey.Name, p.Survey.Nodes); err != nil {
+		return 0, &UsageError{err}
+	}
 	if err := p.prepare(ctx, notice); err != nil {
 		return 0, err
 	}

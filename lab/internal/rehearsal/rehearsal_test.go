@@ -3,6 +3,8 @@ package rehearsal
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,8 +36,10 @@ func TestInspectFindsWhatBlueNames(t *testing.T) {
 	check(t, err)
 	for what, in := range map[string][]string{
 		"eu.infisical.com": s.Network.Hosts, "metallb.github.io": s.Network.Hosts,
-		"github.com": s.Network.Hosts,
-		"proxmox":    s.Hosts.Nodes, "local-lvm": s.Hosts.Storages, "pveum pool add blue": s.Hosts.Commands,
+		"github.com":     s.Network.Hosts,
+		"blue-worker-01": s.Nodes,
+		"proxmox":        s.Hosts.Nodes, "local-lvm": s.Hosts.Storages,
+		"pveum pool add blue":               s.Hosts.Commands,
 		"GITHUB_TOKEN":                      s.Secrets,
 		"registry.terraform.io/bpg/proxmox": s.Providers,
 	} {
@@ -292,4 +296,14 @@ func tree(t *testing.T, dir string) string {
 		return err
 	}))
 	return all.String()
+}
+
+func TestAFaultOfAnUnknownNodeIsRefused(t *testing.T) {
+	home := t.TempDir()
+	_, err := Run(t.Context(), Options{Cluster: "blue", Directory: "../../..", Speed: FastSpeed,
+		Faults: []string{"node-dead=worker-99"}, Environ: []string{"HOME=" + home}}, io.Discard, io.Discard)
+	const want = "fault node-dead: the cluster has no node worker-99; its nodes are blue-cp-01, "
+	if !errors.As(err, new(*UsageError)) || !strings.HasPrefix(err.Error(), want) {
+		t.Error(err)
+	}
 }

@@ -33,6 +33,7 @@ type survey struct {
 	Network        network.Names
 	Hosts          datacenter.Hosts
 	Machines       []talos.Machine // that nobody makes: they are to be there
+	Nodes          []string        // their full names
 	Secrets        []string        // names of secrets that its modules ask Infisical or Vault for
 	Branches       []string        // of the repository that Flux follows
 	Repository     string          // the folder that Flux follows, if the cluster names one
@@ -148,9 +149,12 @@ func errorsOf(diags hcl.Diagnostics) hcl.Diagnostics {
 // read reads the platform's variables by their names in the library. A stage with other names still
 // has the addresses and hosts, which package network finds by form.
 func (s *survey) read(inputs []map[string]cty.Value) {
-	nodes, storages := map[string]bool{}, map[string]bool{}
+	nodes, storages, machines := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	uses := proxmox.Footprint{}
 	for _, values := range inputs {
+		for _, name := range machineNames(values["nodes"]) {
+			machines[s.Name+"-"+name] = true
+		}
 		for name, v := range values {
 			each(name, v, func(name, text string) {
 				switch {
@@ -183,7 +187,7 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 		}
 	}
 	s.Hosts.Nodes, s.Hosts.Storages = slices.Sorted(maps.Keys(nodes)), slices.Sorted(maps.Keys(storages))
-	uses.Nodes = s.Hosts.Nodes
+	uses.Nodes, s.Nodes = s.Hosts.Nodes, slices.Sorted(maps.Keys(machines))
 	s.Hosts.Commands = limits(uses, s.ProxmoxToken)
 }
 
@@ -198,6 +202,18 @@ func limits(uses proxmox.Footprint, token string) []string {
 	exists := func(command string) bool { return strings.HasPrefix(command, "pveum user ") }
 	return append(slices.DeleteFunc(uses.Commands(id), exists),
 		"pveum acl delete / --users "+user+" --roles Administrator")
+}
+
+// machineNames are the keys of the variable nodes.
+func machineNames(v cty.Value) []string {
+	if v == cty.NilVal {
+		return nil
+	}
+	v, _ = v.UnmarkDeep()
+	if v.IsNull() || !v.IsKnown() || !v.Type().IsObjectType() && !v.Type().IsMapType() {
+		return nil
+	}
+	return slices.Collect(maps.Keys(v.AsValueMap()))
 }
 
 // each calls visit for every string in a value, with the name of the nearest attribute.
