@@ -162,11 +162,11 @@ func TestAPodWithoutAControllerNeedsForce(t *testing.T) {
 		"drain of node w-01: no controller would start Pod web/lone again") {
 		t.Errorf("without force: evicted %v, %v", f.asked, err)
 	}
-	if got, err := Obstacles(t.Context(), target, "w-01", false); len(got) != 1 || err != nil ||
+	if got, err := Obstacles(t.Context(), target, "w-01", false, false); len(got) != 1 || err != nil ||
 		!strings.HasPrefix(got[0], "Pod web/lone has no controller") {
 		t.Errorf("obstacles: %q, %v", got, err)
 	}
-	if got, err := Obstacles(t.Context(), target, "w-01", true); len(got) > 0 || err != nil {
+	if got, err := Obstacles(t.Context(), target, "w-01", true, false); len(got) > 0 || err != nil {
 		t.Errorf("obstacles with force: %q, %v", got, err)
 	}
 	if _, err := drained(t, target, true); len(f.asked) != 2 || err != nil {
@@ -214,7 +214,7 @@ func TestObstaclesAreBudgetsThatAreNeverMet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, target := newFakeCluster(t, tt.objects...)
-			got, err := Obstacles(t.Context(), target, "w-01", false)
+			got, err := Obstacles(t.Context(), target, "w-01", false, false)
 			text := strings.Join(got, "\n")
 			if err != nil || (text == "") != (tt.want == "") || !strings.Contains(text, tt.want) {
 				t.Errorf("got %q, %v, want %q", text, err, tt.want)

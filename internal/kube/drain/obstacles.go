@@ -16,8 +16,10 @@ import (
 )
 
 // Obstacles explains, in a sentence each, why a drain of a node would never end, and what to do. It changes
-// nothing. Pods that no controller starts again are obstacles without force.
-func Obstacles(ctx context.Context, target gate.Target, node string, force bool) (all []string, err error) {
+// nothing. Pods that no controller starts again are obstacles without force, and volumes are none if their
+// replicas move to other nodes first.
+func Obstacles(ctx context.Context, target gate.Target, node string, force, moves bool) (all []string,
+	err error) {
 	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
 		all = nil
 		pods, err := podsOn(ctx, a, node)
@@ -41,8 +43,8 @@ func Obstacles(ctx context.Context, target gate.Target, node string, force bool)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if err != nil || moves {
+		return xslices.Map(all, foreign.Text), err
 	}
 	volumes, err := kube.BlockingVolumes(ctx, target, node)
 	return xslices.Map(slices.Concat(all, volumes), foreign.Text), err

@@ -30,7 +30,7 @@ const (
 )
 
 func (x *rollout) perform(ctx context.Context, s *Step) error {
-	if err := x.settle(ctx, s, s.machine); err != nil {
+	if err := x.before(ctx, s); err != nil {
 		return fmt.Errorf("the cluster is not as it has to be before the step: %w", err)
 	}
 	var err error
@@ -45,20 +45,39 @@ func (x *rollout) perform(ctx context.Context, s *Step) error {
 		err = x.remove(ctx, s)
 	case Kubernetes:
 		err = x.upgradeControlPlane(ctx, s)
-	default:
+	case Change:
 		err = x.change(ctx, s)
 	}
 	if err != nil {
 		return err
 	}
 	s.done = true
-	if err := x.settle(ctx, s, nil); err != nil {
+	if err := x.after(ctx, s); err != nil {
 		return fmt.Errorf("the cluster is not as it was before the step: %w", err)
 	}
-	if s.Action == Remove {
-		return nil
+	return nil
+}
+
+// before waits until the cluster can spare the machine. Of one that is down already it can.
+func (x *rollout) before(ctx context.Context, s *Step) error {
+	if s.machine.joined && s.machine.down != nil {
+		return x.settle(ctx, s, s.machine)
 	}
-	return drain.Uncordon(ctx, x.target(), s.Node)
+	if err := x.settle(ctx, s, nil); err != nil || s.Action == Finish {
+		return err
+	}
+	return x.settleServices(ctx, s)
+}
+
+// after waits until the cluster is whole again.
+func (x *rollout) after(ctx context.Context, s *Step) error {
+	if err := x.settle(ctx, s, nil); err != nil {
+		return err
+	}
+	if err := drain.Uncordon(ctx, x.target(), s.Node); err != nil {
+		return err
+	}
+	return x.settleServices(ctx, s)
 }
 
 // change installs, applies and restarts what a machine gets, with one restart where one suffices.

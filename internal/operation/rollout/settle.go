@@ -19,30 +19,30 @@ import (
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
-// settle waits until the cluster is as it has to be between two steps: etcd has all its voters, all nodes are
-// ready, Longhorn's volumes have their replicas, and the gates of all other stages are open. without is a
-// machine that the step is about to bring back or to take away; nil: none.
+// settle waits until the machines are as they have to be between two steps: etcd has all its voters, and all
+// nodes are ready. without is a machine that is down, and that the step brings back or takes away; nil: none.
 func (x *rollout) settle(ctx context.Context, s *Step, without *machine) error {
-	if without != nil && without.down == nil && without.joined {
-		without = nil // it has to be as sound as the others
-	}
 	bounded, stop := context.WithTimeout(ctx, settleTime)
 	defer stop()
-	err := await(bounded, x.say(s), func(ctx context.Context) error {
+	return await(bounded, x.say(s), func(ctx context.Context) error {
 		if err := x.checkEtcd(ctx, without); err != nil {
 			return err
 		}
-		if err := x.checkNodes(ctx, s, without); err != nil {
-			return err
-		}
-		return x.checkGates(ctx)
+		return x.checkNodes(ctx, s, without)
 	})
-	if err != nil {
+}
+
+// settleServices waits until what runs on the machines is as it has to be: the gates of all other stages are
+// open, and Longhorn's volumes have their replicas. On a cordoned node Longhorn starts nothing.
+func (x *rollout) settleServices(ctx context.Context, s *Step) error {
+	bounded, stop := context.WithTimeout(ctx, settleTime)
+	defer stop()
+	if err := await(bounded, x.say(s), x.checkGates); err != nil {
 		return err
 	}
-	moving, stop := context.WithTimeout(ctx, rebuildTime)
+	rebuilding, stop := context.WithTimeout(ctx, rebuildTime)
 	defer stop()
-	return await(moving, x.say(s), func(ctx context.Context) error {
+	return await(rebuilding, x.say(s), func(ctx context.Context) error {
 		unhealthy, err := kube.UnhealthyVolumes(ctx, x.target())
 		if err == nil && len(unhealthy) > 0 {
 			err = errors.New(firstFew(unhealthy))
@@ -123,6 +123,7 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 		}
 	}
 	for _, s := range steps {
+		takes := s.Action == Remove || s.Action == Replace
 		if s.installs != "" {
 			_, release := talos.Installs(s.installs)
 			err := talos.UpgradePath(s.machine.condition.Release, release, s.machine.is.Kubelet)
@@ -134,7 +135,7 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 			add(s.machine, "its platform cannot stop and start it")
 		}
 		if s.Drains {
-			found, err := drain.Obstacles(ctx, x.target(), s.Node, x.options.Force)
+			found, err := drain.Obstacles(ctx, x.target(), s.Node, x.options.Force, takes)
 			if err != nil {
 				found = []string{err.Error()}
 			}
@@ -142,7 +143,6 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 				add(s.machine, text)
 			}
 		}
-		takes := s.Action == Remove || s.Action == Replace
 		if takes && s.machine.is.ControlPlane && control == 1 {
 			add(s.machine, "it is the only control plane, and etcd's data ends with it; castle recreate "+
 				"makes the cluster anew")

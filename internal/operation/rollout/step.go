@@ -74,6 +74,11 @@ func stepsOf(all []*machine, replaced func(*machine) bool, late func(*machine) i
 	upgrades := slices.ContainsFunc(all, (*machine).upgradesKubernetes)
 	var steps []*Step
 	for _, m := range all {
+		if m.cordoned && m.joined && m.down == nil {
+			s := m.step(Finish)
+			s.Changes = append(s.Changes, "is cordoned by an interrupted rollout")
+			steps = append(steps, s)
+		}
 		switch {
 		case !m.wanted:
 			steps = append(steps, m.step(Remove))
@@ -112,16 +117,19 @@ func phase(s *Step, upgrades bool) int {
 	switch s.Action {
 	case Finish:
 		return 0
+	case Change:
+		switch {
+		case s.machine.down != nil:
+			return 0
+		case upgrades && s.configures:
+			return 5
+		}
+		return 2
 	case Add:
 		if !upgrades {
 			return 1
 		}
 		return 4
-	case Change:
-		if upgrades && s.configures {
-			return 5
-		}
-		return 2
 	case Kubernetes:
 		return 3
 	case Replace:
@@ -200,10 +208,6 @@ func (m *machine) changes(upgrades bool) []*Step {
 		if one.Drains = one.Drains || one.Restarts; len(one.Changes) > 0 {
 			steps = append(steps, one)
 		}
-	}
-	if len(steps) == 0 && m.cordoned {
-		s.Action, s.Changes = Finish, append(s.Changes, "is cordoned by an interrupted rollout")
-		steps = append(steps, s)
 	}
 	return steps
 }
