@@ -301,3 +301,38 @@ func TestASecondInstallationReplacesTheRunningSystem(t *testing.T) {
 		}
 	}
 }
+
+// A machine finds the registries of the internet, and those for which its configuration names a mirror.
+func TestAMirrorHasTheImagesOfItsRegistry(t *testing.T) {
+	l := newLab(t)
+	l.raise(1, 0)
+	const image = "factory.example.org/nocloud-installer/abc:v1.13.1"
+	if _, err := l.change(auto, false, "apiVersion: v1alpha1\nkind: RegistryMirrorConfig\n"+
+		"name: factory.example.org\nendpoints: [{url: 'https://mirror.local'}]\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pull(t, l.as(role.Admin, l.address(1)), image); err != nil {
+		t.Error(err)
+	}
+}
+
+// A disk's image has a schematic of its own; without one, it is that of the installer in the configuration.
+func TestTheSchematicIsThatOfTheImage(t *testing.T) {
+	l := newLab(t)
+	for n, schematic := range map[int]string{1: "def", 2: ""} {
+		if err := l.fleet.Boot(talos.Machine{Address: l.address(n), Version: "v1.13.0",
+			Schematic: schematic}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.clock.advance(step)
+	for n := 1; n <= 2; n++ {
+		if err := l.apply(l.address(n), l.machineConfig(machine.TypeControlPlane, newInstaller)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.clock.advance(2 * step)
+	if one, two := l.schematic(l.address(1)), l.schematic(l.address(2)); one != "def" || two != "abc" {
+		t.Errorf("they have %q and %q", one, two)
+	}
+}
