@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/drain"
 	"github.com/ephemeral-castle/castle/internal/operation/create"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
@@ -120,7 +121,6 @@ func (x *rollout) change(ctx context.Context, s *Step) error {
 
 // prepare installs what the machine gets while it runs, and empties it. It returns the machine's boot.
 func (x *rollout) prepare(ctx context.Context, s *Step, node *talos.Node) (boot string, err error) {
-	say := x.say(s)
 	now, err := node.Condition(ctx)
 	if err != nil {
 		return "", err
@@ -130,10 +130,7 @@ func (x *rollout) prepare(ctx context.Context, s *Step, node *talos.Node) (boot 
 		if s.installs == "" {
 			return nil
 		}
-		bounded, stop := context.WithTimeout(ctx, installTime)
-		defer stop()
-		say("installs " + s.installs)
-		return node.Install(bounded, s.installs, x.detail(s, "install"))
+		return x.install(ctx, s, node, now.BootID)
 	}
 	if !restartsItself { // the machine goes on meanwhile
 		if err := install(); err != nil {
@@ -152,6 +149,41 @@ func (x *rollout) prepare(ctx context.Context, s *Step, node *talos.Node) (boot 
 		err = install()
 	}
 	return now.BootID, err
+}
+
+// installation is an image that was installed and has not been booted yet.
+type installation struct {
+	Image  string `json:"image"`
+	BootID string `json:"boot_id"` // of the system that installed it
+}
+
+// installations are those of each machine.
+func (x *rollout) installations() state.Document[map[string]installation] {
+	stages := machineStages(x.run.Cluster)
+	return state.StageDocument[map[string]installation](x.run.Cluster.Dir.Stage(stages[len(stages)-1].Name),
+		"installed")
+}
+
+// install installs the image, unless an interrupted rollout has done so: Talos keeps two systems on its disk,
+// and a second installation before the restart would overwrite the one that runs, and to which Talos goes
+// back.
+func (x *rollout) install(ctx context.Context, s *Step, node *talos.Node, boot string) error {
+	document, one := x.installations(), installation{s.installs, boot}
+	all, err := document.Value()
+	if err != nil || all[s.Machine] == one {
+		return err
+	}
+	bounded, stop := context.WithTimeout(ctx, installTime)
+	defer stop()
+	x.say(s)("installs " + s.installs)
+	if err := node.Install(bounded, s.installs, x.detail(s, "install")); err != nil {
+		return err
+	}
+	if all == nil {
+		all = map[string]installation{}
+	}
+	all[s.Machine] = one
+	return document.Write(all)
 }
 
 // empty cordons and drains the machine's node, if the step needs that.
