@@ -39,6 +39,7 @@ type Workspace struct {
 	Root         *terraform.Root
 	Dir          *state.Stage
 	Stage, Layer string
+	Silent       bool      // its applies report no warning: the caller does what they would ask for
 	log          io.Closer // masks what it writes to file
 	file         lazyLog
 	intent       atomic.Pointer[state.IntentLog] // of the running apply
@@ -279,7 +280,7 @@ func (w *Workspace) noteUnsure(d terraform.Diagnostic) {
 
 // noteWarning reports a warning of an apply once: a plan and the apply of it have the same ones.
 func (w *Workspace) noteWarning(d terraform.Diagnostic) {
-	if w.intent.Load() == nil || !d.IsForUsers() {
+	if w.intent.Load() == nil || w.Silent || !d.IsForUsers() {
 		return
 	}
 	text := w.Stage + ": " + d.Summary

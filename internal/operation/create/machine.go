@@ -34,6 +34,7 @@ func Change(ctx context.Context, r *run.Run, s *config.Stage, m Machine) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
+	work.Silent = true // a provider asks for the restart that the rollout makes
 	err = r.Retry(ctx, s.Name, s.Layer, func(bool) error {
 		defer work.Root.StopProviders()
 		a := &attempt{creation: c, run: r, stage: s, work: work, dir: r.Cluster.Dir.Stage(s.Name)}
