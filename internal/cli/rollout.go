@@ -44,12 +44,13 @@ control plane leaves etcd, and its disks end with it.`,
 			if dryRun {
 				return a.onCluster(a.progress, listRollout(a, &o))(cmd, args)
 			}
-			return a.onCluster(a.runReporter, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
-				if !a.yes {
-					o.Confirm, o.ConfirmLoss = confirmRollout(a), confirmLoss(a)
-				}
+			if !a.yes {
+				o.Confirm, o.ConfirmLoss = confirmRollout(a), confirmLoss(a)
+			}
+			run := func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 				return reporting(a, c, func() error { return rollout.Run(ctx, c, o) })
-			})(cmd, args)
+			}
+			return a.onCluster(a.runReporter, run)(cmd, args)
 		},
 	})
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list the steps, and change nothing")

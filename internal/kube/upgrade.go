@@ -17,29 +17,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// UpgradePath returns an error unless Kubernetes can go from one release to another: to the same minor
-// release or to the next one, and never back.
-func UpgradePath(from, to string) error {
-	was, err := version.NewVersion(from)
-	is, unread := version.NewVersion(to)
-	if err := errors.Join(err, unread); err != nil {
-		return fmt.Errorf("releases of Kubernetes: %w", err)
-	}
-	old, next, path := was.Segments(), is.Segments(), ""
-	for minor := old[1] + 1; minor < next[1]; minor++ {
-		path += fmt.Sprintf("%d.%d, then to ", old[0], minor)
-	}
-	switch {
-	case is.LessThan(was):
-		return fmt.Errorf("the step from Kubernetes %s to %s goes back, which Kubernetes does not support: "+
-			"set kubernetes_version = %q again, or castle recreate", was, is, was)
-	case path != "" || next[0] != old[0]:
-		return fmt.Errorf("the step from Kubernetes %s to %s skips a minor release: upgrade to %s%s", was, is,
-			path, is)
-	}
-	return nil
-}
-
 // label is a label of a metric.
 var label = regexp.MustCompile(`(\w+)="([^"]*)"`)
 

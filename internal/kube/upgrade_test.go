@@ -8,29 +8,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-func TestKubernetesGoesOneMinorReleaseAtATime(t *testing.T) {
-	for _, tt := range []struct{ from, to, want string }{
-		{"1.35.2", "1.35.2", ""},
-		{"v1.35.2", "1.36.0", ""},
-		{"1.35.2", "1.35.9", ""},
-		{"1.35.2", "1.35.1", `goes back, which Kubernetes does not support: set kubernetes_version = "1.3`},
-		{"1.36.0", "1.35.9", "goes back"},
-		{"1.33.1", "1.36.0", "skips a minor release: upgrade to 1.34, then to 1.35, then to 1.36.0"},
-		{"1.36.0", "2.0.0", "skips a minor release"},
-		{"1.36.0", "newest", "releases of Kubernetes: "},
-	} {
-		err := UpgradePath(tt.from, tt.to)
-		if text := ""; err != nil {
-			text = err.Error()
-			if tt.want == "" || !strings.Contains(text, tt.want) {
-				t.Errorf("%s → %s: %s, want %q", tt.from, tt.to, text, tt.want)
-			}
-		} else if tt.want != "" {
-			t.Errorf("%s → %s is allowed", tt.from, tt.to)
-		}
-	}
-}
-
 func TestDeprecatedRequestsAreThoseThatTheReleaseRemoves(t *testing.T) {
 	const metric = "apiserver_requested_deprecated_apis"
 	f, other := newFakeAPI(t), newFakeAPI(t)

@@ -25,8 +25,8 @@ func TestKubernetesVersion(t *testing.T) {
 			want: "Kubernetes 1.36.4 is wanted; 1.36.3 runs on API server IP, kubelet blue-cp-01, kubelet " +
 				"blue-w-01; castle rollout upgrades one machine after the other; or " + again},
 		"one kubelet": {api: "v1.36.4", cp: "v1.36.4", worker: "v1.36.3", want: "Kubernetes 1.36.4 is " +
-			"wanted; 1.36.3 runs on kubelet blue-w-01; castle rollout upgrades one machine after the other; or " +
-			again},
+			"wanted; 1.36.3 runs on kubelet blue-w-01; castle rollout upgrades one machine after the " +
+			"other; or " + again},
 		"an API server": {api: "v1.36.3", cp: "v1.36.4", worker: "v1.36.4", want: "Kubernetes 1.36.4 is " +
 			"wanted; 1.36.3 runs on API server IP; castle rollout upgrades one machine after the other; or " +
 			again},

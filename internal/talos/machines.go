@@ -179,6 +179,7 @@ type nodeView struct {
 	alarms      []*machineapi.EtcdMemberAlarm
 	hasEtcdData bool
 	release     string // of Talos: v1.13.0
+	schematic   string // of its image
 	leaving     bool   // the machine is being upgraded or shut down
 }
 

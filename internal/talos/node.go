@@ -94,13 +94,7 @@ func (n *Node) Condition(ctx context.Context) (c Condition, err error) {
 			return err
 		}
 		c.Release = answer.GetVersion().GetTag()
-		extensions, err := safe.StateListAll[*runtime.ExtensionStatus](ctx, api.COSI)
-		for e := range extensions.All() {
-			if e.TypedSpec().Metadata.Name == schematic {
-				c.Schematic = e.TypedSpec().Metadata.Version
-			}
-		}
-		if err != nil {
+		if c.Schematic, err = readSchematic(ctx, api); err != nil {
 			return err
 		}
 		status, err := safe.StateGetByID[*runtime.MachineStatus](ctx, api.COSI, runtime.MachineStatusID)
@@ -114,6 +108,17 @@ func (n *Node) Condition(ctx context.Context) (c Condition, err error) {
 		return nil
 	})
 	return c, err
+}
+
+// readSchematic returns the image factory's id of what is in the image that runs; empty if it has none.
+func readSchematic(ctx context.Context, c *client.Client) (id string, err error) {
+	extensions, err := safe.StateListAll[*runtime.ExtensionStatus](ctx, c.COSI)
+	for e := range extensions.All() {
+		if e.TypedSpec().Metadata.Name == schematic {
+			id = e.TypedSpec().Metadata.Version
+		}
+	}
+	return id, err
 }
 
 func bootID(ctx context.Context, c *client.Client) (string, error) {

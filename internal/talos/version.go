@@ -21,19 +21,19 @@ import (
 func versionType() gate.Type {
 	return gate.Type{
 		Name:    "talos_version",
-		Summary: "every machine runs the wanted release of Talos",
+		Summary: "every machine runs the wanted release of Talos, with the schematic of its installer",
 		Attributes: map[string]gate.Attribute{
 			"version": {Type: cty.String, Required: true, Help: "The release, such as v1.13.0."},
 			"machines": {Type: cty.Map(cty.String), Required: true,
 				Help: "Every machine's own address, by its name."},
 			"installer": {Type: cty.String, Required: true,
-				Help: "The image that upgrades a machine to the release."},
+				Help: "The image that upgrades a machine to the release; its schematic is wanted, too."},
 		},
 		Talos: true,
 		New: func(name string, target gate.Target, values gate.Values) (gate.Gate, error) {
 			m, err := newMachines(target.Talosconfig, values)
-			g := versionGate{version: values.String("version"), installer: values.String("installer"),
-				names: map[string]string{}}
+			g := versionGate{version: values.String("version"), names: map[string]string{}}
+			g.schematic, _ = Installs(values.String("installer"))
 			var machines map[string]string
 			if err == nil {
 				err = values.Decode("machines", &machines)
@@ -61,7 +61,7 @@ func versionType() gate.Type {
 }
 
 type versionGate struct {
-	version, installer string
+	version, schematic string
 	names              map[string]string // by address
 }
 
@@ -74,6 +74,9 @@ func readRelease(ctx context.Context, c *client.Client, n *nodeView) error {
 	if n.release = answer.GetVersion().GetTag(); n.release == "" {
 		return errors.New("does not tell its release")
 	}
+	if n.schematic, err = readSchematic(ctx, c); err != nil {
+		return err
+	}
 	status, err := safe.StateGetByID[*runtime.MachineStatus](ctx, c.COSI, runtime.MachineStatusID)
 	if err != nil {
 		return nil //nolint:nilerr // the release alone decides then
@@ -85,11 +88,15 @@ func readRelease(ctx context.Context, c *client.Client, n *nodeView) error {
 	return nil
 }
 
-// others are the machines that run another release.
+// others are the machines that run another release, or another schematic of it. Not every image has one.
 func (g versionGate) others(nodes []nodeView) []nodeView {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n nodeView) bool {
-		return n.release == "" || n.release == g.version
+		return n.release == "" || n.release == g.version && !g.differs(n)
 	})
+}
+
+func (g versionGate) differs(n nodeView) bool {
+	return g.schematic != "" && n.schematic != "" && n.schematic != g.schematic
 }
 
 // compare waits for machines that do not answer, and for those that are being upgraded. Nobody else upgrades
@@ -103,9 +110,14 @@ func (g versionGate) compare(nodes []nodeView) error {
 		return notReady(fmt.Sprintf("%d of %d machines run Talos %s", len(nodes)-len(problems), len(nodes),
 			g.version), problems)
 	}
-	by := map[string][]string{}
+	by, wanted := map[string][]string{}, "Talos "+g.version
 	for _, n := range others {
-		by[n.release] = append(by[n.release], fmt.Sprintf("%s (%s)", g.names[n.endpoint], n.host()))
+		what := n.release
+		if n.release == g.version {
+			wanted = "Talos " + g.version + " with the schematic " + g.schematic
+			what += " with the schematic " + n.schematic
+		}
+		by[what] = append(by[what], fmt.Sprintf("%s (%s)", g.names[n.endpoint], n.host()))
 	}
 	var runs []string
 	for _, release := range slices.Sorted(maps.Keys(by)) {
@@ -114,12 +126,15 @@ func (g versionGate) compare(nodes []nodeView) error {
 	stays := func(n nodeView) bool { return !n.leaving }
 	at := slices.IndexFunc(others, stays)
 	if at < 0 {
-		return notReady(fmt.Sprintf("Talos %s is wanted; %s, being upgraded", g.version,
-			strings.Join(runs, "; ")), problems)
+		return notReady(fmt.Sprintf("%s is wanted; %s, being upgraded", wanted, strings.Join(runs, "; ")),
+			problems)
 	}
-	err := notReady(fmt.Sprintf("Talos %s is wanted; %s", g.version, strings.Join(runs, "; ")), problems,
-		fmt.Sprintf("castle rollout upgrades one machine after the other; or set talos_version = %q again; "+
-			"or castle recreate", others[at].release))
+	former := fmt.Sprintf("talos_version = %q", others[at].release)
+	if others[at].release == g.version {
+		former = fmt.Sprintf("talos_schematic_id = %q", others[at].schematic)
+	}
+	err := notReady(fmt.Sprintf("%s is wanted; %s", wanted, strings.Join(runs, "; ")), problems,
+		"castle rollout upgrades one machine after the other; or set "+former+" again; or castle recreate")
 	return gate.Permanent(&gate.Finding{Kind: gate.UpgradeNeeded, Err: err})
 }
 

@@ -21,7 +21,7 @@ import (
 const installer = "factory.talos.dev/nocloud-installer/abc:v1.13.1"
 
 // versionGateOf is the gate of machines cp-01 and w-01.
-func versionGateOf(l *lab) gate.Gate {
+func versionGateOf(l *lab, installer string) gate.Gate {
 	l.t.Helper()
 	g, err := versionType().New("talos_version.machines", gate.Target{
 		Talosconfig: l.talosconfig(role.Reader, l.address(1))}, gate.Values{
@@ -72,7 +72,7 @@ func wants(t *testing.T, g gate.Gate, text string) {
 // not answer and for one that is being upgraded, and for nothing else.
 func TestTalosVersionReadsWhatMachinesRun(t *testing.T) {
 	l := newLab(t, emulator.Delays{Install: 300 * time.Millisecond})
-	g := versionGateOf(l)
+	g := versionGateOf(l, installer)
 	says(t, g, "0 of 2 machines run Talos v1.13.1; "+l.address(1)+", "+l.address(2)+": connection refused")
 	place(l, 1, machine.TypeControlPlane, "v1.13.0")
 	place(l, 2, machine.TypeWorker, "v1.13.0")
@@ -101,4 +101,29 @@ func TestTalosVersionReadsWhatMachinesRun(t *testing.T) {
 
 	l.fleet.Halt(l.address(2))
 	says(t, g, "1 of 2 machines run Talos v1.13.1; "+l.address(2)+": connection refused")
+}
+
+// The same release with other extensions is another system.
+func TestTalosVersionComparesSchematics(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	image := func(digit string) string {
+		return "factory.talos.dev/nocloud-installer/" + strings.Repeat(digit, 64) + ":v1.13.1"
+	}
+	g := versionGateOf(l, image("a"))
+	for n, kind := range map[int]machine.Type{1: machine.TypeControlPlane, 2: machine.TypeWorker} {
+		place(l, n, kind, "v1.13.0")
+	}
+	for n, digit := range map[int]string{1: "a", 2: "b"} {
+		upgrade(l, n, image(digit))
+	}
+	other := strings.Repeat("b", 64)
+	await(t, gate.Gate{Check: func(ctx context.Context) error {
+		if err := g.Check(ctx); gate.KindOf(err) != gate.UpgradeNeeded ||
+			strings.Contains(err.Error(), "v1.13.0") {
+			return fmt.Errorf("they are being upgraded: %v", err)
+		}
+		return nil
+	}})
+	wants(t, g, "with the schematic "+other+" runs on w-01 ("+l.address(2)+"); castle rollout upgrades one "+
+		`machine after the other; or set talos_schematic_id = "`+other+`" again; or castle recreate`)
 }

@@ -116,11 +116,6 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 				add(m, e.Text+"; with --replace "+m.name+" castle moves its data to other machines first")
 			}
 		}
-		if m.upgradesKubernetes() {
-			if err := kube.UpgradePath(m.is.Kubelet, m.will.Kubelet); err != nil {
-				add(m, err.Error())
-			}
-		}
 	}
 	for _, s := range steps {
 		takes := s.Action == Remove || s.Action == Replace

@@ -99,7 +99,8 @@ func TestStepsAndTheirOrder(t *testing.T) {
 				"drained, and restarts"}},
 		{"another schematic of the same release", one("w-01", func(m *machine) {
 			m.will.Installer = strings.Replace(m.will.Installer, schematicA, schematicB, 1)
-		}), "", []string{"w-01 changes: Talos' schematic 613e1592… → 37656798…; it is drained, and restarts"}},
+		}), "", []string{"w-01 changes: Talos' schematic 613e1592… → 37656798…; it is drained, and " +
+			"restarts"}},
 		{"hardware that a create has left pending", one("cp-01", func(m *machine) {
 			m.pending = []string{"memory 4096 → 8192"}
 		}), "", []string{"cp-01 changes: memory 4096 → 8192; it is drained, and restarts"}},
@@ -137,7 +138,7 @@ func TestStepsAndTheirOrder(t *testing.T) {
 }
 
 func TestARollbackIsTold(t *testing.T) {
-	s := &Step{installs: "factory.talos.dev/nocloud-installer/" + schematicB + ":v1.13.1", Address: "10.0.0.1"}
+	s := &Step{installs: "factory.talos.dev/nocloud-installer/" + schematicB + ":v1.13.1"}
 	for _, tt := range []struct {
 		is   talos.Condition
 		want string
