@@ -43,6 +43,7 @@ func All() []Fault {
 		{"conditions-none", Duration, "the ClusterSecretStore has no status"},
 		{"kustomization-frozen", Yes,
 			"a Kustomization stays DependencyNotReady behind a ready dependency until a reconcile request"},
+		{"upgrade-fails", Node, "the next Talos that is installed there fails at its first boot, once"},
 		{"node-dead", Node, "that node dies for good when a machine of the cluster next restarts or changes"},
 	}
 }
