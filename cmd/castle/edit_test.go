@@ -58,7 +58,7 @@ func TestRehearseEdit(t *testing.T) {
 	code, out := rehearse(`@@ -28,1 +28,3 @@
 +  cp-02     = { role = "controlplane", vm_id = 443, address = "192.168.1.223", cores = 2, memory = 4096 }
 +  cp-03     = { role = "controlplane", vm_id = 444, address = "192.168.1.224", cores = 2, memory = 4096 }
-   worker-01 = `+worker+"\n", "--create-flag", "--verbose", "--report", report)
+   worker-01 = `+worker+"\n", "--rollout-flag", "--verbose", "--report", report)
 	if code != 0 || !strings.Contains(out, "Left over: nothing") || !strings.Contains(out, " 4 machines, ") {
 		t.Fatalf("exit %d:\n%s", code, out)
 	}
@@ -79,8 +79,8 @@ func TestRehearseEdit(t *testing.T) {
 		steps = append(steps, first+" "+rest)
 	}
 	if got, want := strings.Join(steps, ", "), "castle create mini/proxmox, castle status mini/proxmox, "+
-		"edit edit.diff, castle plan mini/proxmox, castle create mini/proxmox --yes --verbose, "+
-		"castle status mini/proxmox, castle destroy mini/proxmox --yes"; got != want {
+		"edit edit.diff, castle plan mini/proxmox, castle rollout mini/proxmox --yes --verbose, "+
+		"castle create mini/proxmox, castle status mini/proxmox, castle destroy mini/proxmox --yes"; got != want {
 		t.Errorf("steps: %s\nwant: %s", got, want)
 	}
 }

@@ -34,8 +34,9 @@ the environment that kubectl, curl and terraform need.
 Inside, the repository is a copy that the command may edit ($CASTLE_LAB_REPOSITORY, and
 the working directory is in it); the real files stay unchanged. --edit applies a patch,
 as git diff and diff -u write it, relative to the repository's root. castle then runs
-create, status, the edit, plan, create --yes, status and destroy. A patch that does not
-apply, or after which the configuration is invalid, is refused before anything starts.
+create, status, the edit, plan, rollout --yes, a create that finds nothing to change,
+status and destroy. A patch that does not apply, or after which the configuration is
+invalid, is refused before anything starts.
 
 Faults for --fault:
 
@@ -44,7 +45,7 @@ A DURATION counts from the moment at which the resource would be ready without t
 fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		Example: `  castle rehearse blue
   castle rehearse blue --fault webhook-late=60s
-  castle rehearse blue --edit change.patch --create-flag --force-node-removal
+  castle rehearse blue --edit change.patch --rollout-flag --verbose
   castle rehearse blue -- sh -c 'castle create blue && kubectl get nodes'`,
 		SuggestFor: []string{"test", "simulate"},
 		Args: usage(func(cmd *cobra.Command, args []string) error {
@@ -68,7 +69,7 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 				argv = append(argv, "--edit", edit)
 			}
 			for _, f := range flags {
-				argv = append(argv, "--create-flag", f)
+				argv = append(argv, "--rollout-flag", f)
 			}
 			argv = append(argv, args[0])
 			if len(args) > 1 {
@@ -84,8 +85,8 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
 	f.StringArrayVar(&faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&keep, "keep", false, "keep the rehearsal's work directory and print its path")
-	f.StringVar(&edit, "edit", "", "apply the patch `FILE` to the configuration between two creates")
-	f.StringArrayVar(&flags, "create-flag", nil, "pass `FLAG` to the create after the edit; repeatable")
+	f.StringVar(&edit, "edit", "", "apply the patch `FILE` to the configuration, and roll it out")
+	f.StringArrayVar(&flags, "rollout-flag", nil, "pass `FLAG` to the rollout; repeatable")
 	f.StringVar(&report, "report", "", "write the commands and their durations to `FILE` as JSON, or a "+
 		"report on the first run as .txt, .md, .html or .xml (JUnit)")
 	return cmd

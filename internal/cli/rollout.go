@@ -14,7 +14,7 @@ import (
 )
 
 func newRollout(a *app) *cobra.Command {
-	o, dryRun := rollout.Options{}, false
+	o, dryRun, stage := rollout.Options{}, false, ""
 	cmd := a.valueFlags(&cobra.Command{
 		Use:   "rollout CLUSTER",
 		Short: "Bring a running cluster to its configuration, machine by machine",
@@ -34,10 +34,14 @@ skipped, is refused before anything is touched: exit code 4. --dry-run lists the
 what each interrupts, and how long it took before.
 
 --replace makes a machine anew: its replicas move to other machines, its Pods too, a
-control plane leaves etcd, and its disks end with it.`,
+control plane leaves etcd, and its disks end with it.
+
+A chart whose version has changed is upgraded as by create, with the gates of its stage.
+--rollback returns such a stage to the values with which it was ready last.`,
 		Example: `  castle rollout blue --dry-run
   castle rollout blue
-  castle rollout blue --replace worker-02`,
+  castle rollout blue --replace worker-02
+  castle rollout blue --rollback longhorn`,
 		SuggestFor: []string{"upgrade"},
 		Args:       a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,13 +52,21 @@ control plane leaves etcd, and its disks end with it.`,
 				o.Confirm, o.ConfirmLoss = confirmRollout(a), confirmLoss(a)
 			}
 			run := func(ctx context.Context, c *cluster.Cluster, _ []string) error {
-				return reporting(a, c, func() error { return rollout.Run(ctx, c, o) })
+				return reporting(a, c, func() error {
+					if stage != "" {
+						return rollout.Back(ctx, c, stage, o)
+					}
+					return rollout.Run(ctx, c, o)
+				})
 			}
 			return a.onCluster(a.runReporter, run)(cmd, args)
 		},
 	})
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list the steps, and change nothing")
 	cmd.Flags().StringSliceVar(&o.Replace, "replace", nil, "make this `MACHINE` anew; repeatable")
+	cmd.Flags().StringVar(&stage, "rollback", "", "return this `STAGE` to what was ready last, and nothing else")
+	cmd.MarkFlagsMutuallyExclusive("rollback", "replace")
+	cmd.MarkFlagsMutuallyExclusive("rollback", "dry-run")
 	cmd.Flags().BoolVar(&o.Force, "force", false, "delete Pods that no controller starts again")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
 	a.lockFlag(cmd)

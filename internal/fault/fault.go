@@ -48,6 +48,7 @@ func All() []Fault {
 			"a PodDisruptionBudget of a worker's Pod allows nothing that long after the first refusal"},
 		{"volume-degraded", Duration,
 			"Longhorn rebuilds the replicas of a node that returned that much later"},
+		{"upgrade-fails", Node, "the next Talos that is installed there fails at its first boot, once"},
 		{"node-dead", Node, "that node dies for good when a machine of the cluster next restarts or changes"},
 	}
 }

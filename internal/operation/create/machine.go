@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -26,24 +29,39 @@ type Machine struct {
 // Change plans and applies the resources of one machine in a stage, with the steps of any create. It changes
 // nothing and returns a *review.ExceedsError if the plan would touch another machine or do more than was
 // confirmed. It waits for no gate.
-func Change(ctx context.Context, r *run.Run, s *config.Stage, m Machine) (err error) {
+func Change(ctx context.Context, r *run.Run, s *config.Stage, m Machine) error {
 	c := newCreation(r, Options{})
 	c.machine = &m
+	return c.applyOnce(ctx, s, nil)
+}
+
+// Back applies a stage with other inputs than those of the configuration, and waits for its gates. Nothing
+// marks it as up to date: the next create applies the configuration again.
+func Back(ctx context.Context, r *run.Run, s *config.Stage, inputs map[string]cty.Value, o Options) error {
+	if err := newCreation(r, o).applyOnce(ctx, s, inputs); err != nil {
+		return err
+	}
+	return waiting.ForGates(ctx, r, s, s.Gates)
+}
+
+// applyOnce makes a stage's apply alone. nil inputs are those of the configuration.
+func (c *creation) applyOnce(ctx context.Context, s *config.Stage, inputs map[string]cty.Value) (err error) {
 	work, err := c.workspace(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
-	work.Silent = true // a provider asks for the restart that the rollout makes
-	err = r.Retry(ctx, s.Name, s.Layer, func(bool) error {
+	work.Silent = c.machine != nil // a provider asks for the restart that the rollout makes
+	err = c.run.Retry(ctx, s.Name, s.Layer, func(bool) error {
 		defer work.Root.StopProviders()
-		a := &attempt{creation: c, run: r, stage: s, work: work, dir: r.Cluster.Dir.Stage(s.Name)}
+		a := &attempt{creation: c, run: c.run, stage: s, work: work, inputs: inputs,
+			dir: c.run.Cluster.Dir.Stage(s.Name)}
 		return a.try(ctx)
 	})
 	if err != nil {
 		return err
 	}
-	return r.ReadOutputs(s)
+	return c.run.ReadOutputs(s)
 }
 
 // has reports whether an address is the machine's; without a machine, all are.

@@ -107,6 +107,11 @@ func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 		if err := applied.RecordGates(c.run, s); err != nil {
 			return err
 		}
+		if len(s.InCluster) > 0 {
+			if err := applied.RecordReady(c.run, s); err != nil {
+				return err
+			}
+		}
 		print, err := applied.Fingerprint(c.run, s)
 		if err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
@@ -39,7 +40,7 @@ func textIf(holds bool, text string) string {
 func (c *Client) Clock(ctx context.Context) (time.Time, error) {
 	date := ""
 	err := httpjson.Repeat(ctx, func(ctx context.Context) (err error) {
-		date, err = c.call(ctx, http.MethodGet, "version", nil)
+		date, err = c.session.Call(ctx, http.MethodGet, "version", nil)
 		return err
 	})
 	if err != nil && !errors.As(err, new(*Error)) {
@@ -70,7 +71,7 @@ const offline = "offline"
 // Nodes returns the hosts' statuses (online, offline, unknown), by name; this needs no privilege.
 func (c *Client) Nodes(ctx context.Context) (map[string]string, error) {
 	rows, err := get(ctx, c, "nodes", func(rows []host) string { // one of them has answered
-		return cmp.Or(incomplete(rows), textIf(len(rows) == 0, "there is no node"))
+		return cmp.Or(session.Incomplete(rows), textIf(len(rows) == 0, "there is no node"))
 	})
 	all := map[string]string{}
 	for _, h := range rows {
@@ -84,7 +85,7 @@ type host struct {
 	Status string `json:"status"`
 }
 
-func (h host) key() string { return textIf(h.Status != "", h.Name) }
+func (h host) Key() string { return textIf(h.Status != "", h.Name) }
 
 // Storage is a storage as one node sees it.
 type Storage struct {
@@ -94,7 +95,7 @@ type Storage struct {
 	Shared  int    `json:"shared"`
 }
 
-func (s Storage) key() string { return s.ID }
+func (s Storage) Key() string { return s.ID }
 
 // Holds reports whether the storage may have content of a type.
 func (s Storage) Holds(content string) bool {
@@ -103,7 +104,7 @@ func (s Storage) Holds(content string) bool {
 
 // Storages lists the enabled storages of a node that the token may see.
 func (c *Client) Storages(ctx context.Context, node string) ([]Storage, error) {
-	return list[Storage](ctx, c, pathOf("nodes/%s/storage?enabled=1", node))
+	return list[Storage](ctx, c, session.Path("nodes/%s/storage?enabled=1", node))
 }
 
 // A storage that is not read, because of one of these, is not an error of a request.
@@ -163,17 +164,17 @@ type volumeRow struct {
 	Size float64 `json:"size"`
 }
 
-func (v volumeRow) key() string { return textIf(strings.Contains(v.ID, ":"), v.ID) }
+func (v volumeRow) Key() string { return textIf(strings.Contains(v.ID, ":"), v.ID) }
 
 func storagePath(node, storage string) string {
-	return pathOf("nodes/%s/storage/%s/content", node, storage)
+	return session.Path("nodes/%s/storage/%s/content", node, storage)
 }
 
 // Fetchable returns an error unless a node can fetch a URL; nothing is fetched.
 func (c *Client) Fetchable(ctx context.Context, node, address string) error {
 	query := url.Values{"url": {address}}
 	anything := func(map[string]any) string { return "" }
-	_, err := get(ctx, c, pathOf("nodes/%s/query-url-metadata?", node)+query.Encode(), anything)
+	_, err := get(ctx, c, session.Path("nodes/%s/query-url-metadata?", node)+query.Encode(), anything)
 	return err
 }
 
@@ -185,12 +186,12 @@ type task struct {
 	Status string `json:"status"` // how it has ended: OK, WARNINGS: 1, or an error
 }
 
-func (k task) key() string { return textIf(k.Kind != "", k.UPID) }
+func (k task) Key() string { return textIf(k.Kind != "", k.UPID) }
 
 // running lists the tasks of a node that have not ended and that the token may see; those of one guest,
 // unless that is 0.
 func (c *Client) running(ctx context.Context, node string, guest int) ([]task, error) {
-	path := pathOf("nodes/%s/tasks?source=active", node)
+	path := session.Path("nodes/%s/tasks?source=active", node)
 	if guest != 0 {
 		path += fmt.Sprintf("&vmid=%d", guest)
 	}

@@ -1,16 +1,6 @@
 // Package proxmox reads and changes a Proxmox VE datacenter where castle must not rely on Terraform alone:
-// before a stage builds (the preflight vm_ids), after a destroy (Search) and in a nuke (Removal).
-//
-// Session, token and requests are those of github.com/Telmate/proxmox-api-go: NewClient, SetAPIToken,
-// GetJsonRetryable with one try, Post and Delete. castle gives it an http.Client whose transport sends each
-// request once and keeps the parts that the library drops: the status, the reason phrase (the only error text
-// before release 8.4), and the body's message and errors. The library's typed reads panic on unusual answers
-// or drop filters; its StopVm, deletions and waits repeat what was refused, sleep through a cancellation or
-// never time out. So Removal has its own guarded sequence.
-//
-// A network may lie: a proxy answers in Proxmox' place, or an answer is cut short. So castle repeats a read
-// that failed, and every read names what Proxmox always sends. An answer without it is an error, never
-// "there is nothing". castle never repeats another request.
+// before a stage builds (the preflight vm_ids), after a destroy (Search), in a nuke (Removal), and to restart
+// a machine. A Removal has its own guarded sequence of requests. Package session sends them.
 //
 // Two facts shape the rest. Proxmox filters the list of guests by permission, so a guest that is not listed
 // may exist: only cluster/nextid knows whether an id is taken. When the Terraform provider creates a machine
@@ -19,262 +9,36 @@
 package proxmox
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"net/http"
-	"net/url"
-	"os"
-	"strings"
-	"time"
 
-	pve "github.com/Telmate/proxmox-api-go/proxmox"
-
-	"github.com/ephemeral-castle/castle/internal/httpjson"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
-// requestTimeout bounds one request. It is a little more than a node waits for another one.
-const requestTimeout = 40 * time.Second
-
-// Client reads one datacenter; only a Removal changes it. It is safe for concurrent use.
+// Client reads one datacenter; a Removal and Search.Restart change it. It is safe for concurrent use.
 type Client struct {
-	api     *pve.Client
-	address string // https://host:8006
+	session *session.Session
 	// User is the token's name without its secret: user@realm!name.
 	User string
 }
 
 // NewClient makes a client. It does not contact the datacenter.
-func NewClient(o platform.Account) (*Client, error) {
-	host, err := hostOf(o.Endpoint)
+func NewClient(o platform.Account) (*Client, error) { return clientOn(session.Open(o)) }
+
+func clientOn(s *session.Session, err error) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := &tls.Config{InsecureSkipVerify: o.Insecure} //nolint:gosec // asked for
-	if o.CA != "" {
-		if config.RootCAs, err = x509.SystemCertPool(); err == nil {
-			err = httpjson.AddRoots(config.RootCAs, o.CA)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("ca_file: %w", err)
-		}
-	}
-	return newClient(o.Token, "https://"+host, &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, IdleConnTimeout: time.Minute,
-	})
+	return &Client{s, s.User}, nil
 }
 
-func newClient(token, address string, base http.RoundTripper) (*Client, error) {
-	api, err := pve.NewClient(address+"/api2/json", &http.Client{Transport: transport{base}}, "", nil, "",
-		0, false)
-	if err != nil {
-		return nil, err
-	}
-	name, secret, _ := strings.Cut(token, "=")
-	var id pve.ApiTokenID
-	if id.Parse(name) == nil { // without a token, Proxmox answers 401
-		api.SetAPIToken(id, pve.ApiTokenSecret(secret))
-	}
-	return &Client{api, address, name}, nil
+func get[T any](ctx context.Context, c *Client, path string, lacks func(T) string) (T, error) {
+	return session.Get(ctx, c.session, path, lacks)
 }
 
-// hostOf returns the host and port of an endpoint.
-func hostOf(address string) (string, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" || u.Host == "" {
-		return "", fmt.Errorf(`endpoint %q is not an address such as "https://proxmox.example:8006"`, address)
-	}
-	return u.Host, nil
-}
-
-// exchange is what the library does not return of a request: it travels in the request's context.
-type exchange struct {
-	date   string
-	task   json.RawMessage // the data of a change: the library drops it
-	failed chan error      // gets the reason if there is no good answer
-}
-
-type exchangeKey struct{}
-
-// transport sends the library's requests once. It gives the library a good answer as it is, and an error for
-// any other: the library tells those apart by their status alone.
-type transport struct{ base http.RoundTripper }
-
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	x := request.Context().Value(exchangeKey{}).(*exchange)
-	response, err := t.base.RoundTrip(request)
-	if err == nil {
-		err = x.read(request.Method, response)
-	}
-	if err != nil {
-		x.failed <- err
-		return nil, err
-	}
-	return response, nil
-}
-
-// read checks an answer and leaves its body to be read again.
-func (x *exchange) read(method string, response *http.Response) error {
-	defer response.Body.Close() //nolint:errcheck // it is only read
-	x.date = response.Header.Get("Date")
-	body, err := io.ReadAll(io.LimitReader(response.Body, 32<<20))
-	if err != nil {
-		return err
-	}
-	var envelope struct{ Data json.RawMessage }
-	noJSON := json.Unmarshal(body, &envelope)
-	kind := cmp.Or(response.Header.Get("Content-Type"), "no content type")
-	switch code := response.StatusCode; {
-	case code >= http.StatusBadRequest && len(body) > 0 && noJSON != nil:
-		return &foreignAnswer{what: fmt.Sprintf("%s (%s)", response.Status, kind)}
-	case code/100 != 2:
-		return values.NewError(response, body)
-	case noJSON != nil:
-		return &foreignAnswer{what: fmt.Sprintf("%d bytes that are not its JSON (%s)", len(body), kind)}
-	}
-	if method != http.MethodGet {
-		x.task = envelope.Data
-	}
-	response.Body = io.NopCloser(bytes.NewReader(body))
-	return nil
-}
-
-// foreignAnswer is an answer that Proxmox does not send: it proves nothing.
-type foreignAnswer struct{ address, what string }
-
-func (f *foreignAnswer) Error() string {
-	return fmt.Sprintf("%s answered, but not as Proxmox VE does: %s", f.address, f.what)
-}
-
-// get reads the data of a path, which may have a query. lacks returns what the data lacks that Proxmox always
-// sends; "" if it is complete.
-func get[T any](ctx context.Context, c *Client, path string, lacks func(T) string) (data T, err error) {
-	err = httpjson.Repeat(ctx, func(ctx context.Context) error {
-		var read T // nothing of an answer that was refused
-		if _, err := c.call(ctx, http.MethodGet, path, &read); err != nil {
-			return err
-		}
-		if what := lacks(read); what != "" {
-			return c.failed(http.MethodGet, path, &foreignAnswer{what: what})
-		}
-		data = read
-		return nil
-	})
-	return data, err
-}
-
-// row is one of a list.
-type row interface {
-	key() string // tells it from the other rows; "" if it lacks what Proxmox always sends
-}
-
-// list reads the rows of a path.
-func list[R row](ctx context.Context, c *Client, path string) ([]R, error) {
-	return get(ctx, c, path, incomplete[R])
-}
-
-// incomplete returns what a list lacks that Proxmox always sends.
-func incomplete[R row](rows []R) string {
-	seen := map[string]bool{}
-	for i, r := range rows {
-		key := r.key()
-		switch {
-		case key == "":
-			return fmt.Sprintf("row %d of %d is incomplete", i+1, len(rows))
-		case seen[key]:
-			return key + " is there twice"
-		}
-		seen[key] = true
-	}
-	return ""
-}
-
-// pathOf formats a path. Texts among args are escaped.
-func pathOf(path string, args ...any) string {
-	for i, arg := range args {
-		if text, ok := arg.(string); ok {
-			args[i] = url.PathEscape(text)
-		}
-	}
-	return fmt.Sprintf(path, args...)
-}
-
-// call makes one request through the library and never repeats it: only the caller knows the meaning of a
-// lost answer. It decodes the data into out, unless that is nil, and returns the Date header.
-func (c *Client) call(ctx context.Context, method, path string, out any) (date string, err error) {
-	x := &exchange{failed: make(chan error, 1)}
-	limited, stop := context.WithTimeout(context.WithValue(ctx, exchangeKey{}, x), requestTimeout)
-	defer stop()
-	answer, done := map[string]any{}, make(chan error, 1)
-	go func() { done <- c.request(limited, method, "/"+path, &answer) }()
-	select {
-	case err = <-x.failed: // the library sleeps for a second before it returns it
-	case err = <-done:
-		select {
-		case err = <-x.failed:
-		default:
-		}
-	}
-	switch {
-	case err == nil:
-		err = decode(method, answer["data"], x.task, out)
-	case ctx.Err() != nil:
-		err = context.Cause(ctx)
-	case limited.Err() != nil:
-		err = fmt.Errorf("no answer within %s: %w", requestTimeout, os.ErrDeadlineExceeded)
-	}
-	if err != nil {
-		err = c.failed(method, path, err)
-	}
-	return x.date, err
-}
-
-func (c *Client) request(ctx context.Context, method, path string, answer *map[string]any) error {
-	switch method {
-	case http.MethodPost:
-		return c.api.Post(ctx, nil, path)
-	case http.MethodDelete:
-		return c.api.Delete(ctx, path)
-	}
-	return c.api.GetJsonRetryable(ctx, path, answer, 1)
-}
-
-// decode puts the data of an answer into out.
-func decode(method string, data any, task json.RawMessage, out any) (err error) {
-	switch {
-	case out == nil:
-		return nil
-	case method == http.MethodGet && data == nil:
-		return &foreignAnswer{what: "no data"}
-	case method == http.MethodGet:
-		if task, err = json.Marshal(data); err != nil {
-			return err
-		}
-	case task == nil:
-		return nil
-	}
-	err = json.Unmarshal(task, out)
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return &foreignAnswer{what: fmt.Sprintf("a %s where %s belongs", wrong.Value, wrong.Type)}
-	}
-	return err
-}
-
-// failed adds the request to its error.
-func (c *Client) failed(method, path string, err error) error {
-	if foreign, ok := errors.AsType[*foreignAnswer](err); ok {
-		foreign.address = c.address
-	}
-	path, _, _ = strings.Cut(path, "?")
-	return fmt.Errorf("proxmox: %s %s: %w", strings.ToLower(method), path, err)
+func list[R session.Row](ctx context.Context, c *Client, path string) ([]R, error) {
+	return session.List[R](ctx, c.session, path)
 }
 
 // What package values reads.

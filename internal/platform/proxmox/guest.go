@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
@@ -39,7 +40,7 @@ type Guest struct {
 	Replicated bool   `json:"-"` // a replication job copies it
 }
 
-func (g Guest) key() string {
+func (g Guest) Key() string {
 	known := g.Kind == "qemu" || g.Kind == "lxc"
 	return textIf(g.ID >= 100 && known && g.Node != "", "guest "+strconv.Itoa(g.ID))
 }
@@ -83,7 +84,7 @@ func (g Guest) missing(want []string) []string {
 
 func (g Guest) isVM() bool { return g.Kind == "qemu" }
 
-func (g Guest) path() string { return pathOf("nodes/%s/%s/%d", g.Node, g.Kind, g.ID) }
+func (g Guest) path() string { return session.Path("nodes/%s/%s/%d", g.Node, g.Kind, g.ID) }
 
 // matches reports whether the guest is a machine in a state, and whether that is proved: by the uuid, else
 // by a hardware address, which a user can choose.
@@ -291,7 +292,7 @@ type replicationJob struct {
 	ID    string      `json:"id"` // 421-0
 }
 
-func (j replicationJob) key() string { return j.ID }
+func (j replicationJob) Key() string { return j.ID }
 
 // replicated holds the ids of the guests that a replication job exists for.
 func replicated(ctx context.Context, c *Client) (map[string]bool, error) {

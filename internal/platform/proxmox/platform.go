@@ -172,7 +172,7 @@ func (n *nuke) Taken(ctx context.Context) (map[int]bool, error) {
 func (n *nuke) Free(ctx context.Context, o platform.Orphan) error { return n.removal.Free(ctx, o) }
 
 func (n *nuke) Advice(err error) string {
-	address := n.removal.Client.address
+	address := n.removal.Client.session.Address
 	switch KindOf(err) {
 	case Other:
 		return fmt.Sprintf("is %s the right endpoint (--endpoint, PROXMOX_VE_ENDPOINT), can it be reached "+

@@ -96,7 +96,7 @@ func (p power) restart(ctx context.Context) error {
 	case g.Status == "running":
 		p.say("shuts down")
 		path := fmt.Sprintf("%s/status/reboot?timeout=%d", g.path(), int(shutdownTime.Seconds()))
-		if _, err := p.tasks.Client.call(ctx, http.MethodPost, path, &reboot); err != nil {
+		if _, err := p.tasks.Client.session.Call(ctx, http.MethodPost, path, &reboot); err != nil {
 			return err
 		}
 	}

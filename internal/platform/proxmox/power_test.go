@@ -175,7 +175,7 @@ func TestRestartCompletesARebootThatHasBegun(t *testing.T) {
 	d.server.AddVM(vm)
 	hold := make(chan struct{})
 	d.server.Fail(emulator.Fault{Method: "POST", Path: status421 + "reboot", Hold: hold})
-	if _, err := d.client(t).call(t.Context(), http.MethodPost, status421+"reboot", nil); err != nil {
+	if _, err := d.client(t).session.Call(t.Context(), http.MethodPost, status421+"reboot", nil); err != nil {
 		t.Fatal(err)
 	}
 	told := []string{}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
@@ -75,7 +76,7 @@ func vmIDs() gate.PreflightType {
 }
 
 func validEndpoint(v cty.Value) error {
-	_, err := hostOf(v.AsString())
+	_, err := session.Host(v.AsString())
 	return err
 }
 
@@ -143,8 +144,8 @@ func ClientOf(v gate.Values) (*Client, error) {
 
 // SameEndpoint reports whether two addresses are those of the same API.
 func SameEndpoint(a, b string) bool {
-	first, err := hostOf(a)
-	second, other := hostOf(b)
+	first, err := session.Host(a)
+	second, other := session.Host(b)
 	return err == nil && other == nil && strings.EqualFold(first, second)
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
@@ -241,7 +242,7 @@ func (r *Removal) Free(ctx context.Context, o platform.Orphan) (err error) {
 		return errors.New("has changed since the table was made; nothing was deleted here")
 	}
 	of := Guest{ID: o.ID, Node: o.Node}
-	path := storagePath(o.Node, o.Storage) + pathOf("/%s", o.Volume)
+	path := storagePath(o.Node, o.Storage) + session.Path("/%s", o.Volume)
 	err = r.send(ctx, of, Step{Kind: StepFree, Volumes: []string{o.Volume}}, http.MethodDelete, path)
 	if err == nil {
 		err = r.until(ctx, "its task has ended, but it is still there", func() (bool, error) {
@@ -262,7 +263,7 @@ func (r *Removal) send(ctx context.Context, g Guest, step Step, method, path str
 		return err
 	}
 	var task string
-	if _, err := r.Client.call(ctx, method, path, &task); err != nil {
+	if _, err := r.Client.session.Call(ctx, method, path, &task); err != nil {
 		return err
 	}
 	switch step.Kind {
@@ -299,7 +300,7 @@ func (r *Removal) finish(ctx context.Context, upid string) error {
 		Exit   string `json:"exitstatus"`
 	}
 	var task status
-	path := pathOf("nodes/%s/tasks/%s/status", parts[1], upid)
+	path := session.Path("nodes/%s/tasks/%s/status", parts[1], upid)
 	err := r.until(ctx, "task "+upid+" still runs", func() (_ bool, err error) {
 		task, err = get(ctx, r.Client, path, func(now status) string {
 			return textIf(now.Status == "", "no status")

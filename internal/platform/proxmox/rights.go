@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 )
 
 // rights are a token's privileges on a path. A value only tells whether the privilege is inherited.
@@ -233,7 +235,7 @@ func seesDisks(ctx context.Context, c *Client, storage string, guest int) (bool,
 // freed reports whether the token's own last task on a guest has deleted it with all its disks. A token that
 // is limited to a pool cannot see the disks: the guest has left the pool.
 func freed(ctx context.Context, c *Client, node string, guest int) (bool, error) {
-	tasks, err := list[task](ctx, c, pathOf("nodes/%s/tasks?source=all&vmid=%d", node, guest))
+	tasks, err := list[task](ctx, c, session.Path("nodes/%s/tasks?source=all&vmid=%d", node, guest))
 	for _, t := range tasks { // the newest first
 		if t.Kind == "qmcreate" || t.Kind == "qmdestroy" {
 			return t.Kind == "qmdestroy" && t.Status == "OK", err

@@ -1,10 +1,10 @@
 package proxmox
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -22,41 +22,33 @@ var blue = Footprint{
 func (d datacenter) life(t *testing.T) error {
 	t.Helper()
 	c := d.client(t)
-	send := func(method, path string, params map[string]any) error {
-		if method == http.MethodGet || method == http.MethodDelete {
-			_, err := c.call(t.Context(), method, path, nil)
-			return err
-		}
-		ctx := context.WithValue(t.Context(), exchangeKey{}, &exchange{failed: make(chan error, 1)})
-		do := map[string]func(context.Context, map[string]any, string) error{
-			http.MethodPost: c.api.Post, http.MethodPut: c.api.Put}[method]
-		return do(ctx, params, "/"+path)
-	}
+	send := func(method, path string, form url.Values) error { return d.send(t, method, path, form) }
 	const node, vm = "nodes/proxmox/", "nodes/proxmox/qemu/421"
 	for _, step := range []func() error{
 		func() error { return c.Fetchable(t.Context(), "proxmox", "https://factory.talos.dev/x.qcow2") },
 		func() error {
-			return send(http.MethodPost, node+"storage/local/download-url", map[string]any{
-				"content": "import", "filename": "blue-talos-v1.13.0.qcow2",
-				"url": "https://factory.talos.dev/x.qcow2"})
+			return send(http.MethodPost, node+"storage/local/download-url", url.Values{
+				"content": {"import"}, "filename": {"blue-talos-v1.13.0.qcow2"},
+				"url": {"https://factory.talos.dev/x.qcow2"}})
 		},
 		func() error { return send(http.MethodGet, node+"storage/local/content?content=import", nil) },
 		func() error { return d.order(t, 421, "blue-cp-01", "blue;castle", "blue") },
 		func() error {
-			return send(http.MethodPut, vm+"/resize", map[string]any{"disk": "scsi0", "size": "21474836480"})
+			return send(http.MethodPut, vm+"/resize", url.Values{"disk": {"scsi0"}, "size": {"21474836480"}})
 		},
 		func() error { return send(http.MethodPost, vm+"/status/start", nil) },
 		func() error { return send(http.MethodGet, vm+"/config", nil) },
 		func() error { return send(http.MethodGet, node+"storage/local-lvm/content/vm-421-disk-0", nil) },
 		func() error {
 			var pools []struct{ Poolid string }
-			if _, err := c.call(t.Context(), http.MethodGet, "pools", &pools); err != nil || len(pools) == 1 {
+			_, err := c.session.Call(t.Context(), http.MethodGet, "pools", &pools)
+			if err != nil || len(pools) == 1 {
 				return err
 			}
 			return errors.New("the pool is not listed")
 		},
 		func() error {
-			return send(http.MethodPut, vm+"/config", map[string]any{"nameserver": "127.10.0.2"})
+			return send(http.MethodPut, vm+"/config", url.Values{"nameserver": {"127.10.0.2"}})
 		},
 		func() error { return send(http.MethodPut, vm+"/cloudinit", nil) },
 		func() error { return send(http.MethodPost, vm+"/status/stop", nil) },

@@ -296,7 +296,8 @@ func (d datacenter) remove(t *testing.T, id int) { d.removeOn(t, "proxmox", id) 
 
 func (d datacenter) removeOn(t *testing.T, node string, id int) {
 	t.Helper()
-	_, err := d.client(t).call(t.Context(), http.MethodDelete, fmt.Sprintf("nodes/%s/qemu/%d", node, id), nil)
+	path := fmt.Sprintf("nodes/%s/qemu/%d", node, id)
+	_, err := d.client(t).session.Call(t.Context(), http.MethodDelete, path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +401,7 @@ func (d datacenter) deleteHeld(t *testing.T, hold <-chan struct{}, volume string
 	d.server.Fail(emulator.Fault{Method: http.MethodDelete, Path: "nodes/proxmox/storage/local/content/*/*",
 		Times: 1, Hold: hold})
 	path := "nodes/proxmox/storage/local/content/" + volume
-	if _, err := d.client(t).call(t.Context(), http.MethodDelete, path, nil); err != nil {
+	if _, err := d.client(t).session.Call(t.Context(), http.MethodDelete, path, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -101,7 +101,7 @@ type pool struct {
 	ID string `json:"poolid"`
 }
 
-func (p pool) key() string { return p.ID }
+func (p pool) Key() string { return p.ID }
 
 // PoolProblem returns why machines cannot be put into a pool, if one is named, and the fix. castle does not
 // create the pool: a destroy would delete it, and with it the rights of a token that is limited to it.

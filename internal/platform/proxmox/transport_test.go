@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 )
 
 // answering is a client whose requests all get one raw answer, and the number of requests. An empty answer
@@ -75,9 +76,9 @@ func TestEachFailureIsPrintedAfterOneRequest(t *testing.T) {
 			t.Run(name+", "+method, func(t *testing.T) {
 				c, requests := answering(t, test.answer)
 				began := time.Now()
-				_, err := c.call(t.Context(), method, "nodes/a?b=c", nil)
+				_, err := c.session.Call(t.Context(), method, "nodes/a?b=c", nil)
 				want := "proxmox: " + strings.ToLower(method) + " nodes/a: " +
-					strings.Replace(test.want, "https://ADDRESS", c.address, 1)
+					strings.Replace(test.want, "https://ADDRESS", c.session.Address, 1)
 				if err == nil || !strings.HasPrefix(err.Error(), want) || KindOf(err) != test.kind {
 					t.Errorf("got %v (kind %d), want %s (kind %d)", err, KindOf(err), want, test.kind)
 				}
@@ -104,14 +105,14 @@ func TestARequestEndsWithItsContextOrItsTimeout(t *testing.T) {
 		if err == nil || err.Error() != "proxmox: get version: no answer within 40s: i/o timeout" {
 			t.Errorf("got %v", err)
 		}
-		if took := time.Since(began); took != requestTimeout {
+		if took := time.Since(began); took != session.Timeout {
 			t.Errorf("the timeout took %s", took)
 		}
 		why := errors.New("interrupt")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(why) })
 		began = time.Now()
-		if _, err := c.call(ctx, http.MethodPost, "nodes", nil); !errors.Is(err, why) ||
+		if _, err := c.session.Call(ctx, http.MethodPost, "nodes", nil); !errors.Is(err, why) ||
 			time.Since(began) != time.Second {
 			t.Errorf("got %v after %s", err, time.Since(began))
 		}

@@ -94,7 +94,7 @@ func command(stdout, stderr io.Writer, code *int) *cobra.Command {
 				return &rehearsal.UsageError{Err: errors.New("--edit and a command exclude each other: the " +
 					"command can edit the configuration itself")}
 			case o.Edit == "" && len(o.Flags) != 0:
-				return &rehearsal.UsageError{Err: errors.New("--create-flag requires --edit")}
+				return &rehearsal.UsageError{Err: errors.New("--rollout-flag requires --edit")}
 			}
 			*code, err = rehearsal.Run(cmd.Context(), o, stdout, stderr)
 			return err
@@ -110,8 +110,8 @@ func command(stdout, stderr io.Writer, code *int) *cobra.Command {
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
 	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&o.Keep, "keep", false, "keep the rehearsal's work directory and print its path")
-	f.StringVar(&o.Edit, "edit", "", "apply the patch `FILE` to the configuration between two creates")
-	f.StringArrayVar(&o.Flags, "create-flag", nil, "pass `FLAG` to the create after the edit; repeatable")
+	f.StringVar(&o.Edit, "edit", "", "apply the patch `FILE` to the configuration, and roll it out")
+	f.StringArrayVar(&o.Flags, "rollout-flag", nil, "pass `FLAG` to the rollout; repeatable")
 	f.StringVar(&o.Report, "report", "", "write the commands and their durations to `FILE` as JSON, or a "+
 		"report on the first run as .txt, .md, .html or .xml (JUnit)")
 	return cmd

@@ -134,6 +134,9 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		d.fleet.HoldLastLearner(held, func() { d.log.begins("etcd-learner") },
 			func() { d.log.ends("etcd-learner") })
 	}
+	if node := c.Faults.Nodes["upgrade-fails"]; node != "" {
+		d.fleet.FailUpgrade(node)
+	}
 	if id := c.Faults.GhostVM; id != 0 {
 		d.proxmox.AddVM(ghost(id))
 	}

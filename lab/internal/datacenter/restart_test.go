@@ -1,6 +1,7 @@
 package datacenter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	talosapi "github.com/siderolabs/talos/pkg/machinery/client"
+	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -21,6 +24,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
+	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
 )
 
 func TestTheAPIThatRestartsRefusesMeanwhileAndKeepsItsData(t *testing.T) {
@@ -237,4 +241,39 @@ func TestADeadNodeStaysDead(t *testing.T) {
 	if stage := d.fleet.Stage(worker.Address); stage != talos.Booting {
 		t.Errorf("the next machine is %s", stage)
 	}
+}
+
+func TestAnUpgradeFailsOnANode(t *testing.T) {
+	const address = "127.0.7.91"
+	d, log := start(t, Config{
+		Faults: Faults{Nodes: map[string]string{"upgrade-fails": "cp-01"}},
+		Kubernetes: func(context.Context, controlplane.Order) (*controlplane.Process, error) {
+			return nil, errors.New("not in this test")
+		},
+	})
+	config, err := clientconfig.FromBytes(raise(t, d, "127.0.7.90", address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.await(t, "talos "+address+": cp-01 is configured", 1)
+	options := []talosapi.OptionFunc{talosapi.WithConfig(config), talosapi.WithEndpoints(address)}
+	upgrade := func(want string, times int) {
+		t.Helper()
+		call(t, func(ctx context.Context, c *talosapi.Client) error {
+			image := talosapi.WithUpgradeImage("ghcr.io/siderolabs/installer:v1.13.1")
+			_, err := c.UpgradeWithOptions(ctx, image, talosapi.WithUpgradeForce(true))
+			return err
+		}, options...)
+		log.await(t, "talos "+address+": cp-01 is configured", times)
+		call(t, func(ctx context.Context, c *talosapi.Client) error {
+			v, err := c.Version(ctx)
+			if err == nil && v.Messages[0].Version.Tag != want {
+				t.Errorf("Talos %s runs, want %s", v.Messages[0].Version.Tag, want)
+			}
+			return err
+		}, options...)
+	}
+	upgrade("v1.13.0", 2)
+	upgrade("v1.13.1", 3) // it fails once
+	log.await(t, "talos "+address+": goes down", 2)
 }

@@ -85,7 +85,7 @@ func (p *plan) edit(ctx context.Context, dir string) error {
 	return nil
 }
 
-// editing is the step between two creates.
+// editing is the step between a create and a rollout.
 func (r *round) editing(ctx context.Context) error {
 	shown, began := "edit "+r.plan.Options.Edit, time.Now()
 	fmt.Fprintf(r.stderr, "\n==> %s\n", shown)

@@ -120,8 +120,8 @@ func (r *round) run(ctx context.Context) (int, error) {
 	return code, r.publishable(r.plan.path("report.json"))
 }
 
-// steps runs the given command, or the round of create, status, create and
-// destroy, with the edit and what follows it, and stops at what fails first.
+// steps runs the given command, or the round of create, status, create and destroy, and stops at what fails
+// first. An edit is rolled out before the second create, which changes nothing.
 func (r *round) steps(ctx context.Context) (int, error) {
 	if len(r.plan.Options.Command) != 0 {
 		return r.step(ctx, r.plan.Options.Command)
@@ -129,8 +129,8 @@ func (r *round) steps(ctx context.Context) (int, error) {
 	o, cluster := r.plan.Options, r.plan.Survey.Name+"/"+r.plan.Survey.Platform
 	again := [][]string{{"create", cluster}}
 	if o.Edit != "" {
-		again = [][]string{{"plan", cluster}, append([]string{"create", cluster, "--yes"}, o.Flags...),
-			{"status", cluster}}
+		again = [][]string{{"plan", cluster}, append([]string{"rollout", cluster, "--yes"}, o.Flags...),
+			{"create", cluster}, {"status", cluster}}
 	}
 	code, err := r.castle(ctx, []string{"create", cluster}, []string{"status", cluster})
 	if err == nil && code == 0 && o.Edit != "" {
@@ -142,16 +142,14 @@ func (r *round) steps(ctx context.Context) (int, error) {
 	if code, err := r.castle(ctx, again...); code != 0 || err != nil {
 		return code, err
 	}
-	if o.Edit == "" {
-		changed, err := r.changedAgain()
-		if err != nil {
-			return 0, err
-		}
-		if len(changed) != 0 {
-			fmt.Fprintf(r.stderr, "castle: the second create changed %s; it must change nothing\n",
-				strings.Join(changed, ", "))
-			return 1, nil
-		}
+	changed, err := r.changedAgain()
+	if err != nil {
+		return 0, err
+	}
+	if len(changed) != 0 {
+		fmt.Fprintf(r.stderr, "castle: the second create changed %s; it must change nothing\n",
+			strings.Join(changed, ", "))
+		return 1, nil
 	}
 	return r.castle(ctx, []string{"destroy", cluster, "--yes"})
 }

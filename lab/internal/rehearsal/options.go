@@ -32,8 +32,8 @@ type Options struct {
 	Keep      bool
 	Report    string   // file for the report, or empty
 	Command   []string // what runs inside, or empty for the whole round
-	Edit      string   // file with the patch of the configuration between two creates, or empty
-	Flags     []string // of the create after the edit
+	Edit      string   // file with the patch of the configuration that is rolled out, or empty
+	Flags     []string // of that rollout
 	Environ   []string `json:"-"` // the user's own, credentials and all: it is not written down
 }
 
