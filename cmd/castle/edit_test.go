@@ -78,9 +78,10 @@ func TestRehearseEdit(t *testing.T) {
 		}
 		steps = append(steps, first+" "+rest)
 	}
-	if got, want := strings.Join(steps, ", "), "castle create mini/proxmox, castle status mini/proxmox, "+
-		"edit edit.diff, castle plan mini/proxmox, castle rollout mini/proxmox --yes --verbose, "+
-		"castle create mini/proxmox, castle status mini/proxmox, castle destroy mini/proxmox --yes"; got != want {
+	const want = "castle create mini/proxmox, castle status mini/proxmox, " +
+		"edit edit.diff, castle plan mini/proxmox, castle rollout mini/proxmox --yes --verbose, " +
+		"castle create mini/proxmox, castle status mini/proxmox, castle destroy mini/proxmox --yes"
+	if got := strings.Join(steps, ", "); got != want {
 		t.Errorf("steps: %s\nwant: %s", got, want)
 	}
 }

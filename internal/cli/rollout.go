@@ -64,7 +64,8 @@ A chart whose version has changed is upgraded as by create, with the gates of it
 	})
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list the steps, and change nothing")
 	cmd.Flags().StringSliceVar(&o.Replace, "replace", nil, "make this `MACHINE` anew; repeatable")
-	cmd.Flags().StringVar(&stage, "rollback", "", "return this `STAGE` to what was ready last, and nothing else")
+	cmd.Flags().StringVar(&stage, "rollback", "",
+		"return this `STAGE` to what was ready last, and change nothing else")
 	cmd.MarkFlagsMutuallyExclusive("rollback", "replace")
 	cmd.MarkFlagsMutuallyExclusive("rollback", "dry-run")
 	cmd.Flags().BoolVar(&o.Force, "force", false, "delete Pods that no controller starts again")

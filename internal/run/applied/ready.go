@@ -30,8 +30,8 @@ func readyOf(dir *state.Stage) state.Document[*ready] {
 	return state.StageDocument[*ready](dir, "ready")
 }
 
-// RecordReady records the inputs of a stage that is ready. A later change may leave it unready, and going back
-// needs them.
+// RecordReady records the inputs of a stage that is ready. A later change may leave it unready, and going
+// back needs them.
 func RecordReady(r *run.Run, s *config.Stage) error {
 	inputs, err := r.Inputs(s)
 	if err != nil {
@@ -66,8 +66,8 @@ func LastReady(r *run.Run, s *config.Stage) (inputs map[string]cty.Value, differ
 		return nil, nil, err
 	}
 	if module != was.Module {
-		return nil, nil, cluster.Usagef("the code of stage %s has changed since it was ready (%s): go back to "+
-			"that code, and to the values of then", s.Name, was.Since.Local().Format(time.DateTime))
+		return nil, nil, cluster.Usagef("the code of stage %s has changed since it was ready (%s): go back "+
+			"to that code, and to the values of then", s.Name, was.Since.Local().Format(time.DateTime))
 	}
 	if inputs, err = r.Inputs(s); err != nil {
 		return nil, nil, err
