@@ -45,6 +45,7 @@ type Step struct {
 	hardware   bool   // the platform stops and starts the machine
 	applies    bool   // what stands for its hardware is applied
 	configures bool   // its configuration is applied
+	frees      bool   // a machine that joins has its address, such as one that was renamed
 	done       bool   // it has been made
 }
 
@@ -93,6 +94,11 @@ func stepsOf(all []*machine, replaced func(*machine) bool, late func(*machine) i
 			}
 		}
 	}
+	for _, s := range steps {
+		s.frees = s.Action == Remove && slices.ContainsFunc(all, func(m *machine) bool {
+			return m.wanted && !m.joined && m.address == s.Address
+		})
+	}
 	slices.SortStableFunc(steps, func(a, b *Step) int {
 		return cmp.Or(cmp.Compare(phase(a, upgrades), phase(b, upgrades)),
 			compareBools(a.ControlPlane, b.ControlPlane), cmp.Compare(late(a.machine), late(b.machine)))
@@ -111,7 +117,7 @@ func compareBools(a, b bool) int {
 }
 
 // phase orders steps by their action: first what is unfinished, then what the cluster has, and at last what
-// takes a machine away. A machine that is added makes room for the others, unless it would bring a kubelet
+// takes a machine away, unless its address is needed. A machine that is added makes room for the others, unless it would bring a kubelet
 // that is newer than the API servers.
 func phase(s *Step, upgrades bool) int {
 	switch s.Action {
@@ -122,20 +128,23 @@ func phase(s *Step, upgrades bool) int {
 		case s.machine.down != nil:
 			return 0
 		case upgrades && s.configures:
-			return 5
+			return 6
 		}
-		return 2
+		return 3
 	case Add:
 		if !upgrades {
-			return 1
+			return 2
 		}
-		return 4
+		return 5
 	case Kubernetes:
-		return 3
+		return 4
 	case Replace:
-		return 6
+		return 7
 	}
-	return 7
+	if s.frees {
+		return 1
+	}
+	return 8
 }
 
 func (m *machine) step(action Action) *Step {

@@ -17,7 +17,7 @@ const (
 
 // newMachine is a machine that runs what it is configured with.
 func newMachine(name string, change func(*machine)) *machine {
-	m := &machine{name: name, node: "blue-" + name, joined: true, wanted: true,
+	m := &machine{name: name, node: "blue-" + name, address: name, joined: true, wanted: true,
 		controlPlane: strings.HasPrefix(name, "cp"),
 		condition:    talos.Condition{Release: "v1.13.0", Schematic: schematicA, BootID: "1"}}
 	m.is = talos.Configured{ControlPlane: m.controlPlane, Kubelet: "1.36.3",
@@ -116,6 +116,10 @@ func TestStepsAndTheirOrder(t *testing.T) {
 			newMachine("w-03", func(m *machine) { m.joined = false })), "", []string{
 			"cp-01 changes its control plane: API server, controller manager and scheduler 1.36.3 → 1.36.4",
 			"w-03 joins", "cp-01 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes"}},
+		{"a renamed machine leaves before the new one has its address", append(one("w-01",
+			func(m *machine) { m.wanted, m.address = false, "10.0.0.4" }), newMachine("w-09",
+			func(m *machine) { m.joined, m.address = false, "10.0.0.4" })), "", []string{
+			"w-01 leaves; it is drained", "w-09 joins"}},
 		{"replaced on request", all(nil), "w-02", []string{"w-02 is made anew; it is drained"}},
 		{"cordoned by a rollout that was killed", one("w-02", func(m *machine) { m.cordoned = true }), "",
 			[]string{"w-02 is completed: is cordoned by an interrupted rollout"}},
