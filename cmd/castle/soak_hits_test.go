@@ -25,6 +25,7 @@ const (
 var terraformPhases = map[string][]string{
 	"create":  {"init", "plan", "show", "apply", "import"},
 	"destroy": {"init", "plan", "apply", "import"},
+	"rollout": {"init", "plan", "show", "apply"},
 }
 
 func (h soakHits) count(topic, name string) {
@@ -64,6 +65,10 @@ func (h soakHits) report() string {
 	var b strings.Builder
 	var never []string
 	for _, command := range slices.Sorted(maps.Keys(seams)) {
+		of := func(name string) bool { return strings.HasPrefix(name, command+" ") }
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(h[lastLine])), of) {
+			continue // another test kills it
+		}
 		for _, seam := range seams[command] {
 			name := command + " " + seam
 			waited, last := h[aimed][name], h[lastLine][name]

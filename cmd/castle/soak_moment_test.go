@@ -40,6 +40,13 @@ var seams = map[string][]string{
 		"stages/*/terraform.tfstate", "stages/*/intent.jsonl", "stages/*/snapshots/*", "stages/*",
 		"archive/*", "runs/*/receipt.json", "kubeconfig", "lock",
 	},
+	"rollout": {
+		"run_started", "machine_started", "machine_progress", "machine_progress install", "machine_ready",
+		"stage_started", "step_started plan", "step_ended plan", "step_started apply", "resource_started",
+		"resource", "step_ended apply", "stage_ready",
+		"stages/*/terraform.tfstate", "stages/*/intent.jsonl", "stages/*/snapshots/*", "stages/*/installed*",
+		"stages/*/record.json", "stages/*/fingerprint.json", "stages/*/work/*.tfplan", "lock",
+	},
 }
 
 // moment draws one: any moment of the time that the command has still to go, or a seam.

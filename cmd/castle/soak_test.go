@@ -75,6 +75,7 @@ type soak struct {
 	out   string    // folder of the outputs
 
 	repository string
+	cluster    string
 	machine    *soakMachine // that each kill ends; nil if castle's state outlives them
 
 	lengths   map[string]time.Duration // of an undisturbed create and destroy
@@ -133,7 +134,7 @@ func newSoak(t *testing.T) *soak {
 	return &soak{
 		t: t, seed: seed, round: setting("CASTLE_SOAK_ROUND"), rand: random, drawn: drawn,
 		kills: int(setting("CASTLE_SOAK_KILLS")), disk: disk, out: t.TempDir(),
-		repository: "testdata/soak", lab: &soakLab{t: t, state: state}, files: files,
+		repository: "testdata/soak", cluster: "keep", lab: &soakLab{t: t, state: state}, files: files,
 		harm:    &soakHarm{t: t, rand: random, files: files},
 		lengths: map[string]time.Duration{}, hits: soakHits{},
 	}
@@ -241,7 +242,7 @@ func (k *soak) startBelow(program []string, command string, more ...string) *att
 		ended: make(chan struct{})}
 	file, err := os.Create(a.output)
 	must(k.t, err)
-	args := append(slices.Clone(program), "castle", "-C", k.repository, command, "keep")
+	args := append(slices.Clone(program), "castle", "-C", k.repository, command, k.cluster)
 	if command == "destroy" {
 		more = append(more, "--yes")
 	}

@@ -1,0 +1,229 @@
+//go:build integration
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// These variables configure TestRolloutKills. The names on the right reach the inside.
+//
+//	CASTLE_ROLLOUT_KILLS   how many kills there are; the default is 3
+//	CASTLE_ROLLOUT_SEED    replays the schedule
+//	CASTLE_ROLLOUT_ROUND   the first round of that schedule, for the one that has failed
+var rolloutSettings = map[string]string{"CASTLE_ROLLOUT_KILLS": "TF_VAR_castle_test_rollout_kills",
+	"CASTLE_ROLLOUT_SEED":  "TF_VAR_castle_test_rollout_seed",
+	"CASTLE_ROLLOUT_ROUND": "TF_VAR_castle_test_rollout_round"}
+
+// TestRolloutKills kills castle again and again while it changes the machines of a cluster, and gives the
+// same command again: it must end in the cluster of the configuration, with nothing left to do.
+func TestRolloutKills(t *testing.T) {
+	if here := os.Getenv(inLab); here != "" {
+		t.Chdir(here)
+		newRolloutKills(t).run()
+		return
+	}
+	defaults := map[string]string{"CASTLE_ROLLOUT_KILLS": "3",
+		"CASTLE_ROLLOUT_SEED": strconv.FormatInt(time.Now().Unix(), 10), "CASTLE_ROLLOUT_ROUND": "1"}
+	var settings []string
+	for name, inside := range rolloutSettings {
+		settings = append(settings, inside+"="+cmp.Or(os.Getenv(name), defaults[name]))
+	}
+	args := []string{"-C", "../..", "mini", "--speed", "200"}
+	if os.Getenv("CASTLE_SOAK_KEEP") != "" {
+		args = append(args, "--keep")
+	}
+	rehearse(t, settings, args...)
+}
+
+// rolloutKills is such a test, inside its rehearsal: a soak whose command changes machines.
+type rolloutKills struct {
+	*soak
+	want wanted
+	used time.Duration // what a rollout without a kill last took
+}
+
+// wanted is the configuration that a round brings the cluster to.
+type wanted struct {
+	memory, talos, kubernetes int  // which of several values
+	schematic                 bool // another one
+	second                    bool // a second worker
+	replace                   bool // worker-01 is made anew
+}
+
+// targets change what is wanted. Talos and Kubernetes go on to another patch release: neither goes back.
+var targets = map[string]func(*wanted){
+	"memory":     func(w *wanted) { w.memory++ },
+	"schematic":  func(w *wanted) { w.schematic = !w.schematic },
+	"Talos":      func(w *wanted) { w.talos++ },
+	"Kubernetes": func(w *wanted) { w.kubernetes++ },
+	"worker":     func(w *wanted) { w.second = !w.second },
+	"replace":    func(w *wanted) { w.replace = true },
+	"everything": func(w *wanted) { w.memory++; w.talos++; w.kubernetes++; w.second = !w.second },
+}
+
+// nodesOfMini are the machines of the cluster: their memory, and perhaps a second worker.
+const nodesOfMini = `nodes = {
+  cp-01     = { role = "controlplane", vm_id = 441, address = "192.168.1.221", cores = 2, memory = %d }
+  worker-01 = { role = "worker", vm_id = 442, address = "192.168.1.222", cores = 4, memory = %d, longhorn_disk = 80 }
+%s}
+talos_version      = "v1.13.%d"
+kubernetes_version = "1.36.%d"
+`
+
+const (
+	secondOfMini = `  worker-02 = { role = "worker", vm_id = 443, address = "192.168.1.223", cores = 2, memory = 4096 }
+`
+	otherSchematic = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba"
+)
+
+// tfvars are the values of the configuration.
+func (w wanted) tfvars() string {
+	second := ""
+	if w.second {
+		second = secondOfMini
+	}
+	text := fmt.Sprintf(nodesOfMini, 4096+2048*(w.memory%2), 16384-4096*(w.memory%2), second, w.talos,
+		3+w.kubernetes)
+	if w.schematic {
+		text += fmt.Sprintf("talos_schematic_id = %q\n", otherSchematic)
+	}
+	return text
+}
+
+// vms are the machines that Proxmox has to run then.
+func (w wanted) vms() []string {
+	all := []string{"441 mini-cp-01 running\n", "442 mini-worker-01 running\n"}
+	if w.second {
+		all = append(all, "443 mini-worker-02 running\n")
+	}
+	return all
+}
+
+func newRolloutKills(t *testing.T) *rolloutKills {
+	setting := func(name string) uint64 {
+		n, err := strconv.ParseUint(os.Getenv(rolloutSettings[name]), 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return n
+	}
+	seed, drawn := setting("CASTLE_ROLLOUT_SEED"), rand.NewPCG(0, 0)
+	state := filepath.Join(os.Getenv("CASTLE_STATE_DIR"), "mini", "proxmox")
+	files, random := &soakFiles{t: t, state: state}, rand.New(drawn)
+	k := &rolloutKills{soak: &soak{t: t, seed: seed, round: setting("CASTLE_ROLLOUT_ROUND"), rand: random,
+		drawn: drawn, kills: int(setting("CASTLE_ROLLOUT_KILLS")), out: t.TempDir(), repository: "../..",
+		cluster: "mini", lab: &soakLab{t: t, state: state}, files: files,
+		harm: &soakHarm{t: t, rand: random, files: files}, hits: soakHits{}}, used: 40 * time.Second}
+	return k
+}
+
+func (k *rolloutKills) run() {
+	defer func() { k.t.Log(k.hits.report()) }() // also of a test that has failed
+	k.complete(k.start("create", "--yes"))
+	for round := uint64(1); k.kills > 0; round++ {
+		k.drawn.Seed(k.seed, round)
+		names := slices.Sorted(maps.Keys(targets))
+		target := names[k.rand.IntN(len(names))]
+		targets[target](&k.want)
+		file := filepath.Join(k.out, fmt.Sprintf("%d.tfvars", round))
+		must(k.t, os.WriteFile(file, []byte(k.want.tfvars()), 0o600))
+		args := []string{"--var-file", file}
+		rollout := append(slices.Clone(args), "--yes")
+		if k.want.replace {
+			rollout = append(rollout, "--replace", "worker-01")
+		}
+		kills := 1 + k.rand.IntN(4)
+		if round < k.round {
+			kills = 0 // its configuration counts, and its kills do not
+		}
+		k.t.Logf("CASTLE_ROLLOUT_SEED=%d CASTLE_ROLLOUT_ROUND=%d: %s, %d kills: %+v", k.seed, round, target,
+			kills, k.want)
+		for ; kills > 0 && k.kills > 0; kills-- {
+			if k.killOne(rollout) {
+				break
+			}
+		}
+		began := time.Now()
+		k.complete(k.start("rollout", rollout...))
+		k.t.Logf("round %d: completed in %s", round, time.Since(began).Round(time.Millisecond))
+		k.want.replace = false
+		k.check(args)
+	}
+	k.complete(k.start("destroy", "--var-file", filepath.Join(k.out, "1.tfvars")))
+}
+
+// killOne kills one rollout. It reports whether that had ended before.
+func (k *rolloutKills) killOne(args []string) (ended bool) {
+	a := k.start("rollout", args...)
+	m := k.moment("rollout", k.used)
+	if !k.await(a, m) {
+		k.used = (k.used + time.Since(a.began)) / 2
+		k.complete(a)
+		k.t.Logf("%3d to go: rollout ended after %s, before %s", k.kills,
+			time.Since(a.began).Round(time.Millisecond), m.name)
+		return true
+	}
+	doing := ""
+	for _, e := range k.files.journal("") {
+		if e.Machine != "" {
+			doing = fmt.Sprintf("%s %s %s", e.Kind, e.Machine, e.Text)
+		}
+	}
+	k.kill(a, m)
+	k.t.Logf("    at: %s", doing)
+	k.kills--
+	if k.rand.IntN(2) == 0 { // what survives of it may come to its end
+		<-time.After(upTo(k.rand, 3*time.Second)) // a random pause: there is nothing to wait for
+	}
+	return false
+}
+
+// check asserts that the cluster is as its configuration has it, and that castle knows.
+func (k *rolloutKills) check(args []string) {
+	k.t.Helper()
+	a := k.start("rollout", append(slices.Clone(args), "--dry-run")...)
+	k.complete(a)
+	output, err := os.ReadFile(a.output)
+	must(k.t, err)
+	if !strings.Contains(string(output), "\nno machine changes\n") &&
+		!strings.HasPrefix(string(output), "no machine changes\n") {
+		k.fail(a, "machines would change once more")
+	}
+	a = k.start("create", append(slices.Clone(args), "--yes")...)
+	k.complete(a)
+	if logs, err := filepath.Glob(filepath.Join(k.files.newestRun(), "*.log")); err != nil || len(logs) > 0 {
+		k.fail(a, "a create began to do something: %v %v", logs, err)
+	}
+	k.lab.idle()
+	vms, err := listVMs(k.t.Context())
+	must(k.t, err)
+	slices.Sort(vms)
+	k.same("in Proxmox", k.want.vms(), vms)
+	answer, err := k.lab.cluster("GET", "/api/v1/nodes", nil)
+	must(k.t, err)
+	nodes, err := nodesOf(answer)
+	must(k.t, err)
+	var got, want []string
+	for _, n := range nodes {
+		got = append(got, fmt.Sprintf("%s ready %t cordoned %t", n.name, n.ready, n.cordoned))
+	}
+	for _, vm := range k.want.vms() {
+		want = append(want, strings.Fields(vm)[1]+" ready true cordoned false")
+	}
+	k.same("in Kubernetes", want, got)
+	if _, voters, _ := newWatcher(k.t, k.files.state, map[string]string{"cp-01": "192.168.1.221"}).
+		askTalos(k.t.Context()); voters != 1 {
+		k.fail(nil, "%d voters of etcd serve", voters)
+	}
+}
