@@ -63,6 +63,10 @@ func (m *machine) remade() (addresses []string) {
 func (x *rollout) leave(ctx context.Context, s *Step) error {
 	m := s.machine
 	if m.joined && m.down == nil {
+		// The cordon comes first: it tells the next rollout what an interrupted one has begun.
+		if err := x.cordon(ctx, s); err != nil {
+			return err
+		}
 		if err := x.moveReplicas(ctx, s); err != nil {
 			return err
 		}

@@ -75,6 +75,9 @@ func (x *rollout) after(ctx context.Context, s *Step) error {
 	if err := x.settle(ctx, s, nil); err != nil {
 		return err
 	}
+	if err := kube.KeepReplicas(ctx, x.target(), s.Node); err != nil {
+		return err
+	}
 	if err := drain.Uncordon(ctx, x.target(), s.Node); err != nil {
 		return err
 	}
@@ -191,17 +194,21 @@ func (x *rollout) empty(ctx context.Context, s *Step) error {
 	if !s.Drains {
 		return nil
 	}
-	foreign, err := drain.Cordon(ctx, x.target(), s.Node, x.run.ID)
-	if err != nil {
+	if err := x.cordon(ctx, s); err != nil {
 		return err
-	}
-	if foreign {
-		x.say(s)("is cordoned by somebody else, and stays so")
 	}
 	x.say(s)("is drained")
 	bounded, stop := context.WithTimeout(ctx, drainTime)
 	defer stop()
 	return drain.Drain(bounded, x.target(), s.Node, x.options.Force, x.say(s))
+}
+
+func (x *rollout) cordon(ctx context.Context, s *Step) error {
+	foreign, err := drain.Cordon(ctx, x.target(), s.Node, x.run.ID)
+	if err == nil && foreign {
+		x.say(s)("is cordoned by somebody else, and stays so")
+	}
+	return err
 }
 
 // restart restarts the machine, unless what was applied has done so, and waits until it is back.
