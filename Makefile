@@ -99,10 +99,11 @@ test: check build vault s3 browser shells ## Check the code, and run all tests: 
 	bin/castle rehearse blue
 
 .PHONY: test-long
-test-long: ## What make test repeats too seldom: ten minutes of fuzzing, the soaks (two hours)
+test-long: ## What make test repeats too seldom: ten minutes of fuzzing, the soaks (three hours)
 	$(MAKE) fuzz
 	$(MAKE) soak
 	$(MAKE) soak CASTLE_SOAK_LOSE=1
+	$(MAKE) soak-rollout
 
 .PHONY: fuzz
 fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for that long)
@@ -126,6 +127,12 @@ soak: build s3 ## Disturb castle 200 times while it creates and destroys a clust
 	CASTLE_SOAK_MODE=$${CASTLE_SOAK_MODE:-$(if $(CASTLE_SOAK_LOSE),kill$(,)kill$(,)other-machine$(,)store-mutation,kill$(,)kill$(,)syscall$(,)mutation$(,)second)} \
 	go test -timeout 0 -count 1 -tags $(tags),integration -run '^TestSoak$(if $(CASTLE_SOAK_LOSE),Lost)$$' -v ./cmd/castle
 	CASTLE_SOAK_HISTORIES=500 go test -count 1 -run '^TestLogIsLinearizable$$' ./internal/state/commits
+
+.PHONY: soak-rollout
+soak-rollout: build ## Kill castle 100 times while it changes the machines of a cluster in the lab (an hour; docs/lab.md has the settings)
+	$(call say,killing castle: every time the same command completes the rollout)
+	CASTLE_ROLLOUT_KILLS=$${CASTLE_ROLLOUT_KILLS:-100} \
+	go test -timeout 0 -count 1 -tags $(tags),integration -run '^TestRolloutKills$$' -v ./cmd/castle
 
 .PHONY: bench
 bench: build terragrunt ## Measure castle beside plain Terraform and Terragrunt, and write bench/RESULTS.md (BENCH='-rounds 5')

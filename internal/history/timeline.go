@@ -202,6 +202,9 @@ func (p *Part) add(e event.Event) {
 	}
 	s := p.Stage(e.Stage)
 	if s == nil {
+		if e.Action == "read" {
+			return // a look at what a stage would do, as a rollout's, is no turn of it
+		}
 		s = &Stage{Layer: e.Layer, Stage: e.Stage}
 		p.Stages = append(p.Stages, s)
 	}
@@ -209,6 +212,9 @@ func (p *Part) add(e event.Event) {
 }
 
 func (s *Stage) add(e event.Event) {
+	if e.Kind == event.StageUpToDate && (s.Result == event.ResultReady || s.Result == event.ResultUpToDate) {
+		return // a later part of a rollout finds nothing to do: what the stage did, and how long it took, stays
+	}
 	if s.Started.IsZero() {
 		s.Started = e.Time
 	}

@@ -214,3 +214,28 @@ func TestAStageWithDeferredGatesIsNotAtWorkBeforeTheirWait(t *testing.T) {
 		t.Error("it is not at work after a failed apply")
 	}
 }
+
+// A rollout reads what stages would do before it begins any, and ends with a create of all of them.
+func TestALookAtAStageAndALaterPartAreNoTurn(t *testing.T) {
+	all := events(`
+		0 run_started -
+		1 resource_started talos data.talos_machine_configuration.node
+		2 resource talos data.talos_machine_configuration.node
+		3 stage_started image
+		4 stage_ready image
+		5 stage_up_to_date keys
+		40 stage_up_to_date image
+		40 stage_up_to_date keys`)
+	for i := range all {
+		if all[i].Stage == "talos" {
+			all[i].Action = "read"
+		}
+	}
+	var got []string
+	for _, s := range history.Fold(all).Whole.Stages {
+		got = append(got, fmt.Sprint(s.Stage, " ", s.Result, " ", s.Ended.Sub(s.Started)))
+	}
+	if want := []string{"image ready 1s", "keys up_to_date 0s"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -158,3 +158,25 @@ func TestARollbackIsTold(t *testing.T) {
 		}
 	}
 }
+
+func TestCastleWaitsForAMachineThatItRestarts(t *testing.T) {
+	off := errors.New("no route to host")
+	for _, tt := range []struct {
+		name   string
+		change func(*machine)
+		want   bool
+	}{
+		{"it restarts", func(m *machine) { m.cordoned, m.down = true, off }, true},
+		{"it answers", func(m *machine) { m.cordoned = true }, false},
+		{"nobody has touched it", func(m *machine) { m.down = off }, false},
+		{"it is off, and has to be started", func(m *machine) {
+			m.cordoned, m.down, m.stopped = true, off, true
+		}, false},
+		{"it leaves", func(m *machine) { m.cordoned, m.down, m.wanted = true, off, false }, false},
+		{"it has not joined yet", func(m *machine) { m.cordoned, m.down, m.joined = true, off, false }, false},
+	} {
+		if got := newMachine("w-01", tt.change).returns(); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,7 +96,17 @@ func (x *rollout) survey(ctx context.Context) error {
 	}
 	look := func(m *machine) error {
 		m.cordoned = slices.Contains(cordoned, m.node)
-		return x.look(ctx, m)
+		if err := x.look(ctx, m); err != nil || !m.returns() || x.isReplaced(m) {
+			return err
+		}
+		x.run.Notice(m.name + " does not answer; an interrupted rollout has cordoned it, and castle waits for it")
+		bounded, stop := context.WithTimeout(ctx, settleTime)
+		defer stop()
+		returned := func(ctx context.Context) error { return cmp.Or(x.look(ctx, m), m.down) }
+		if await(bounded, func(string) {}, returned) != nil {
+			return context.Cause(ctx) // without an interrupt it is an obstacle
+		}
+		return nil
 	}
 	return errors.Join(run.Each(slices.Collect(maps.Values(x.machines)), look)...)
 }
@@ -261,7 +272,13 @@ func (x *rollout) inspect(ctx context.Context, s *config.Stage, st *state.State)
 	return nil
 }
 
-// look asks a machine and its platform how it is.
+// returns reports whether a machine that does not answer may be on its way back: an interrupted rollout has
+// cordoned it, and restarts it.
+func (m *machine) returns() bool {
+	return m.cordoned && m.wanted && m.joined && m.down != nil && !m.stopped
+}
+
+// look asks a machine how it is.
 func (x *rollout) look(ctx context.Context, m *machine) error {
 	if !m.joined {
 		return nil
