@@ -80,7 +80,8 @@ func TestRehearseEdit(t *testing.T) {
 	}
 	if got, want := strings.Join(steps, ", "), "castle create mini/proxmox, castle status mini/proxmox, "+
 		"edit edit.diff, castle plan mini/proxmox, castle rollout mini/proxmox --yes --verbose, "+
-		"castle create mini/proxmox, castle status mini/proxmox, castle destroy mini/proxmox --yes"; got != want {
+		"castle create mini/proxmox, castle status mini/proxmox, "+
+		"castle destroy mini/proxmox --yes"; got != want {
 		t.Errorf("steps: %s\nwant: %s", got, want)
 	}
 }
