@@ -130,7 +130,7 @@ func (a *attempt) checkMachines(ctx context.Context) error {
 	}
 	pending, err := review.CheckMachines(ctx, a.run, st, intent, a.plan, a.outdated)
 	for _, m := range pending {
-		a.run.Notice(a.stage.Name + ": " + m.String())
+		a.run.Notice(fmt.Sprintf("%s: %s; %s makes it", a.stage.Name, m, a.run.Cluster.Command("rollout")))
 	}
 	return err
 }

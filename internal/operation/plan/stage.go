@@ -348,7 +348,7 @@ func (p *planning) checkMachines(ctx context.Context, one *Stage, plan *terrafor
 	}
 	pending, err := review.CheckMachines(ctx, p.run, one.recorded, intent, plan, outdated)
 	for _, m := range pending {
-		one.note("%s", m.String())
+		one.note("%s; %s makes it", m, p.run.Cluster.Command("rollout"))
 	}
 	if errors.As(err, new(run.Refusal)) {
 		one.Refused = append(one.Refused, err.Error())
