@@ -39,7 +39,8 @@ func TestRolloutKills(t *testing.T) {
 	for name, inside := range rolloutSettings {
 		settings = append(settings, inside+"="+cmp.Or(os.Getenv(name), defaults[name]))
 	}
-	args := []string{"-C", "../..", "mini", "--speed", "200"}
+	// A restart takes two seconds: long enough that a kill may fall into it.
+	args := []string{"-C", "../..", "mini", "--speed", "20"}
 	if os.Getenv("CASTLE_SOAK_KEEP") != "" {
 		args = append(args, "--keep")
 	}

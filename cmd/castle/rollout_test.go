@@ -110,14 +110,15 @@ func table(all []*oneRollout) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "rollout\ttook\tsteps\tratio\tnew: failed\tlongest gap\tkept: failed\tlongest gap\t"+
-		"machines down\tmost\tfewest voters\tmost cordoned\tsamples")
+		"machines down\tmost\tfewest voters\tmost cordoned\tsamples\tlate heartbeats")
 	for _, r := range all {
 		x := r.watch
-		fmt.Fprintf(w, "%s\t%.1f s\t%.1f s\t%.2f\t%d of %d\t%.2f s\t%d of %d\t%.2f s\t%.1f s\t%d\t%d\t%d\t%d\n",
+		fmt.Fprintf(w, "%s\t%.1f s\t%.1f s\t%.2f\t%d of %d\t%.2f s\t%d of %d\t%.2f s\t%.1f s\t%d\t%d\t%d\t%d\t%d\n",
 			r.name, r.took.Seconds(), r.made.Seconds(), r.took.Seconds()/r.made.Seconds(),
 			x.anew.failed, x.anew.all, x.anew.longest.Seconds(),
 			x.kept.failed, x.kept.all, x.kept.longest.Seconds(),
-			x.down.Seconds(), x.mostDown, x.fewestVoters, x.mostCordoned, x.samples)
+			x.down.Seconds(), x.mostDown, x.fewestVoters, x.mostCordoned, x.samples,
+			x.late)
 	}
 	w.Flush() //nolint:errcheck // it writes into memory
 	return b.String()
@@ -138,7 +139,9 @@ func nodesOf(answer []byte) (all []clusterNode, err error) {
 	for _, item := range list.Items {
 		n := clusterNode{name: item.Metadata.Name, cordoned: item.Spec.Unschedulable}
 		for _, c := range item.Status.Conditions {
-			n.ready = n.ready || c.Type == "Ready" && c.Status == "True"
+			if c.Type == "Ready" {
+				n.ready, n.unknown = c.Status == "True", c.Status == "Unknown"
+			}
 		}
 		all = append(all, n)
 	}
@@ -147,6 +150,6 @@ func nodesOf(answer []byte) (all []clusterNode, err error) {
 
 // clusterNode is a Node of Kubernetes.
 type clusterNode struct {
-	name            string
-	ready, cordoned bool
+	name                     string
+	ready, unknown, cordoned bool
 }

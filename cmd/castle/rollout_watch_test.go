@@ -49,6 +49,7 @@ type watched struct {
 	mostCordoned int
 	fewestVoters int           // of etcd that served
 	down         time.Duration // of all machines together
+	late         int           // samples of a node without a heartbeat whose machine was well
 	broken       []string
 }
 
@@ -155,8 +156,12 @@ func (w *watcher) look(ctx context.Context) {
 		var cordoned []string
 		for _, n := range nodes {
 			_, name, _ := strings.Cut(n.name, "-")
-			if !n.ready {
+			switch {
+			case n.ready:
+			case !n.unknown:
 				down[name] = "its node is not ready"
+			case down[name] == "": // the lab waits 8 s for a heartbeat, and a busy machine is late with it
+				w.seen.late++
 			}
 			if n.cordoned {
 				cordoned = append(cordoned, name)
@@ -179,7 +184,7 @@ func (w *watcher) look(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond): // the lab has more to do than to answer
+		case <-time.After(100 * time.Millisecond): // the lab has more to do than to answer
 		}
 	}
 }
