@@ -113,7 +113,8 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 			case e.Kind == effect.Impossible:
 				add(m, strings.TrimSuffix(e.Text+"; "+e.Remedy, "; "))
 			case e.Kind == effect.LosesData && !x.isReplaced(m):
-				add(m, e.Text+"; with --replace "+m.name+" castle moves its data to other machines first")
+				add(m, fmt.Sprintf("it %s: %s; with --replace %s castle moves its data to other machines "+
+					"first", e.Kind.Fate(), e.Text, m.name))
 			}
 		}
 		if m.upgradesKubernetes() {
