@@ -212,7 +212,8 @@ func (p *Part) add(e event.Event) {
 }
 
 func (s *Stage) add(e event.Event) {
-	if e.Kind == event.StageUpToDate && (s.Result == event.ResultReady || s.Result == event.ResultUpToDate) {
+	had := s.Result == event.ResultReady || s.Result == event.ResultUpToDate
+	if had && e.Kind == event.StageUpToDate {
 		return // a later part of a rollout finds nothing to do: the stage's own turn stays
 	}
 	if s.Started.IsZero() {

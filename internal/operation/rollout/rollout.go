@@ -210,6 +210,11 @@ func (x *rollout) controlPlanes(without ...*machine) (addresses []string) {
 	return addresses
 }
 
+// down are the machines of the cluster that do not answer.
+func (x *rollout) down() []*machine {
+	return slices.DeleteFunc(x.sorted(), func(m *machine) bool { return !m.joined || m.down == nil })
+}
+
 // lateness orders control planes: the holder of the virtual address and the leader of etcd come last, so that
 // neither moves more often than it must.
 func (x *rollout) lateness(ctx context.Context) (func(*machine) int, error) {

@@ -114,14 +114,14 @@ func compareBools(a, b bool) int {
 // takes a machine away. A machine that is added makes room for the others, unless it would bring a kubelet
 // that is newer than the API servers.
 func phase(s *Step, upgrades bool) int {
+	if s.machine.joined && s.machine.down != nil { // the cluster is whole without it, or with it again
+		return 0
+	}
 	switch s.Action {
 	case Finish:
 		return 0
 	case Change:
-		switch {
-		case s.machine.down != nil:
-			return 0
-		case upgrades && s.configures:
+		if upgrades && s.configures {
 			return 5
 		}
 		return 2

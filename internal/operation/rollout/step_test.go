@@ -115,6 +115,10 @@ func TestStepsAndTheirOrder(t *testing.T) {
 			newMachine("w-03", func(m *machine) { m.joined = false })), "", []string{
 			"cp-01 changes its control plane: API server, controller manager and scheduler 1.36.3 → 1.36.4",
 			"w-03 joins", "cp-01 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes"}},
+		{"what is dead goes first, and one that joins follows", append(one("w-02", func(m *machine) {
+			m.wanted, m.down = false, errors.New("no route to host")
+		}), newMachine("w-03", func(m *machine) { m.joined = false })), "", []string{"w-02 leaves",
+			"w-03 joins"}},
 		{"replaced on request", all(nil), "w-02", []string{"w-02 is made anew; it is drained"}},
 		{"cordoned by a rollout that was killed", one("w-02", func(m *machine) { m.cordoned = true }), "",
 			[]string{"w-02 is completed: is cordoned by an interrupted rollout"}},
