@@ -212,8 +212,9 @@ func (p *Part) add(e event.Event) {
 }
 
 func (s *Stage) add(e event.Event) {
-	if e.Kind == event.StageUpToDate && (s.Result == event.ResultReady || s.Result == event.ResultUpToDate) {
-		return // a later part of a rollout finds nothing to do: what the stage did, and how long it took, stays
+	had := s.Result == event.ResultReady || s.Result == event.ResultUpToDate
+	if had && e.Kind == event.StageUpToDate {
+		return // a later part of a rollout finds nothing to do: the stage's own turn stays
 	}
 	if s.Started.IsZero() {
 		s.Started = e.Time

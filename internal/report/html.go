@@ -52,6 +52,8 @@ func body(r *Report) g.Node {
 		header(r),
 		g.If(len(r.Causes) > 0 || r.Error != "", causesSection(r)),
 		g.If(len(r.Stages) > 0, timelineSection(r)),
+		g.If(len(r.Machines) > 0, section("Machines",
+			html.Ul(list(xslices.Map(r.Machines, Machine.String))))),
 		g.If(r.Earlier > 0, slowerSection(r)),
 		g.If(len(r.Slowest) > 0, slowestSection(r)),
 		g.If(len(r.Stages) > 0, stagesSection(r)),

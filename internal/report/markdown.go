@@ -33,6 +33,12 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, markdown(ResultText(s.Result)),
 			orNone(s.TerraformSeconds), orNone(s.GateSeconds), orNone(s.Seconds))
 	}
+	for i, m := range r.Machines {
+		if i == 0 {
+			fmt.Fprintln(&b)
+		}
+		fmt.Fprintf(&b, "* %s\n", markdown(m.String()))
+	}
 	if len(r.CriticalPath) > 0 {
 		fmt.Fprintf(&b, "\nCritical path (bold), %s: %s\n", Took(r.CriticalSeconds), markdown(r.Path()))
 	}

@@ -259,3 +259,26 @@ func TestTheTimelineFitsTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+func TestARolloutHasItsMachines(t *testing.T) {
+	r := report.New([]event.Event{
+		{Kind: event.RunStarted, Text: "rollout blue/proxmox"},
+		{Kind: event.MachineReady, Machine: "worker-01", Action: "change", Seconds: 90},
+		{Kind: event.MachineFailed, Machine: "cp-01", Action: "replace", Seconds: 3, Text: "closed"},
+	}, nil)
+	for _, format := range []string{"text", "markdown", "html", "json"} {
+		var got bytes.Buffer
+		if err := r.Write(&got, format); err != nil {
+			t.Fatal(err)
+		}
+		wants := []string{"worker-01: change took 1m30s", "cp-01: replace failed after 3.0s"}
+		if format == "json" {
+			wants = []string{`"machine": "cp-01",`, `"action": "replace",`}
+		}
+		for _, want := range wants {
+			if !strings.Contains(got.String(), want) {
+				t.Errorf("%s lacks %q:\n%s", format, want, got.String())
+			}
+		}
+	}
+}

@@ -48,7 +48,7 @@ func minorOf(release string) int {
 
 // UpgradePath returns an error unless Talos can go from one release to another in one step, castle's
 // machinery knows the other one, and that runs this release of Kubernetes. Talos supports the way from the
-// newest patch of a minor release to the next minor release.
+// newest patch of a minor release to the next minor release, and between the patches of one.
 func UpgradePath(from, to, kubernetes string) error {
 	was, err := version.NewVersion(from)
 	is, unread := version.NewVersion(to)
@@ -63,8 +63,9 @@ func UpgradePath(from, to, kubernetes string) error {
 		skipped = append(skipped, fmt.Sprintf("v%d.%d", is.Segments()[0], minor))
 	}
 	switch oldest, newest := SupportOf(to); {
-	case is.LessThan(was):
-		return refuse("Talos supports no way back; set talos_version = %q again, or castle recreate", from)
+	case is.LessThan(was) && minorOf(to) != minorOf(from):
+		return refuse("Talos supports no way back over a minor release; set talos_version = %q again, or "+
+			"castle recreate", from)
 	case is.Segments()[0] != was.Segments()[0], minorOf(to) > minorOf(Newest()):
 		return refuse("castle knows Talos up to %s; choose a release of it", Newest())
 	case len(skipped) > 0:

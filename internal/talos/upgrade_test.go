@@ -153,9 +153,9 @@ func TestUpgradePathIsOneMinorReleaseAtATime(t *testing.T) {
 		{"v1.11.6", "v1.13.0", "v1.34.1", "Talos v1.11.6 → v1.13.0: skips a minor release; upgrade to the " +
 			"newest patch of v1.12 first"},
 		{"v1.9.0", "v1.12.1", "v1.33.0", "upgrade to the newest patch of v1.10, then of v1.11 first"},
-		{"v1.13.1", "v1.13.0", "v1.36.3",
-			`no way back; set talos_version = "v1.13.1" again, or castle recreate`},
-		{"v1.13.0", "v1.12.9", "v1.35.0", "no way back"},
+		{"v1.13.1", "v1.13.0", "v1.36.3", ""},
+		{"v1.13.0", "v1.12.9", "v1.35.0",
+			`no way back over a minor release; set talos_version = "v1.13.0" again, or castle recreate`},
 		{"v1.13.9", "v1.14.0", "v1.36.3", "castle knows Talos up to v1.13; choose a release of it"},
 		{"v1.13.9", "v2.0.0", "v1.36.3", "castle knows Talos up to v1.13"},
 		{"v1.12.0", "v1.13.0", "v1.30.4",

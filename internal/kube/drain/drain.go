@@ -160,8 +160,8 @@ func (d *drain) pass(ctx context.Context) (waits []wait, err error) {
 			return !d.pods[p.UID]
 		})
 		if lost := unmanaged(on); len(lost) > 0 && !d.force {
-			return gate.Permanent(fmt.Errorf("no controller would start %s again; delete it, or force the "+
-				"drain", strings.Join(lost, ", ")))
+			return gate.Permanent(fmt.Errorf("no controller would start %s again; delete it, or pass "+
+				"--force", strings.Join(lost, ", ")))
 		}
 		budgets, err := listBudgets(ctx, a)
 		if err != nil {

@@ -38,7 +38,7 @@ func Obstacles(ctx context.Context, target gate.Target, node string, force, move
 		for _, lost := range unmanaged(pods) {
 			if !force {
 				all = append(all, lost+" has no controller that would start it elsewhere: delete it, or "+
-					"force the drain")
+					"pass --force")
 			}
 		}
 		return nil

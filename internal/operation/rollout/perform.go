@@ -61,18 +61,16 @@ func (x *rollout) perform(ctx context.Context, s *Step) error {
 
 // before waits until the cluster can spare the machine. Of one that is down already it can.
 func (x *rollout) before(ctx context.Context, s *Step) error {
-	if s.machine.joined && s.machine.down != nil {
-		return x.settle(ctx, s, s.machine)
-	}
-	if err := x.settle(ctx, s, nil); err != nil || s.Action == Finish {
+	isDown := s.machine.joined && s.machine.down != nil
+	if err := x.settle(ctx, s); err != nil || isDown || s.Action == Finish {
 		return err
 	}
 	return x.settleServices(ctx, s)
 }
 
-// after waits until the cluster is whole again.
+// after waits until the cluster is whole again, as far as it can be: another machine may be down, too.
 func (x *rollout) after(ctx context.Context, s *Step) error {
-	if err := x.settle(ctx, s, nil); err != nil {
+	if err := x.settle(ctx, s); err != nil {
 		return err
 	}
 	if err := kube.KeepReplicas(ctx, x.target(), s.Node); err != nil {
@@ -80,6 +78,9 @@ func (x *rollout) after(ctx context.Context, s *Step) error {
 	}
 	if err := drain.Uncordon(ctx, x.target(), s.Node); err != nil {
 		return err
+	}
+	if len(x.down()) > 0 {
+		return nil
 	}
 	return x.settleServices(ctx, s)
 }

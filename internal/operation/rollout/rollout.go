@@ -179,7 +179,7 @@ func (x *rollout) steps(ctx context.Context) (*Plan, error) {
 
 // readSecrets reads what only reads, such as the secret store's values, again: they may have been rotated.
 func (x *rollout) readSecrets(ctx context.Context) error {
-	volatile := slices.DeleteFunc(slices.Clone(x.run.Cluster.Config.Stages), func(s *config.Stage) bool {
+	volatile := slices.DeleteFunc(x.created(), func(s *config.Stage) bool {
 		return !s.Volatile || s.NeedsPlatform || len(s.Needs) > 0
 	})
 	if len(volatile) == 0 {
@@ -208,6 +208,11 @@ func (x *rollout) controlPlanes(without ...*machine) (addresses []string) {
 		}
 	}
 	return addresses
+}
+
+// down are the machines of the cluster that do not answer.
+func (x *rollout) down() []*machine {
+	return slices.DeleteFunc(x.sorted(), func(m *machine) bool { return !m.joined || m.down == nil })
 }
 
 // lateness orders control planes: the holder of the virtual address and the leader of etcd come last, so that
@@ -281,15 +286,18 @@ type StepError struct {
 	Step *Step
 	Left int // steps that were not begun
 	Err  error
-	Back string
 }
 
 func (e *StepError) Error() string {
 	text := fmt.Sprintf("machine %s: %v", e.Step.Machine, e.Err)
-	if e.Left > 0 {
+	switch {
+	case e.Left == 1:
+		text += "\n  the last step was not begun"
+	case e.Left > 1:
 		text += fmt.Sprintf("\n  %d further steps were not begun", e.Left)
 	}
-	return text + "\n  " + e.Back
+	return text + "\n  mend it and go on with the same command, or set the former values again and go back " +
+		"with it"
 }
 
 // Unwrap returns the cause.
@@ -299,9 +307,7 @@ func (x *rollout) stopped(ctx context.Context, s *Step, i, all int, err error) e
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return &StepError{Step: s, Left: all - i - 1, Err: err,
-		Back: "mend it and go on: " + x.run.Cluster.Command("rollout") + "; or set the former values again " +
-			"and go back with the same command"}
+	return &StepError{Step: s, Left: all - i - 1, Err: err}
 }
 
 // say reports the progress of a step.

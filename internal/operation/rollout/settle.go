@@ -20,15 +20,15 @@ import (
 )
 
 // settle waits until the machines are as they have to be between two steps: etcd has all its voters, and all
-// nodes are ready. without is a machine that is down, and that the step brings back or takes away; nil: none.
-func (x *rollout) settle(ctx context.Context, s *Step, without *machine) error {
+// nodes are ready. Those that are down are brought back or taken away by the first steps.
+func (x *rollout) settle(ctx context.Context, s *Step) error {
 	bounded, stop := context.WithTimeout(ctx, settleTime)
 	defer stop()
 	return await(bounded, x.say(s), func(ctx context.Context) error {
-		if err := x.checkEtcd(ctx, without); err != nil {
+		if err := x.checkEtcd(ctx); err != nil {
 			return err
 		}
-		return x.checkNodes(ctx, s, without)
+		return x.checkNodes(ctx, s)
 	})
 }
 
@@ -52,9 +52,9 @@ func (x *rollout) settleServices(ctx context.Context, s *Step) error {
 }
 
 // checkEtcd checks that etcd could lose any member. A member whose machine is down must leave a quorum.
-func (x *rollout) checkEtcd(ctx context.Context, without *machine) error {
-	config, voters := x.target().Talosconfig, x.controlPlanes(without)
-	if without == nil || !without.is.ControlPlane || !without.joined {
+func (x *rollout) checkEtcd(ctx context.Context) error {
+	config, voters := x.target().Talosconfig, x.controlPlanes(x.down()...)
+	if len(voters) == len(x.controlPlanes()) {
 		return talos.EtcdHealthy(ctx, config, voters, len(voters))
 	}
 	members, err := talos.Members(ctx, config, voters)
@@ -66,10 +66,10 @@ func (x *rollout) checkEtcd(ctx context.Context, without *machine) error {
 
 // checkNodes checks that the nodes of all machines are ready, and that a machine which got its configuration
 // runs the kubelet that this names.
-func (x *rollout) checkNodes(ctx context.Context, s *Step, without *machine) error {
+func (x *rollout) checkNodes(ctx context.Context, s *Step) error {
 	kubelets := map[string]string{}
 	for _, m := range x.machines {
-		if m.joined && m != without {
+		if m.joined && m.down == nil {
 			kubelets[m.node] = ""
 		}
 	}
@@ -102,7 +102,7 @@ func (x *rollout) checkGates(ctx context.Context) error {
 // obstacles lists what castle knows now that would stop the steps, or must not happen.
 func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 	add := func(m *machine, text string) { all = append(all, m.name+": "+text) }
-	control := len(x.controlPlanes())
+	control := len(x.controlPlanes()) // before each step
 	for _, m := range x.sorted() {
 		if m.joined && m.wanted && m.down != nil && !m.stopped && !x.isReplaced(m) {
 			add(m, fmt.Sprintf("%v\n    bring it back, replace it (--replace %s), or take it out of the "+
@@ -113,7 +113,8 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 			case e.Kind == effect.Impossible:
 				add(m, strings.TrimSuffix(e.Text+"; "+e.Remedy, "; "))
 			case e.Kind == effect.LosesData && !x.isReplaced(m):
-				add(m, e.Text+"; with --replace "+m.name+" castle moves its data to other machines first")
+				add(m, fmt.Sprintf("it %s: %s; with --replace %s castle moves its data to other machines "+
+					"first", e.Kind.Fate(), e.Text, m.name))
 			}
 		}
 	}
@@ -138,9 +139,20 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 				add(s.machine, text)
 			}
 		}
-		if takes && s.machine.is.ControlPlane && control == 1 {
-			add(s.machine, "it is the only control plane, and etcd's data ends with it; castle recreate "+
-				"makes the cluster anew")
+		if takes && s.machine.joined && s.machine.is.ControlPlane {
+			if control == 1 {
+				add(s.machine, "it is the only control plane, and etcd's data ends with it; castle recreate "+
+					"makes the cluster anew")
+			}
+			control--
+		}
+		if s.Action == Replace && s.machine.down != nil &&
+			slices.ContainsFunc(x.sorted(), (*machine).upgradesKubernetes) {
+			add(s.machine, "it is down, and would come back with a kubelet that is newer than the API servers: "+
+				"replace it first, with the former kubernetes_version")
+		}
+		if s.ControlPlane && (s.Action == Add || s.Action == Replace) {
+			control++
 		}
 	}
 	return append(all, x.deprecated(ctx)...)

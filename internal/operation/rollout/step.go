@@ -117,17 +117,17 @@ func compareBools(a, b bool) int {
 }
 
 // phase orders steps by their action: first what is unfinished, then what the cluster has, and at last what
-// takes a machine away, unless its address is needed. A machine that is added makes room for the others, unless it would bring a kubelet
-// that is newer than the API servers.
+// takes a machine away, unless its address is needed. A machine that is added makes room for the others, but
+// not if it would bring a kubelet that is newer than the API servers.
 func phase(s *Step, upgrades bool) int {
+	if s.machine.joined && s.machine.down != nil { // the cluster is whole without it, or with it again
+		return 0
+	}
 	switch s.Action {
 	case Finish:
 		return 0
 	case Change:
-		switch {
-		case s.machine.down != nil:
-			return 0
-		case upgrades && s.configures:
+		if upgrades && s.configures {
 			return 6
 		}
 		return 3

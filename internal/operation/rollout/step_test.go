@@ -120,6 +120,10 @@ func TestStepsAndTheirOrder(t *testing.T) {
 			func(m *machine) { m.wanted, m.address = false, "10.0.0.4" }), newMachine("w-09",
 			func(m *machine) { m.joined, m.address = false, "10.0.0.4" })), "", []string{
 			"w-01 leaves; it is drained", "w-09 joins"}},
+		{"what is dead goes first, and one that joins follows", append(one("w-02", func(m *machine) {
+			m.wanted, m.down = false, errors.New("no route to host")
+		}), newMachine("w-03", func(m *machine) { m.joined = false })), "", []string{"w-02 leaves",
+			"w-03 joins"}},
 		{"replaced on request", all(nil), "w-02", []string{"w-02 is made anew; it is drained"}},
 		{"cordoned by a rollout that was killed", one("w-02", func(m *machine) { m.cordoned = true }), "",
 			[]string{"w-02 is completed: is cordoned by an interrupted rollout"}},
