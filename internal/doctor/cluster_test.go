@@ -221,7 +221,8 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 					Running: true, Pending: map[string]string{"memory": "8192"}})
 			},
 			name: "proxmox.machines", colour: finding.Yellow,
-			text: "cp-01 (VM 441) needs a restart: memory none → 8192", fix: "castle rollout drains it, stops and",
+			text: "cp-01 (VM 441) needs a restart: memory none → 8192",
+			fix:  "castle rollout drains it, stops and",
 		},
 		"a client certificate expires soon": {
 			breaks: func(_ *testing.T, w *world) {

@@ -148,7 +148,8 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 		}
 		if s.Action == Replace && s.machine.down != nil &&
 			slices.ContainsFunc(x.sorted(), (*machine).upgradesKubernetes) {
-			add(s.machine, "it is down, and would come back with a kubelet that is newer than the API servers: "+
+			add(s.machine, "it is down, and would come back with a kubelet that is newer than the API "+
+				"servers: "+
 				"replace it first, with the former kubernetes_version")
 		}
 		if s.ControlPlane && (s.Action == Add || s.Action == Replace) {
