@@ -133,10 +133,11 @@ func (k *rolloutKills) run() {
 	defer func() { k.t.Log(k.hits.report()) }() // also of a test that has failed
 	// The platform alone: more stages would only make each rollout longer.
 	k.complete(k.start("create", "--yes", "--to", "platform"))
+	names := slices.Sorted(maps.Keys(targets))
 	for round := uint64(1); k.kills > 0; round++ {
 		k.drawn.Seed(k.seed, round)
-		names := slices.Sorted(maps.Keys(targets))
-		target := names[k.rand.IntN(len(names))]
+		// Each comes once before any comes again.
+		target := names[(k.seed+round)%uint64(len(names))]
 		targets[target](&k.want)
 		file := filepath.Join(k.out, fmt.Sprintf("%d.tfvars", round))
 		must(k.t, os.WriteFile(file, []byte(k.want.tfvars()), 0o600))
