@@ -171,7 +171,8 @@ func (x *rollout) deprecated(ctx context.Context) []string {
 		}
 		asking, stop := context.WithTimeout(ctx, answerTime)
 		defer stop()
-		found, err := kube.DeprecatedRequests(asking, x.target(), x.controlPlanes(), m.will.APIServer)
+		found, err := kube.DeprecatedRequests(asking, x.target(), x.controlPlanes(x.down()...),
+			m.will.APIServer)
 		if err != nil {
 			return []string{fmt.Sprintf("the API servers do not tell which APIs clients use: %v", err)}
 		}
