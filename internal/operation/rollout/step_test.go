@@ -148,6 +148,36 @@ func TestStepsAndTheirOrder(t *testing.T) {
 	}
 }
 
+func TestTheLastControlPlaneIsFoundAmongTheSteps(t *testing.T) {
+	leaves := func(m *machine) { m.wanted = false }
+	joins := func(m *machine) { m.joined = false }
+	worker := func(m *machine) { m.controlPlane = false }
+	for _, tt := range []struct {
+		name, want string
+		control    int
+		machines   []*machine
+	}{
+		{"two of three leave", "", 3, []*machine{newMachine("cp-01", leaves), newMachine("cp-02", leaves)}},
+		{"all leave", "cp-02", 2, []*machine{newMachine("cp-01", leaves), newMachine("cp-02", leaves)}},
+		{"another joins before", "", 1, []*machine{newMachine("cp-01", leaves), newMachine("cp-02", joins)}},
+		{"one becomes a worker after another left", "cp-01", 2,
+			[]*machine{newMachine("cp-01", worker), newMachine("cp-02", func(m *machine) {
+				leaves(m)
+				m.down = errors.New("no route to host")
+			})}},
+	} {
+		replaced := func(m *machine) bool { return m.is.ControlPlane != m.controlPlane }
+		steps := stepsOf(tt.machines, replaced, func(*machine) int { return 0 })
+		got := ""
+		if s := takesLast(steps, tt.control); s != nil {
+			got = s.Machine
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q", tt.name, got)
+		}
+	}
+}
+
 func TestARollbackIsTold(t *testing.T) {
 	s := &Step{installs: "factory.talos.dev/nocloud-installer/" + schematicB + ":v1.13.1", Address: "10.0.0.1"}
 	for _, tt := range []struct {
