@@ -21,6 +21,11 @@ func TestLabNodes(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-nodes")
 }
 
+// TestLabRollout rehearses the cluster mini and rolls changes out while machines are down.
+func TestLabRollout(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-rollout")
+}
+
 // upgradeKubernetes does to one machine what talosctl upgrade-k8s does: its configuration gets the images of
 // another release, at once. Its arguments are the machine's address and the two releases.
 func upgradeKubernetes(ts *testscript.TestScript, neg bool, args []string) {

@@ -122,7 +122,7 @@ func (x *rollout) moveReplicas(ctx context.Context, s *Step) error {
 // leaveEtcd takes the machine's member out of etcd, and proves it with the lists of the others.
 func (x *rollout) leaveEtcd(ctx context.Context, s *Step) error {
 	m, config := s.machine, x.target().Talosconfig
-	others := x.controlPlanes(m)
+	others := x.controlPlanes(append(x.down(), m)...)
 	isIts := func(member talos.Member) bool { return member.Address == m.address }
 	members, err := talos.Members(ctx, config, others)
 	if err != nil {

@@ -231,7 +231,7 @@ func (x *rollout) lateness(ctx context.Context) (func(*machine) int, error) {
 			}
 			asking, stop := context.WithTimeout(ctx, answerTime)
 			var err error
-			holder, err = talos.HolderOf(asking, x.target().Talosconfig, x.controlPlanes(),
+			holder, err = talos.HolderOf(asking, x.target().Talosconfig, x.controlPlanes(x.down()...),
 				values.String("address"))
 			stop()
 			if err != nil {

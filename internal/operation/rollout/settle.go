@@ -102,7 +102,10 @@ func (x *rollout) checkGates(ctx context.Context) error {
 // obstacles lists what castle knows now that would stop the steps, or must not happen.
 func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 	add := func(m *machine, text string) { all = append(all, m.name+": "+text) }
-	control := len(x.controlPlanes()) // before each step
+	if s := takesLast(steps, len(x.controlPlanes())); s != nil {
+		add(s.machine, "it is the only control plane, and etcd's data ends with it; castle recreate makes the "+
+			"cluster anew")
+	}
 	for _, m := range x.sorted() {
 		if m.joined && m.wanted && m.down != nil && !m.stopped && !x.isReplaced(m) {
 			add(m, fmt.Sprintf("%v\n    bring it back, replace it (--replace %s), or take it out of the "+
@@ -139,24 +142,32 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 				add(s.machine, text)
 			}
 		}
-		if takes && s.machine.joined && s.machine.is.ControlPlane {
-			if control == 1 {
-				add(s.machine, "it is the only control plane, and etcd's data ends with it; castle recreate "+
-					"makes the cluster anew")
-			}
-			control--
-		}
 		if s.Action == Replace && s.machine.down != nil &&
 			slices.ContainsFunc(x.sorted(), (*machine).upgradesKubernetes) {
 			add(s.machine, "it is down, and would come back with a kubelet that is newer than the API "+
 				"servers: "+
 				"replace it first, with the former kubernetes_version")
 		}
+	}
+	return append(all, x.deprecated(ctx)...)
+}
+
+// takesLast returns the step before which only its machine is a control plane, and that takes it away; nil:
+// there is none.
+func takesLast(steps []*Step, control int) *Step {
+	for _, s := range steps {
+		takes := s.Action == Remove || s.Action == Replace
+		if takes && s.machine.joined && s.machine.is.ControlPlane {
+			if control == 1 {
+				return s
+			}
+			control--
+		}
 		if s.ControlPlane && (s.Action == Add || s.Action == Replace) {
 			control++
 		}
 	}
-	return append(all, x.deprecated(ctx)...)
+	return nil
 }
 
 // deprecated lists what clients still ask for and the next release of Kubernetes lacks.
@@ -167,7 +178,8 @@ func (x *rollout) deprecated(ctx context.Context) []string {
 		}
 		asking, stop := context.WithTimeout(ctx, answerTime)
 		defer stop()
-		found, err := kube.DeprecatedRequests(asking, x.target(), x.controlPlanes(), m.will.APIServer)
+		found, err := kube.DeprecatedRequests(asking, x.target(), x.controlPlanes(x.down()...),
+			m.will.APIServer)
 		if err != nil {
 			return []string{fmt.Sprintf("the API servers do not tell which APIs clients use: %v", err)}
 		}

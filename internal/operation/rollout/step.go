@@ -62,7 +62,7 @@ func (s *Step) String() string {
 		text += "; it is drained, and restarts"
 	case s.Drains:
 		text += "; it is drained"
-	case s.Restarts:
+	case s.Restarts && !s.machine.stopped:
 		text += "; it restarts"
 	}
 	return text
@@ -120,8 +120,9 @@ func compareBools(a, b bool) int {
 // takes a machine away, unless its address is needed. A machine that is added makes room for the others, but
 // not if it would bring a kubelet that is newer than the API servers.
 func phase(s *Step, upgrades bool) int {
-	if s.machine.joined && s.machine.down != nil { // the cluster is whole without it, or with it again
-		return 0
+	waits := upgrades && (s.configures || s.Action == Kubernetes)
+	if s.machine.joined && s.machine.down != nil && !waits {
+		return 0 // the cluster is whole with it, or without it
 	}
 	switch s.Action {
 	case Finish:
@@ -214,7 +215,8 @@ func (m *machine) changes(upgrades bool) []*Step {
 	}
 	var steps []*Step
 	for _, one := range slices.Compact([]*Step{s, configured}) {
-		if one.Drains = one.Drains || one.Restarts; len(one.Changes) > 0 {
+		starts := one == s && m.stopped // nothing runs there
+		if one.Drains = (one.Drains || one.Restarts) && !starts; len(one.Changes) > 0 {
 			steps = append(steps, one)
 		}
 	}

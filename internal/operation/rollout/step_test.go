@@ -120,6 +120,14 @@ func TestStepsAndTheirOrder(t *testing.T) {
 			func(m *machine) { m.wanted, m.address = false, "10.0.0.4" }), newMachine("w-09",
 			func(m *machine) { m.joined, m.address = false, "10.0.0.4" })), "", []string{
 			"w-01 leaves; it is drained", "w-09 joins"}},
+		{"what is stopped starts first, with its old kubelet", append(all(upgradesKubernetes)[:1], newMachine(
+			"w-01", func(m *machine) {
+				upgradesKubernetes(m)
+				m.stopped, m.down = true, errors.New("no route to host")
+			})), "", []string{"w-01 changes: is stopped, and starts",
+			"cp-01 changes its control plane: API server, controller manager and scheduler 1.36.3 → 1.36.4",
+			"w-01 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes",
+			"cp-01 changes: Kubernetes 1.36.3 → 1.36.4 restarts its part of Kubernetes"}},
 		{"what is dead goes first, and one that joins follows", append(one("w-02", func(m *machine) {
 			m.wanted, m.down = false, errors.New("no route to host")
 		}), newMachine("w-03", func(m *machine) { m.joined = false })), "", []string{"w-02 leaves",
@@ -129,7 +137,7 @@ func TestStepsAndTheirOrder(t *testing.T) {
 			[]string{"w-02 is completed: is cordoned by an interrupted rollout"}},
 		{"stopped by one that was killed", one("w-02", func(m *machine) {
 			m.stopped, m.down = true, errors.New("no route to host")
-		}), "", []string{"w-02 changes: is stopped, and starts; it is drained, and restarts"}},
+		}), "", []string{"w-02 changes: is stopped, and starts"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			replaced := func(m *machine) bool { return m.name == tt.replace }
@@ -142,6 +150,36 @@ func TestStepsAndTheirOrder(t *testing.T) {
 				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(tt.want, "\n  "))
 			}
 		})
+	}
+}
+
+func TestTheLastControlPlaneIsFoundAmongTheSteps(t *testing.T) {
+	leaves := func(m *machine) { m.wanted = false }
+	joins := func(m *machine) { m.joined = false }
+	worker := func(m *machine) { m.controlPlane = false }
+	for _, tt := range []struct {
+		name, want string
+		control    int
+		machines   []*machine
+	}{
+		{"two of three leave", "", 3, []*machine{newMachine("cp-01", leaves), newMachine("cp-02", leaves)}},
+		{"all leave", "cp-02", 2, []*machine{newMachine("cp-01", leaves), newMachine("cp-02", leaves)}},
+		{"another joins before", "", 1, []*machine{newMachine("cp-01", leaves), newMachine("cp-02", joins)}},
+		{"one becomes a worker after another left", "cp-01", 2,
+			[]*machine{newMachine("cp-01", worker), newMachine("cp-02", func(m *machine) {
+				leaves(m)
+				m.down = errors.New("no route to host")
+			})}},
+	} {
+		replaced := func(m *machine) bool { return m.is.ControlPlane != m.controlPlane }
+		steps := stepsOf(tt.machines, replaced, func(*machine) int { return 0 })
+		got := ""
+		if s := takesLast(steps, tt.control); s != nil {
+			got = s.Machine
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q", tt.name, got)
+		}
 	}
 }
 

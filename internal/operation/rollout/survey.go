@@ -128,7 +128,7 @@ func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
 		return err
 	}
 	if !st.Exists {
-		return cluster.Usagef("it was never created; create the cluster first: %s",
+		return cluster.Usagef("it does not exist; create the cluster first: %s",
 			x.run.Cluster.Command("create"))
 	}
 	inputs, err := x.run.Inputs(s)
