@@ -168,7 +168,9 @@ func TestCastleWaitsForAMachineThatItRestarts(t *testing.T) {
 			m.cordoned, m.down, m.stopped = true, off, true
 		}, false},
 		{"it leaves", func(m *machine) { m.cordoned, m.down, m.wanted = true, off, false }, false},
-		{"it has not joined yet", func(m *machine) { m.cordoned, m.down, m.joined = true, off, false }, false},
+		{"it has not joined yet", func(m *machine) {
+			m.cordoned, m.down, m.joined = true, off, false
+		}, false},
 	} {
 		if got := newMachine("w-01", tt.change).returns(); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)

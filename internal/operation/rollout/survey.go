@@ -99,7 +99,8 @@ func (x *rollout) survey(ctx context.Context) error {
 		if err := x.look(ctx, m); err != nil || !m.returns() || x.isReplaced(m) {
 			return err
 		}
-		x.run.Notice(m.name + " does not answer; an interrupted rollout has cordoned it, and castle waits for it")
+		x.run.Notice(m.name + " does not answer; an interrupted rollout has cordoned it, and castle waits " +
+			"for it")
 		bounded, stop := context.WithTimeout(ctx, settleTime)
 		defer stop()
 		returned := func(ctx context.Context) error { return cmp.Or(x.look(ctx, m), m.down) }
