@@ -152,8 +152,8 @@ func (k *rolloutKills) run() {
 		if round < k.soak.round {
 			kills = 0 // its configuration counts, and its kills do not
 		}
-		k.soak.t.Logf("CASTLE_ROLLOUT_SEED=%d CASTLE_ROLLOUT_ROUND=%d: %s, %d kills: %+v", k.soak.seed, round, target,
-			kills, k.want)
+		k.soak.t.Logf("CASTLE_ROLLOUT_SEED=%d CASTLE_ROLLOUT_ROUND=%d: %s, %d kills: %+v", k.soak.seed, round,
+			target, kills, k.want)
 		for ; kills > 0 && k.soak.kills > 0; kills-- {
 			if k.killOne(rollout) {
 				break
@@ -207,7 +207,8 @@ func (k *rolloutKills) check(args []string) {
 	}
 	a = k.soak.start("create", append(slices.Clone(args), "--yes", "--to", "platform")...)
 	k.soak.complete(a)
-	if logs, err := filepath.Glob(filepath.Join(k.soak.files.newestRun(), "*.log")); err != nil || len(logs) > 0 {
+	logs, err := filepath.Glob(filepath.Join(k.soak.files.newestRun(), "*.log"))
+	if err != nil || len(logs) > 0 {
 		k.soak.fail(a, "a create began to do something: %v %v", logs, err)
 	}
 	k.soak.lab.idle()
@@ -227,8 +228,8 @@ func (k *rolloutKills) check(args []string) {
 		want = append(want, strings.Fields(vm)[1]+" ready true cordoned false")
 	}
 	k.soak.same("in Kubernetes", want, got)
-	if _, voters, _ := newWatcher(k.soak.t, k.soak.files.state, map[string]string{"cp-01": "192.168.1.221"}).
-		askTalos(k.soak.t.Context()); voters != 1 {
+	if _, voters, _ := newWatcher(k.soak.t, k.soak.files.state,
+		map[string]string{"cp-01": "192.168.1.221"}).askTalos(k.soak.t.Context()); voters != 1 {
 		k.soak.fail(nil, "%d voters of etcd serve", voters)
 	}
 }
