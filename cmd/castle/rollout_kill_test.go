@@ -49,7 +49,7 @@ func TestRolloutKills(t *testing.T) {
 
 // rolloutKills is such a test, inside its rehearsal: a soak whose command changes machines.
 type rolloutKills struct {
-	*soak
+	soak *soak
 	want wanted
 	used time.Duration // what a rollout without a kill last took
 }
@@ -76,14 +76,16 @@ var targets = map[string]func(*wanted){
 // nodesOfMini are the machines of the cluster: their memory, and perhaps a second worker.
 const nodesOfMini = `nodes = {
   cp-01     = { role = "controlplane", vm_id = 441, address = "192.168.1.221", cores = 2, memory = %d }
-  worker-01 = { role = "worker", vm_id = 442, address = "192.168.1.222", cores = 4, memory = %d, longhorn_disk = 80 }
+  worker-01 = { role = "worker", vm_id = 442, address = "192.168.1.222", cores = 4, memory = %d,
+    longhorn_disk = 80 }
 %s}
 talos_version      = "v1.13.%d"
 kubernetes_version = "1.36.%d"
 `
 
 const (
-	secondOfMini = `  worker-02 = { role = "worker", vm_id = 443, address = "192.168.1.223", cores = 2, memory = 4096 }
+	secondOfMini = `  worker-02 = { role = "worker", vm_id = 443, address = "192.168.1.223", cores = 2,
+    memory = 4096 }
 `
 	otherSchematic = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba"
 )
@@ -130,93 +132,94 @@ func newRolloutKills(t *testing.T) *rolloutKills {
 }
 
 func (k *rolloutKills) run() {
-	defer func() { k.t.Log(k.hits.report()) }() // also of a test that has failed
+	defer func() { k.soak.t.Log(k.soak.hits.report()) }() // also of a test that has failed
 	// The platform alone: more stages would only make each rollout longer.
-	k.complete(k.start("create", "--yes", "--to", "platform"))
+	k.soak.complete(k.soak.start("create", "--yes", "--to", "platform"))
 	names := slices.Sorted(maps.Keys(targets))
-	for round := uint64(1); k.kills > 0; round++ {
-		k.drawn.Seed(k.seed, round)
+	for round := uint64(1); k.soak.kills > 0; round++ {
+		k.soak.drawn.Seed(k.soak.seed, round)
 		// Each comes once before any comes again.
-		target := names[(k.seed+round)%uint64(len(names))]
+		target := names[(k.soak.seed+round)%uint64(len(names))]
 		targets[target](&k.want)
-		file := filepath.Join(k.out, fmt.Sprintf("%d.tfvars", round))
-		must(k.t, os.WriteFile(file, []byte(k.want.tfvars()), 0o600))
+		file := filepath.Join(k.soak.out, fmt.Sprintf("%d.tfvars", round))
+		must(k.soak.t, os.WriteFile(file, []byte(k.want.tfvars()), 0o600))
 		args := []string{"--var-file", file}
 		rollout := append(slices.Clone(args), "--yes")
 		if k.want.replace {
 			rollout = append(rollout, "--replace", "worker-01")
 		}
-		kills := 1 + k.rand.IntN(6)
-		if round < k.round {
+		kills := 1 + k.soak.rand.IntN(6)
+		if round < k.soak.round {
 			kills = 0 // its configuration counts, and its kills do not
 		}
-		k.t.Logf("CASTLE_ROLLOUT_SEED=%d CASTLE_ROLLOUT_ROUND=%d: %s, %d kills: %+v", k.seed, round, target,
-			kills, k.want)
-		for ; kills > 0 && k.kills > 0; kills-- {
+		k.soak.t.Logf("CASTLE_ROLLOUT_SEED=%d CASTLE_ROLLOUT_ROUND=%d: %s, %d kills: %+v", k.soak.seed, round,
+			target, kills, k.want)
+		for ; kills > 0 && k.soak.kills > 0; kills-- {
 			if k.killOne(rollout) {
 				break
 			}
 		}
 		began := time.Now()
-		k.complete(k.start("rollout", rollout...))
-		k.t.Logf("round %d: completed in %s", round, time.Since(began).Round(time.Millisecond))
+		k.soak.complete(k.soak.start("rollout", rollout...))
+		k.soak.t.Logf("round %d: completed in %s", round, time.Since(began).Round(time.Millisecond))
 		k.want.replace = false
 		k.check(args)
 	}
-	k.complete(k.start("destroy", "--var-file", filepath.Join(k.out, "1.tfvars")))
+	k.soak.complete(k.soak.start("destroy", "--var-file", filepath.Join(k.soak.out, "1.tfvars")))
 }
 
 // killOne kills one rollout. It reports whether that had ended before.
 func (k *rolloutKills) killOne(args []string) (ended bool) {
-	a := k.start("rollout", args...)
-	m := k.moment("rollout", k.used)
-	if !k.await(a, m) {
+	a := k.soak.start("rollout", args...)
+	m := k.soak.moment("rollout", k.used)
+	if !k.soak.await(a, m) {
 		k.used = (k.used + time.Since(a.began)) / 2
-		k.complete(a)
-		k.t.Logf("%3d to go: rollout ended after %s, before %s", k.kills,
+		k.soak.complete(a)
+		k.soak.t.Logf("%3d to go: rollout ended after %s, before %s", k.soak.kills,
 			time.Since(a.began).Round(time.Millisecond), m.name)
 		return true
 	}
 	doing := ""
-	for _, e := range k.files.journal("") {
+	for _, e := range k.soak.files.journal("") {
 		if e.Machine != "" {
 			doing = fmt.Sprintf("%s %s %s", e.Kind, e.Machine, e.Text)
 		}
 	}
-	k.kill(a, m)
-	k.t.Logf("    at: %s", doing)
-	k.kills--
-	if k.rand.IntN(2) == 0 { // what survives of it may come to its end
-		<-time.After(upTo(k.rand, 3*time.Second)) // a random pause: there is nothing to wait for
+	k.soak.kill(a, m)
+	k.soak.t.Logf("    at: %s", doing)
+	k.soak.kills--
+	if k.soak.rand.IntN(2) == 0 { // what survives of it may come to its end
+		<-time.After(upTo(k.soak.rand, 3*time.Second)) // a random pause: there is nothing to wait for
 	}
 	return false
 }
 
 // check asserts that the cluster is as its configuration has it, and that castle knows.
 func (k *rolloutKills) check(args []string) {
-	k.t.Helper()
-	a := k.start("rollout", append(slices.Clone(args), "--dry-run")...)
-	k.complete(a)
+	k.soak.t.Helper()
+	a := k.soak.start("rollout", append(slices.Clone(args), "--dry-run")...)
+	k.soak.complete(a)
 	output, err := os.ReadFile(a.output)
-	must(k.t, err)
+	must(k.soak.t, err)
 	if !strings.Contains(string(output), "\nno machine changes\n") &&
 		!strings.HasPrefix(string(output), "no machine changes\n") {
-		k.fail(a, "machines would change once more")
+		k.soak.fail(a, "machines would change once more")
 	}
-	a = k.start("create", append(slices.Clone(args), "--yes", "--to", "platform")...)
-	k.complete(a)
-	if logs, err := filepath.Glob(filepath.Join(k.files.newestRun(), "*.log")); err != nil || len(logs) > 0 {
-		k.fail(a, "a create began to do something: %v %v", logs, err)
+	a = k.soak.start("create", append(slices.Clone(args), "--yes", "--to", "platform")...)
+	k.soak.complete(a)
+	logs, err := filepath.Glob(filepath.Join(k.soak.files.newestRun(), "*.log"))
+	if err != nil || len(logs) > 0 {
+		k.soak.fail(a, "a create began to do something: %v %v", logs, err)
 	}
-	k.lab.idle()
-	vms, err := listVMs(k.t.Context())
-	must(k.t, err)
+	k.soak.lab.idle()
+	vms, err := listVMs(k.soak.t.Context())
+	must(k.soak.t, err)
 	slices.Sort(vms)
-	k.same("in Proxmox", k.want.vms(), vms)
-	answer, err := k.lab.cluster("GET", "/api/v1/nodes", nil)
-	must(k.t, err)
+	k.soak.same("in Proxmox", k.want.vms(), vms)
+	answer, err := k.soak.lab.cluster("GET", "/api/v1/nodes", nil)
+	must(k.soak.t, err)
 	nodes, err := nodesOf(answer)
-	must(k.t, err)
+	must(k.soak.t, err)
 	var got, want []string
 	for _, n := range nodes {
 		got = append(got, fmt.Sprintf("%s ready %t cordoned %t", n.name, n.ready, n.cordoned))
@@ -224,9 +227,9 @@ func (k *rolloutKills) check(args []string) {
 	for _, vm := range k.want.vms() {
 		want = append(want, strings.Fields(vm)[1]+" ready true cordoned false")
 	}
-	k.same("in Kubernetes", want, got)
-	if _, voters, _ := newWatcher(k.t, k.files.state, map[string]string{"cp-01": "192.168.1.221"}).
-		askTalos(k.t.Context()); voters != 1 {
-		k.fail(nil, "%d voters of etcd serve", voters)
+	k.soak.same("in Kubernetes", want, got)
+	if _, voters, _ := newWatcher(k.soak.t, k.soak.files.state,
+		map[string]string{"cp-01": "192.168.1.221"}).askTalos(k.soak.t.Context()); voters != 1 {
+		k.soak.fail(nil, "%d voters of etcd serve", voters)
 	}
 }

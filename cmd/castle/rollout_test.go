@@ -113,7 +113,8 @@ func table(all []*oneRollout) string {
 		"machines down\tmost\tfewest voters\tmost cordoned\tsamples\tlate heartbeats")
 	for _, r := range all {
 		x := r.watch
-		fmt.Fprintf(w, "%s\t%.1f s\t%.1f s\t%.2f\t%d of %d\t%.2f s\t%d of %d\t%.2f s\t%.1f s\t%d\t%d\t%d\t%d\t%d\n",
+		fmt.Fprintf(w, "%s\t%.1f s\t%.1f s\t%.2f\t%d of %d\t%.2f s\t%d of %d\t%.2f s\t%.1f s\t"+
+			"%d\t%d\t%d\t%d\t%d\n",
 			r.name, r.took.Seconds(), r.made.Seconds(), r.took.Seconds()/r.made.Seconds(),
 			x.anew.failed, x.anew.all, x.anew.longest.Seconds(),
 			x.kept.failed, x.kept.all, x.kept.longest.Seconds(),
