@@ -152,11 +152,6 @@ func (x *rollout) steps(ctx context.Context) (*Plan, error) {
 	if err := x.survey(ctx); err != nil {
 		return nil, err
 	}
-	if len(x.controlPlanes()) == 0 || x.target().Kubeconfig == nil {
-		return nil, cluster.Usagef("no stage has configured a control plane with Talos, and a rollout "+
-			"changes clusters of such machines\n  create the cluster first: %s\n  machines of another kind "+
-			"are changed by hand: castle terraform", x.run.Cluster.Command("create"))
-	}
 	for _, name := range x.options.Replace {
 		if m := x.machines[name]; m == nil || !m.wanted {
 			return nil, cluster.Usagef("--replace %s: no such machine; choose one of %s", name,

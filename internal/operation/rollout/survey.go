@@ -90,6 +90,11 @@ func (x *rollout) survey(ctx context.Context) error {
 			return x.run.Failed(ctx, s.Layer, s.Name, err)
 		}
 	}
+	if len(x.controlPlanes()) == 0 || x.target().Kubeconfig == nil {
+		return cluster.Usagef("no stage has configured a control plane with Talos, and a rollout "+
+			"changes clusters of such machines\n  create the cluster first: %s\n  machines of another kind "+
+			"are changed by hand: castle terraform", x.run.Cluster.Command("create"))
+	}
 	cordoned, err := drain.Cordoned(ctx, x.target())
 	if err != nil {
 		return fmt.Errorf("the nodes that are cordoned: %w", err)
