@@ -103,8 +103,8 @@ func (x *rollout) checkGates(ctx context.Context) error {
 func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 	add := func(m *machine, text string) { all = append(all, m.name+": "+text) }
 	if s := takesLast(steps, len(x.controlPlanes())); s != nil {
-		add(s.machine, "it is the only control plane, and etcd's data ends with it; castle recreate makes the "+
-			"cluster anew")
+		add(s.machine, "it is the only control plane, and etcd's data ends with it; castle recreate makes "+
+			"the cluster anew")
 	}
 	for _, m := range x.sorted() {
 		if m.joined && m.wanted && m.down != nil && !m.stopped && !x.isReplaced(m) {
@@ -149,8 +149,8 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 		}
 		if s.Action == Replace && s.machine.down != nil &&
 			slices.ContainsFunc(x.sorted(), (*machine).upgradesKubernetes) {
-			add(s.machine, "it is down, and would come back with a kubelet that is newer than the API servers: "+
-				"replace it first, with the former kubernetes_version")
+			add(s.machine, "it is down, and would come back with a kubelet that is newer than the API "+
+				"servers: replace it first, with the former kubernetes_version")
 		}
 	}
 	return append(all, x.deprecated(ctx)...)
