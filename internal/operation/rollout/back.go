@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -42,12 +43,14 @@ func (x *rollout) back(ctx context.Context, s *config.Stage) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	x.run.Emit(event.Event{Kind: event.StageStarted, Layer: s.Layer, Stage: s.Name})
 	err = create.Back(ctx, x.run, s, inputs, create.Options{Confirm: x.options.ConfirmLoss})
 	if err != nil {
 		return x.run.Failed(ctx, s.Layer, s.Name, err)
 	}
-	x.run.Emit(event.Event{Kind: event.StageReady, Layer: s.Layer, Stage: s.Name})
+	x.run.Emit(event.Event{Kind: event.StageReady, Layer: s.Layer, Stage: s.Name,
+		Seconds: time.Since(began).Seconds()})
 	x.run.Notice(s.Name + " is back at what was ready last: " + strings.Join(differs, ", ") +
 		"; set that in the configuration, too, or the next create changes it again")
 	return nil

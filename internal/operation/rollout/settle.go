@@ -113,7 +113,7 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 		}
 		for _, e := range m.effects() {
 			switch {
-			case e.Kind == effect.Impossible:
+			case e.Kind == effect.Impossible && !x.isReplaced(m):
 				add(m, strings.TrimSuffix(e.Text+"; "+e.Remedy, "; "))
 			case e.Kind == effect.LosesData && !x.isReplaced(m):
 				add(m, fmt.Sprintf("it %s: %s; with --replace %s castle moves its data to other machines "+

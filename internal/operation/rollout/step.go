@@ -45,7 +45,7 @@ type Step struct {
 	hardware   bool   // the platform stops and starts the machine
 	applies    bool   // what stands for its hardware is applied
 	configures bool   // its configuration is applied
-	frees      bool   // a machine that joins has its address, such as one that was renamed
+	pair       string // the machine that has the address or the id of this one after it, as if renamed
 	done       bool   // it has been made
 }
 
@@ -94,16 +94,28 @@ func stepsOf(all []*machine, replaced func(*machine) bool, late func(*machine) i
 			}
 		}
 	}
-	for _, s := range steps {
-		s.frees = s.Action == Remove && slices.ContainsFunc(all, func(m *machine) bool {
-			return m.wanted && !m.joined && m.address == s.Address
-		})
-	}
+	pairUp(steps)
 	slices.SortStableFunc(steps, func(a, b *Step) int {
-		return cmp.Or(cmp.Compare(phase(a, upgrades), phase(b, upgrades)),
+		return cmp.Or(cmp.Compare(phase(a, upgrades), phase(b, upgrades)), strings.Compare(a.pair, b.pair),
+			compareBools(a.pair != "" && a.Action == Add, b.pair != "" && b.Action == Add),
 			compareBools(a.ControlPlane, b.ControlPlane), cmp.Compare(late(a.machine), late(b.machine)))
 	})
 	return steps
+}
+
+// pairUp finds the machines that leave and whose address or id another one gets. That one joins right after
+// it: two such pairs must not leave the cluster together.
+func pairUp(steps []*Step) {
+	for _, joins := range steps {
+		for _, leaves := range steps {
+			same := leaves.Address == joins.Address ||
+				joins.machine.id != 0 && leaves.machine.object.VM == joins.machine.id
+			if joins.Action == Add && leaves.Action == Remove && leaves.pair == "" && same {
+				joins.pair, leaves.pair = joins.Machine, joins.Machine
+				break
+			}
+		}
+	}
 }
 
 func compareBools(a, b bool) int {
@@ -142,10 +154,13 @@ func phase(s *Step, upgrades bool) int {
 	case Replace:
 		return 7
 	}
-	if s.frees {
-		return 1
+	switch {
+	case s.pair == "":
+		return 8
+	case upgrades:
+		return 5
 	}
-	return 8
+	return 2
 }
 
 func (m *machine) step(action Action) *Step {

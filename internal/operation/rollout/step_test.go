@@ -120,6 +120,12 @@ func TestStepsAndTheirOrder(t *testing.T) {
 			func(m *machine) { m.wanted, m.address = false, "10.0.0.4" }), newMachine("w-09",
 			func(m *machine) { m.joined, m.address = false, "10.0.0.4" })), "", []string{
 			"w-01 leaves; it is drained", "w-09 joins"}},
+		{"two renamed machines do not leave together", []*machine{newMachine("w-03", nil),
+			newMachine("w-01", func(m *machine) { m.wanted, m.address = false, "10.0.0.4" }),
+			newMachine("w-02", func(m *machine) { m.wanted, m.object.VM = false, 425 }),
+			newMachine("w-08", func(m *machine) { m.joined, m.id = false, 425 }),
+			newMachine("w-09", func(m *machine) { m.joined, m.address = false, "10.0.0.4" })}, "", []string{
+			"w-02 leaves; it is drained", "w-08 joins", "w-01 leaves; it is drained", "w-09 joins"}},
 		{"what is stopped starts first, with its old kubelet", append(all(upgradesKubernetes)[:1], newMachine(
 			"w-01", func(m *machine) {
 				upgradesKubernetes(m)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,6 +46,7 @@ type machine struct {
 
 	datacenter platform.Datacenter // nil: nobody can stop and start it
 	object     platform.Object
+	id         int      // that a plan gives to a machine which joins; 0: unknown
 	pending    []string // hardware that waits for a restart
 	stopped    bool
 	cordoned   bool // by castle
@@ -172,6 +174,9 @@ func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := x.noteIDs(ctx, plan); err != nil {
+		return err
+	}
 	for _, c := range plan.Changes {
 		if name, keyed := terraform.KeyOf(c.Address); keyed && c.Action != "read" {
 			x.note(s, name, c.Address)
@@ -201,6 +206,25 @@ func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
 		}
 	}
 	return nil
+}
+
+// noteIDs notes the ids of the machines that a plan makes.
+func (x *rollout) noteIDs(ctx context.Context, plan *terraform.Plan) error {
+	makes := func(c terraform.Change) bool {
+		return c.Action == "create" && cluster.Platforms().IsMachine(c.Type)
+	}
+	if !slices.ContainsFunc(plan.Changes, makes) {
+		return nil
+	}
+	objects, err := plan.Objects(ctx)
+	for _, o := range objects {
+		name, keyed := terraform.KeyOf(o.Address)
+		_, id, _ := strings.Cut(o.ID, "/")
+		if n, bad := strconv.Atoi(id); bad == nil && keyed && cluster.Platforms().IsMachine(o.Type) {
+			x.machine(name).id = n
+		}
+	}
+	return err
 }
 
 // note notes a resource of a machine, and returns the machine.
