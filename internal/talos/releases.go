@@ -53,10 +53,10 @@ func UpgradePath(from, to, kubernetes string) error {
 	was, err := version.NewVersion(from)
 	is, unread := version.NewVersion(to)
 	if err = errors.Join(err, unread); err != nil {
-		return fmt.Errorf("Talos %s → %s: %w", from, to, err)
+		return fmt.Errorf("releases of Talos, %s → %s: %w", from, to, err)
 	}
 	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("Talos "+from+" → "+to+": "+format, args...)
+		return fmt.Errorf("Talos %s → %s: "+format, append([]any{from, to}, args...)...)
 	}
 	var skipped []string
 	for minor := minorOf(from) + 1; minor < minorOf(to); minor++ {

@@ -160,7 +160,7 @@ func TestUpgradePathIsOneMinorReleaseAtATime(t *testing.T) {
 		{"v1.13.9", "v2.0.0", "v1.36.3", "castle knows Talos up to v1.13"},
 		{"v1.12.0", "v1.13.0", "v1.30.4",
 			"it runs Kubernetes 1.31 to 1.36, and the cluster has v1.30.4; bring Kubernetes there first"},
-		{"latest", "v1.13.0", "v1.36.3", "Talos latest → v1.13.0: "},
+		{"latest", "v1.13.0", "v1.36.3", "releases of Talos, latest → v1.13.0: "},
 	} {
 		err := UpgradePath(c.from, c.to, c.kubernetes)
 		if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -113,7 +113,7 @@ func (x *rollout) moveReplicas(ctx context.Context, s *Step) error {
 	return await(bounded, x.say(s), func(ctx context.Context) error {
 		replicas, err := kube.ReplicasOn(ctx, x.target(), s.Node)
 		if err == nil && len(replicas) > 0 {
-			err = fmt.Errorf("Longhorn moves the replicas of %s", firstFew(replicas))
+			err = fmt.Errorf("the replicas of %s move to other nodes", firstFew(replicas))
 		}
 		return err
 	})
