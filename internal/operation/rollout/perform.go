@@ -264,7 +264,7 @@ func (s *Step) proveRelease(is talos.Condition) error {
 		return nil
 	case is.Release != release:
 		return fmt.Errorf("release %s of Talos was installed, and the machine has gone back to %s: the new "+
-			"one could not boot it, and Talos rolled back by itself\n  its console and `talosctl -n %s dmesg` "+
+			"one could not boot it, and Talos rolled back\n  its console and `talosctl -n %s dmesg` "+
 			"tell why", release, is.Release, s.Address)
 	case schematic != "" && is.Schematic != "" && is.Schematic != schematic:
 		return fmt.Errorf("the schematic %s was installed, and the machine runs %s: it has rolled back by "+
