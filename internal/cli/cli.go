@@ -179,7 +179,7 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.As(err, &exit):
 		return int(exit)
-	case is[*unconfirmedError](err), is[*rollout.UnconfirmedError](err):
+	case is[*unconfirmedError](err):
 		return exitUnconfirmed
 	case is[*cluster.ConfigError](err), is[*cluster.UsageError](err), is[*workingcopy.OtherError](err),
 		is[*naming.Error](err):

@@ -31,7 +31,7 @@ completes a rollout that failed or was killed.
 
 What cannot succeed, such as a budget that is never met or a minor release that is
 skipped, is refused before anything is touched: exit code 4. --dry-run lists the steps,
-what each interrupts, and how long it took before.
+what each interrupts, and how long it took before, with the same exit code.
 
 --replace makes a machine anew: its replicas move to other machines, its Pods too, a
 control plane leaves etcd, and its disks end with it.
@@ -81,7 +81,10 @@ func listRollout(a *app, o *rollout.Options) action {
 		if err != nil {
 			return err
 		}
-		return a.print(p, func(w io.Writer) { printRollout(w, p) })
+		if err = a.print(p, func(w io.Writer) { printRollout(w, p) }); err == nil && len(p.Obstacles) > 0 {
+			err = exitError(exitPreflight)
+		}
+		return err
 	}
 }
 
@@ -117,18 +120,12 @@ func briefly(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-// confirmRollout returns how a rollout shows its steps and asks. Without a terminal the answer is no.
-func confirmRollout(a *app) func(context.Context, *rollout.Plan) (bool, error) {
-	return func(_ context.Context, p *rollout.Plan) (bool, error) {
-		if !isTerminal(a.stdin) {
-			return false, &rollout.UnconfirmedError{}
+// confirmRollout shows the steps of a rollout and asks. Without a terminal the answer is no.
+func confirmRollout(a *app) func(*rollout.Plan) error {
+	return func(p *rollout.Plan) error {
+		if isTerminal(a.stdin) {
+			printRollout(a.stderr, p)
 		}
-		var text strings.Builder
-		printRollout(&text, p)
-		typed, err := a.prompt(text.String() + "Type yes to change one machine after the other: ")
-		if err == nil && typed != "yes" {
-			err = &rollout.UnconfirmedError{Asked: true}
-		}
-		return typed == "yes", err
+		return confirm(a, "yes", "yes", "change one machine after the other", "nothing was changed")
 	}
 }

@@ -23,7 +23,7 @@ type Timeline struct {
 	Began, Ended  time.Time
 	Whole         Part    // all of the run
 	Parts         []*Part // the first one has what precedes any selection
-	Machines      []*Machine
+	Machines      []Machine
 	Retries       []event.Event
 	Diagnoses     []event.Event
 	Notices       []string
@@ -61,9 +61,10 @@ type Stage struct {
 
 // Machine is one step of a rollout.
 type Machine struct {
-	Name, Action string
-	Ready        bool // it has succeeded
-	Took         time.Duration
+	Name    string  `json:"machine"`
+	Action  string  `json:"action"` // as in castle rollout --dry-run -o json
+	Failed  bool    `json:"failed"`
+	Seconds float64 `json:"seconds"`
 }
 
 // Step is one step of a stage. Its end is zero if it is in progress, or if the run was killed.
@@ -146,8 +147,8 @@ func (t *Timeline) Add(e event.Event) {
 			t.Parts = append(t.Parts, newPart(*e.Selection))
 		}
 	case event.MachineReady, event.MachineFailed:
-		t.Machines = append(t.Machines, &Machine{e.Machine, e.Action, e.Kind == event.MachineReady,
-			duration(e.Seconds)})
+		t.Machines = append(t.Machines, Machine{e.Machine, e.Action, e.Kind == event.MachineFailed,
+			e.Seconds})
 	case event.Retry:
 		t.Retries = append(t.Retries, e)
 	case event.Diagnosed:

@@ -53,7 +53,7 @@ func body(r *Report) g.Node {
 		g.If(len(r.Causes) > 0 || r.Error != "", causesSection(r)),
 		g.If(len(r.Stages) > 0, timelineSection(r)),
 		g.If(len(r.Machines) > 0, section("Machines",
-			html.Ul(list(xslices.Map(r.Machines, Machine.String))))),
+			html.Ul(list(xslices.Map(r.Machines, machineLine))))),
 		g.If(r.Earlier > 0, slowerSection(r)),
 		g.If(len(r.Slowest) > 0, slowestSection(r)),
 		g.If(len(r.Stages) > 0, stagesSection(r)),

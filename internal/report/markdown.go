@@ -37,7 +37,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		if i == 0 {
 			fmt.Fprintln(&b)
 		}
-		fmt.Fprintf(&b, "* %s\n", markdown(m.String()))
+		fmt.Fprintf(&b, "* %s\n", markdown(machineLine(m)))
 	}
 	if len(r.CriticalPath) > 0 {
 		fmt.Fprintf(&b, "\nCritical path (bold), %s: %s\n", Took(r.CriticalSeconds), markdown(r.Path()))

@@ -45,7 +45,7 @@ type Report struct {
 	Counts Counts  `json:"counts"`
 	Stages []Stage `json:"stages"` // in the order of their start
 	// Machines are the steps of a rollout that have ended.
-	Machines []Machine `json:"machines,omitempty"`
+	Machines []history.Machine `json:"machines,omitempty"`
 
 	CriticalPath    []Step  `json:"critical_path"` // empty if the configuration does not show it
 	CriticalSeconds float64 `json:"critical_seconds"`
@@ -132,19 +132,10 @@ type Resource struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Machine is one step of a rollout.
-type Machine struct {
-	Machine string  `json:"machine"`
-	Action  string  `json:"action"` // as in castle rollout --dry-run -o json
-	Failed  bool    `json:"failed"`
-	Seconds float64 `json:"seconds"`
-}
-
-func (m Machine) String() string {
-	if m.Failed {
-		return fmt.Sprintf("%s: %s failed after %s", m.Machine, m.Action, Took(m.Seconds))
-	}
-	return fmt.Sprintf("%s: %s took %s", m.Machine, m.Action, Took(m.Seconds))
+// machineLine tells how a step of a rollout ended.
+func machineLine(m history.Machine) string {
+	how := map[bool]string{true: "failed after", false: "took"}[m.Failed]
+	return fmt.Sprintf("%s: %s %s %s", m.Name, m.Action, how, Took(m.Seconds))
 }
 
 // Retry is one retry after a transient failure.
@@ -221,9 +212,7 @@ func sum(t *history.Timeline) Report {
 		r.addStage(s)
 	}
 	slices.SortStableFunc(r.Stages, func(a, b Stage) int { return a.Started.Compare(b.Started) })
-	for _, m := range t.Machines {
-		r.Machines = append(r.Machines, Machine{m.Name, m.Action, !m.Ready, m.Took.Seconds()})
-	}
+	r.Machines = t.Machines
 	for _, e := range t.Retries {
 		r.Retries = append(r.Retries, Retry{Stage: e.Stage, Step: e.Step, Time: e.Time, Text: e.Text})
 	}

@@ -236,7 +236,7 @@ func (r *Report) runsText() string {
 func (r *Report) WriteText(w io.Writer) {
 	fmt.Fprintf(w, "%s\nrun %s, %s\n%s\n\n", r.Title(), r.Run, r.when(), strings.Join(r.Totals(), "; "))
 	WriteTimeline(w, r.stages, 0)
-	writeList(w, "Machines:", xslices.Map(r.Machines, Machine.String))
+	writeList(w, "Machines:", xslices.Map(r.Machines, machineLine))
 	if len(r.CriticalPath) > 0 {
 		fmt.Fprintf(w, "\nCritical path, %s: %s\n", Took(r.CriticalSeconds), r.Path())
 	}

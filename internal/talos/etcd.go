@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/siderolabs/gen/xslices"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/zclconf/go-cty/cty"
@@ -215,11 +214,4 @@ func peerHost(m *machineapi.EtcdMember) string {
 		}
 	}
 	return fmt.Sprintf("member %016x", m.GetId())
-}
-
-// EtcdMembers are the addresses of etcd's members, learners included, as the control planes at the endpoints
-// agree.
-func EtcdMembers(ctx context.Context, talosconfig []byte, endpoints []string) ([]string, error) {
-	all, err := Members(ctx, talosconfig, endpoints)
-	return xslices.Map(all, func(m Member) string { return m.Address }), err
 }

@@ -51,10 +51,8 @@ func (n *Node) LeaveEtcd(ctx context.Context) error {
 
 // Member is a member of etcd.
 type Member struct {
-	ID       uint64
-	Hostname string // empty until it has started
-	Address  string
-	Learner  bool
+	ID      uint64
+	Address string
 }
 
 // machinesAt returns the machines at these endpoints.
@@ -84,8 +82,7 @@ func Members(ctx context.Context, talosconfig []byte, endpoints []string) ([]Mem
 	}
 	var all []Member
 	for _, e := range nodes[listing].members {
-		all = append(all, Member{ID: e.GetId(), Hostname: e.GetHostname(), Address: peerHost(e),
-			Learner: e.GetIsLearner()})
+		all = append(all, Member{ID: e.GetId(), Address: peerHost(e)})
 	}
 	return all, nil
 }

@@ -35,9 +35,6 @@ func OpenNode(talosconfig []byte, address string) (*Node, error) {
 	return &Node{machines: m, address: address, poll: 2 * time.Second}, nil
 }
 
-// Close ends the use of a Node. No call leaves anything to release.
-func (n *Node) Close() error { return nil }
-
 // call connects to the machine and lets do make its requests within the bound. intent completes the sentence
 // that the talosconfig's role may not do that.
 func (n *Node) call(ctx context.Context, bound time.Duration, intent string,

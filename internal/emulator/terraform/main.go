@@ -4,8 +4,6 @@
 package main
 
 import (
-	"archive/zip"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,22 +57,6 @@ type fakeFailure struct {
 	Times           int    // how often it fails at most; for ever if zero
 }
 
-// fakePlan is a plan, which apply reads from its file. That is an archive, as Terraform's own is: beside the
-// plan it has the module's files.
-type fakePlan struct {
-	Destroy bool
-	Targets []string
-	Shown   map[string]any // what show prints
-}
-
-type fakeState struct {
-	Version   int              `json:"version"`
-	Serial    int              `json:"serial"`
-	Lineage   string           `json:"lineage"`
-	Outputs   map[string]any   `json:"outputs"`
-	Resources []map[string]any `json:"resources"`
-}
-
 func main() {
 	args := os.Args[1:]
 	cwd, err := os.Getwd()
@@ -115,143 +97,6 @@ func main() {
 		}
 		fmt.Printf("ran terraform %s for %s\n", strings.Join(args, " "), f.stage)
 	}
-}
-
-func (f *fake) plan(args []string) {
-	p := fakePlan{Destroy: slices.Contains(args, "-destroy")}
-	file := ""
-	for _, arg := range args {
-		if target, ok := strings.CutPrefix(arg, "-target="); ok {
-			p.Targets = append(p.Targets, target)
-		}
-		if out, ok := strings.CutPrefix(arg, "-out="); ok {
-			file = out
-		}
-	}
-	if file != "" {
-		p.Shown = f.shown(p)
-		writePlan(file, p)
-	}
-	for _, c := range f.drifted() {
-		c := c.(map[string]any)
-		what := map[string]any{"action": c["change"].(map[string]any)["actions"].([]string)[0],
-			"resource": map[string]any{"addr": c["address"], "resource_type": c["type"]}}
-		say(map[string]any{"@message": fmt.Sprint(c["address"], ": drift"), "type": "resource_drift",
-			"change": what})
-	}
-	if f.carryOut(p, "planned_change", false) && slices.Contains(args, "-detailed-exitcode") {
-		os.Exit(2)
-	}
-}
-
-// writePlan writes a plan with the module that it was made of.
-func writePlan(file string, p fakePlan) {
-	modules := []any{map[string]any{"Key": "", "Dir": "."}}
-	entries := map[string]any{"tfplan": p, "tfconfig/modules.json": modules}
-	names, err := filepath.Glob("*.tf")
-	check(err)
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		check(err)
-		entries["tfconfig/m-/"+name] = text
-	}
-	var archive bytes.Buffer
-	w := zip.NewWriter(&archive)
-	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		data, is := entries[name].([]byte)
-		if !is {
-			data, err = json.Marshal(entries[name])
-			check(err)
-		}
-		entry, err := w.Create(name)
-		check(err)
-		_, err = entry.Write(data)
-		check(err)
-	}
-	check(w.Close())
-	check(os.WriteFile(file, archive.Bytes(), 0o600))
-}
-
-func readPlan(file string) (p fakePlan) {
-	archive, err := zip.OpenReader(file)
-	check(err)
-	data, err := fs.ReadFile(archive, "tfplan")
-	check(err)
-	check(json.Unmarshal(data, &p))
-	check(archive.Close())
-	return p
-}
-
-// show prints what the plan in a file holds.
-func (f *fake) show(file string) { say(readPlan(file).Shown) }
-
-// shown tells what a plan would make, with all the attributes that it has.
-func (f *fake) shown(p fakePlan) map[string]any {
-	changes, had, variables := []any{}, f.state().addresses(), map[string]any{}
-	for name, value := range f.inputs {
-		variables[name] = map[string]any{"value": value}
-	}
-	for _, address := range had {
-		isTarget := len(p.Targets) == 0 || slices.Contains(p.Targets, address)
-		if p.Destroy && isTarget || !p.Destroy && !f.has(address) {
-			kind, _, _ := strings.Cut(address, ".")
-			changes = append(changes, map[string]any{"address": address, "mode": "managed", "type": kind,
-				"change": map[string]any{"actions": []string{"delete"},
-					"before": f.state().attributes(address)}})
-		}
-	}
-	for _, address := range slices.Sorted(maps.Keys(f.Resources)) {
-		kind, _, _ := strings.Cut(address, ".")
-		if slices.Contains(had, address) && !p.Destroy {
-			changes = append(changes, f.showOld(address, kind))
-			continue
-		}
-		if p.Destroy {
-			continue
-		}
-		changes = append(changes, map[string]any{"address": address, "mode": "managed", "type": kind,
-			"change": map[string]any{
-				"actions": []string{"create"}, "after": f.Attributes[address],
-			}})
-	}
-	return map[string]any{"format_version": "1.2", "terraform_version": "1.14.0", "variables": variables,
-		"resource_changes": changes, "resource_drift": f.drifted()}
-}
-
-// drifted tells what a refresh would find changed since the last apply.
-func (f *fake) drifted() []any {
-	var was fakeState
-	readJSON(statePath(), &was)
-	found, now := []any{}, f.state()
-	for _, address := range was.addresses() {
-		kind, _, _ := strings.Cut(address, ".")
-		before, after := was.attributes(address), now.attributes(address)
-		actions := []string{"update"}
-		switch {
-		case after == nil:
-			actions = []string{"delete"}
-		case same(before, after):
-			continue
-		}
-		found = append(found, map[string]any{"address": address, "mode": "managed", "type": kind,
-			"change": map[string]any{"actions": actions, "before": before, "after": after}})
-	}
-	return found
-}
-
-// showOld tells what a plan would make of a resource that exists.
-func (f *fake) showOld(address, kind string) map[string]any {
-	actions, old := []string{"no-op"}, f.state().attributes(address)
-	now := f.resource(address)["instances"].([]any)[0].(map[string]any)["attributes"]
-	switch {
-	case slices.Contains(f.Unlike, address), slices.Contains(f.Tainted, address):
-		actions = []string{"delete", "create"}
-	case !same(old, now):
-		actions = []string{"update"}
-	}
-	return map[string]any{"address": address, "mode": "managed", "type": kind, "change": map[string]any{
-		"actions": actions, "before": old, "after": now, "replace_paths": []any{[]any{"inputs"}},
-	}}
 }
 
 func (f *fake) apply(args []string) {
@@ -337,126 +182,6 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 	return changes
 }
 
-// implied returns the type that Terraform implies of a value, as a state writes it.
-func implied(value any) any {
-	switch v := value.(type) {
-	case string:
-		return "string"
-	case bool:
-		return "bool"
-	case float64:
-		return "number"
-	case []any:
-		types := []any{}
-		for _, element := range v {
-			types = append(types, implied(element))
-		}
-		return []any{"tuple", types}
-	case map[string]any:
-		types := map[string]any{}
-		for name, attribute := range v {
-			types[name] = implied(attribute)
-		}
-		return []any{"object", types}
-	}
-	return "dynamic" // null
-}
-
-func (f *fake) state() fakeState {
-	s := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{},
-		Resources: []map[string]any{}}
-	readJSON(statePath(), &s)
-	for _, line := range drift() {
-		fields := append(strings.Fields(line), "")
-		s.Resources = slices.DeleteFunc(s.Resources, func(r map[string]any) bool {
-			if fields[0] != f.stage || fields[1] != fmt.Sprintf("%v.%v", r["type"], r["name"]) {
-				return false
-			}
-			attributes := r["instances"].([]any)[0].(map[string]any)["attributes"].(map[string]any)
-			attributes[fields[2]] = "by hand"
-			return fields[2] == ""
-		})
-	}
-	return s
-}
-
-// drift returns the lines of the file drift.
-func drift() []string {
-	data, err := os.ReadFile(inHome("drift"))
-	if !errors.Is(err, fs.ErrNotExist) {
-		check(err)
-	}
-	return strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' })
-}
-
-func (s fakeState) addresses() (all []string) {
-	for _, r := range s.Resources {
-		all = append(all, fmt.Sprintf("%v.%v", r["type"], r["name"]))
-	}
-	return all
-}
-
-// attributes are what a state says of a resource.
-func (s fakeState) attributes(address string) any {
-	for _, r := range s.Resources {
-		if fmt.Sprintf("%v.%v", r["type"], r["name"]) == address {
-			return r["instances"].([]any)[0].(map[string]any)["attributes"]
-		}
-	}
-	return nil
-}
-
-func (f *fake) has(address string) bool { _, has := f.Resources[address]; return has }
-
-func same(a, b any) bool {
-	one, err := json.Marshal(a)
-	check(err)
-	other, err := json.Marshal(b)
-	check(err)
-	return string(one) == string(other)
-}
-
-func (f *fake) resource(address string) map[string]any {
-	kind, name, _ := strings.Cut(address, ".")
-	source := f.Resources[address]
-	if source == "" {
-		source = "terraform.io/builtin/terraform"
-	}
-	attributes := map[string]any{"inputs": fmt.Sprint(f.inputs)}
-	maps.Copy(attributes, f.Attributes[address])
-	return map[string]any{
-		"mode": "managed", "type": kind, "name": name, "provider": `provider["` + source + `"]`,
-		"instances": []any{map[string]any{"attributes": attributes}},
-	}
-}
-
-func (f *fake) adopt(args []string) {
-	address := args[len(args)-2]
-	made, err := os.ReadFile(inHome("exists"))
-	if !errors.Is(err, fs.ErrNotExist) {
-		check(err)
-	}
-	if !slices.Contains(slices.Concat(f.Exists, strings.Fields(string(made))), address) {
-		f.die("Cannot import non-existent remote object", "There is none.")
-	}
-	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "-state=") }) {
-		return // somebody only asks
-	}
-	s := f.state()
-	s.Serial++
-	s.Resources = append(s.Resources, f.resource(address))
-	writeJSON(statePath(), s)
-}
-
-func (f *fake) untrack(addresses []string) {
-	s := f.state()
-	s.Serial++
-	s.Resources = slices.DeleteFunc(s.Resources, func(r map[string]any) bool {
-		return slices.Contains(addresses, fmt.Sprintf("%v.%v", r["type"], r["name"]))
-	})
-	writeJSON(statePath(), s)
-}
-
 // wait stops at the FIFO waiting until somebody reads it, then at go until
 // somebody writes it. An interrupt ends it as it ends Terraform.
 func (f *fake) wait(command string) {
@@ -536,20 +261,7 @@ func (f *fake) expand(v any) any {
 	return os.Expand(s, func(name string) string { return fmt.Sprint(f.inputs[name]) })
 }
 
-// content is what a state says, whether it was read or made.
-func (s fakeState) content() string {
-	data, err := json.Marshal([]any{s.Outputs, s.Resources})
-	check(err)
-	return string(data)
-}
-
 var backendPath = regexp.MustCompile(`path = "(.*)"`)
-
-func statePath() string {
-	data, err := os.ReadFile("castle_override.tf")
-	check(err)
-	return string(backendPath.FindSubmatch(data)[1])
-}
 
 func inHome(name string) string { return filepath.Join(os.Getenv("HOME"), name) }
 

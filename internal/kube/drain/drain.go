@@ -57,20 +57,17 @@ func Uncordon(ctx context.Context, target gate.Target, node string) error {
 	})
 }
 
-// Cordoned lists the nodes that castle has cordoned, by name: those that a killed run has left.
-func Cordoned(ctx context.Context, target gate.Target) (names []string, err error) {
+// Nodes tells of each registered node, by name, whether castle has cordoned it, as a killed run leaves it.
+func Nodes(ctx context.Context, target gate.Target) (cordoned map[string]bool, err error) {
 	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
 		nodes, err := a.List(ctx, client.Selection{Resource: client.Core("nodes")}, "Node")
-		names = nil
+		cordoned = map[string]bool{}
 		for _, node := range nodes {
-			if node.GetAnnotations()[cordonedBy] != "" {
-				names = append(names, node.GetName())
-			}
+			cordoned[node.GetName()] = node.GetAnnotations()[cordonedBy] != ""
 		}
 		return err
 	})
-	slices.Sort(names)
-	return names, err
+	return cordoned, err
 }
 
 // Drain evicts the Pods of a cordoned node, within their budgets, and waits until they are gone. DaemonSets'

@@ -79,16 +79,24 @@ func (g *versionGate) note(what, runs string) {
 }
 
 func (g *versionGate) readAPIServer(ctx context.Context, a *client.API) error {
+	runs, err := ServerRelease(ctx, a)
+	if err == nil {
+		g.note("API server "+hostOf(a.Host), runs)
+	}
+	return err
+}
+
+// ServerRelease returns the release of an API server, such as 1.36.3.
+func ServerRelease(ctx context.Context, a *client.API) (string, error) {
 	body, err := a.Raw.Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var info apiversion.Info
 	if err := json.Unmarshal(body, &info); err != nil || info.GitVersion == "" {
-		return fmt.Errorf("kubernetes API at %s: /version does not tell its version", a.Host)
+		return "", fmt.Errorf("kubernetes API at %s: /version does not tell its version", a.Host)
 	}
-	g.note("API server "+hostOf(a.Host), info.GitVersion)
-	return nil
+	return strings.TrimPrefix(info.GitVersion, "v"), nil
 }
 
 func (g *versionGate) readKubelets(ctx context.Context, a *client.API) error {

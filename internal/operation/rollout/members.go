@@ -8,6 +8,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
 	"github.com/ephemeral-castle/castle/internal/operation/create"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
@@ -17,7 +18,7 @@ func (x *rollout) join(ctx context.Context, s *Step) error {
 	m := s.machine
 	replaced := create.Machine{}
 	if s.Action == Replace {
-		replaced = create.Machine{Leaves: true, Replace: m.remade()}
+		replaced = create.Machine{Leaves: true, Replace: m.origins()}
 	}
 	for _, configures := range []bool{false, true} {
 		if err := x.apply(ctx, s, configures, replaced); err != nil {
@@ -33,13 +34,13 @@ func (x *rollout) join(ctx context.Context, s *Step) error {
 	if err := node.AwaitReady(bounded, x.say(s)); err != nil {
 		return err
 	}
-	m.joined, m.down, m.is.ControlPlane = true, nil, m.controlPlane
-	return nil
+	m.joined, m.left, m.down, m.is.ControlPlane = true, false, nil, m.controlPlane
+	return x.record(m.name, func(p *progress) { *p = progress{Remade: s.Action == Replace} })
 }
 
-// remade are the resources that a machine is made anew by: the machine itself, or the configuration of one
+// origins are the resources that a machine is made anew by: the machine itself, or the configuration of one
 // that stays, which is reset then.
-func (m *machine) remade() (addresses []string) {
+func (m *machine) origins() (addresses []string) {
 	var configurations []string
 	for _, all := range m.resources {
 		for _, address := range all {
@@ -62,7 +63,7 @@ func (m *machine) remade() (addresses []string) {
 // move, etcd goes on without it, and then its Node ends. One that is down has nothing to move any more.
 func (x *rollout) leave(ctx context.Context, s *Step) error {
 	m := s.machine
-	if m.joined && m.down == nil {
+	if m.serves() {
 		// The cordon comes first: it tells the next rollout what an interrupted one has begun.
 		if err := x.cordon(ctx, s); err != nil {
 			return err
@@ -73,6 +74,9 @@ func (x *rollout) leave(ctx context.Context, s *Step) error {
 		if err := x.empty(ctx, s); err != nil {
 			return err
 		}
+	}
+	if err := x.record(m.name, func(p *progress) { p.Leaves = true }); err != nil {
+		return err
 	}
 	if m.joined && m.is.ControlPlane {
 		if err := x.leaveEtcd(ctx, s); err != nil {
@@ -91,6 +95,9 @@ func (x *rollout) remove(ctx context.Context, s *Step) error {
 		if err := x.apply(ctx, s, configures, create.Machine{Leaves: true}); err != nil {
 			return err
 		}
+	}
+	if err := x.record(s.Machine, func(p *progress) { *p = progress{} }); err != nil {
+		return err
 	}
 	// A targeted apply has left outputs such as the number of workers as they were, and gates read them.
 	for _, stage := range machineStages(x.run.Cluster) {
@@ -113,7 +120,7 @@ func (x *rollout) moveReplicas(ctx context.Context, s *Step) error {
 	return await(bounded, x.say(s), func(ctx context.Context) error {
 		replicas, err := kube.ReplicasOn(ctx, x.target(), s.Node)
 		if err == nil && len(replicas) > 0 {
-			err = fmt.Errorf("the replicas of %s move to other nodes", firstFew(replicas))
+			err = fmt.Errorf("the replicas of %s move to other nodes", client.Several(replicas))
 		}
 		return err
 	})
@@ -123,12 +130,11 @@ func (x *rollout) moveReplicas(ctx context.Context, s *Step) error {
 func (x *rollout) leaveEtcd(ctx context.Context, s *Step) error {
 	m, config := s.machine, x.target().Talosconfig
 	others := x.controlPlanes(append(x.down(), m)...)
-	isIts := func(member talos.Member) bool { return member.Address == m.address }
 	members, err := talos.Members(ctx, config, others)
 	if err != nil {
 		return err
 	}
-	if at := slices.IndexFunc(members, isIts); at >= 0 {
+	if at := slices.IndexFunc(members, m.isMember); at >= 0 {
 		x.say(s)("leaves etcd")
 		if m.down != nil {
 			err = talos.RemoveMember(ctx, config, others[0], members[at].ID)
@@ -146,7 +152,7 @@ func (x *rollout) leaveEtcd(ctx context.Context, s *Step) error {
 	defer stop()
 	return await(bounded, x.say(s), func(ctx context.Context) error {
 		members, err := talos.Members(ctx, config, others)
-		if err == nil && slices.ContainsFunc(members, isIts) {
+		if err == nil && slices.ContainsFunc(members, m.isMember) {
 			err = fmt.Errorf("etcd's other members still list %s", s.Node)
 		}
 		return err

@@ -15,7 +15,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/drain"
 	"github.com/ephemeral-castle/castle/internal/operation/create"
 	"github.com/ephemeral-castle/castle/internal/run/review"
-	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
@@ -59,11 +58,11 @@ func (x *rollout) perform(ctx context.Context, s *Step) error {
 	return nil
 }
 
-// before waits until the cluster can spare the machine. Of one that is down already it can.
+// before waits until the cluster can spare the machine. One that is down, or has left, is spared already.
 func (x *rollout) before(ctx context.Context, s *Step) error {
-	isDown := s.machine.joined && s.machine.down != nil
-	if err := x.settle(ctx, s); err != nil || isDown || s.Action == Finish {
-		return err
+	m := s.machine
+	if err := x.settle(ctx, s); err != nil || s.Action == Finish || m.joined && !m.serves() || m.cordoned {
+		return err // what is unfinished comes first: nothing is whole before it
 	}
 	return x.settleServices(ctx, s)
 }
@@ -79,8 +78,10 @@ func (x *rollout) after(ctx context.Context, s *Step) error {
 	if err := drain.Uncordon(ctx, x.target(), s.Node); err != nil {
 		return err
 	}
-	if len(x.down()) > 0 {
-		return nil
+	s.machine.cordoned = false
+	unfinished := func(m *machine) bool { return m.joined && !m.serves() || m.cordoned }
+	if slices.ContainsFunc(x.sorted(), unfinished) {
+		return nil // that comes next
 	}
 	return x.settleServices(ctx, s)
 }
@@ -155,26 +156,12 @@ func (x *rollout) prepare(ctx context.Context, s *Step, node *talos.Node) (boot 
 	return now.BootID, err
 }
 
-// installation is an image that was installed and has not been booted yet.
-type installation struct {
-	Image  string `json:"image"`
-	BootID string `json:"boot_id"` // of the system that installed it
-}
-
-// installations are those of each machine.
-func (x *rollout) installations() state.Document[map[string]installation] {
-	stages := machineStages(x.run.Cluster)
-	return state.StageDocument[map[string]installation](x.run.Cluster.Dir.Stage(stages[len(stages)-1].Name),
-		"installed")
-}
-
 // install installs the image, unless an interrupted rollout has done so: Talos keeps two systems on its disk,
 // and a second installation before the restart would overwrite the one that runs, and to which Talos goes
 // back.
 func (x *rollout) install(ctx context.Context, s *Step, node *talos.Node, boot string) error {
-	document, one := x.installations(), installation{s.installs, boot}
-	all, err := document.Value()
-	if err != nil || all[s.Machine] == one {
+	all, err := x.document().Value()
+	if done := all[s.Machine]; err != nil || done.Image == s.installs && done.BootID == boot {
 		return err
 	}
 	bounded, stop := context.WithTimeout(ctx, installTime)
@@ -183,11 +170,7 @@ func (x *rollout) install(ctx context.Context, s *Step, node *talos.Node, boot s
 	if err := node.Install(bounded, s.installs, x.detail(s, "install")); err != nil {
 		return err
 	}
-	if all == nil {
-		all = map[string]installation{}
-	}
-	all[s.Machine] = one
-	return document.Write(all)
+	return x.record(s.Machine, func(p *progress) { p.Image, p.BootID = s.installs, boot })
 }
 
 // empty cordons and drains the machine's node, if the step needs that.
@@ -237,14 +220,15 @@ func (x *rollout) restart(ctx context.Context, s *Step, node *talos.Node, before
 	return condition, err
 }
 
-// restartsItself reports whether the machine restarts, or has restarted, because of its new configuration.
+// restartsItself reports whether the machine restarts, or has restarted, because of what it has got.
 func (x *rollout) restartsItself(ctx context.Context, s *Step, node *talos.Node, before string) bool {
 	restarts := func(e effect.Effect) bool { return e.Kind == effect.Restarts }
-	expected := s.configures && slices.ContainsFunc(s.machine.configuration, restarts) &&
-		talos.TraitsOf(s.machine.condition.Release).ApplyRestarts
+	traits := talos.TraitsOf(s.machine.condition.Release)
+	expected := s.installs != "" && traits.InstallRestarts ||
+		s.configures && slices.ContainsFunc(s.machine.configuration, restarts) && traits.ApplyRestarts
 	begun := func(ctx context.Context) error {
 		if now, err := node.Condition(ctx); err == nil && now.BootID == before && now.Stage == "running" {
-			return errors.New("the machine has not restarted yet for its new configuration")
+			return errors.New("the machine has not begun to restart")
 		}
 		return nil
 	}
@@ -283,8 +267,12 @@ func (x *rollout) apply(ctx context.Context, s *Step, configuration bool, also c
 		if len(also.Addresses) == 0 {
 			continue
 		}
-		also.Name, also.Confirmed = s.Machine, s.machine.effects()
-		if err := create.Change(ctx, x.run, stage, also); err != nil {
+		change := also
+		change.Name, change.Confirmed = s.Machine, s.machine.effects()
+		change.Replace = xslices.Filter(also.Replace, func(address string) bool {
+			return slices.Contains(also.Addresses, address)
+		})
+		if err := create.Change(ctx, x.run, stage, change); err != nil {
 			return x.run.Failed(ctx, stage.Layer, stage.Name, err)
 		}
 	}

@@ -3,12 +3,13 @@
 // It plans the stages of the machines as a whole, asks each machine how it is, and lists the steps: one for
 // each machine, or a few. Before each step the cluster is checked, and the step is planned anew for that
 // machine alone. A step ends when the machine proves what it runs, and the cluster is as before. What is true
-// decides, and no record: the same command completes a rollout that was killed at any moment.
+// decides, with a small record of what nobody can see: the same command completes a rollout that was killed at
+// any moment.
 package rollout
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/operation/create"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
@@ -31,9 +33,9 @@ import (
 type Options struct {
 	Replace []string // the machines to make anew
 	Force   bool     // delete Pods that no controller starts again
-	// Confirm is called with the steps before the first one; nil confirms them. Without an answer nothing
-	// is changed.
-	Confirm func(context.Context, *Plan) (bool, error)
+	// Confirm is called with the steps before the first one, and returns an error unless somebody agrees to
+	// them; nil agrees.
+	Confirm func(*Plan) error
 	// ConfirmLoss is called before a stage replaces or destroys anything else, as in a create.
 	ConfirmLoss func(context.Context, review.Loss) (bool, error)
 }
@@ -46,19 +48,6 @@ type Plan struct {
 	// Obstacles are what would keep a rollout from its end.
 	Obstacles []string `json:"obstacles"`
 }
-
-// UnconfirmedError reports that nobody has confirmed the steps, and nothing was changed.
-type UnconfirmedError struct{ Asked bool }
-
-func (e *UnconfirmedError) Error() string {
-	if e.Asked {
-		return "not confirmed, nothing was changed"
-	}
-	return "not confirmed, nothing was changed; without a terminal, pass --yes"
-}
-
-// IsRefusal marks the error.
-func (*UnconfirmedError) IsRefusal() {}
 
 // RefusedError reports that castle does not begin a rollout, and what stands in its way.
 type RefusedError struct{ Obstacles []string }
@@ -107,8 +96,8 @@ func (x *rollout) do(ctx context.Context) error {
 		return &RefusedError{p.Obstacles}
 	}
 	if len(p.Steps) > 0 && x.options.Confirm != nil {
-		if yes, err := x.options.Confirm(ctx, p); err != nil || !yes {
-			return errors.Join(err, unless(err, &UnconfirmedError{}))
+		if err := x.options.Confirm(p); err != nil {
+			return err
 		}
 	}
 	o := create.Options{Confirm: x.options.ConfirmLoss}
@@ -126,7 +115,13 @@ func (x *rollout) do(ctx context.Context) error {
 			return err
 		}
 	}
-	return create.Stages(ctx, x.run, stages, o)
+	if slices.ContainsFunc(p.Steps, func(s *Step) bool { return s.starts }) {
+		return x.do(ctx) // a machine that was stopped tells only now what it runs
+	}
+	if err := create.Stages(ctx, x.run, stages, o); err != nil {
+		return err
+	}
+	return x.document().Clear()
 }
 
 // created are the stages that the cluster has. One that was never created waits for a create.
@@ -135,13 +130,6 @@ func (x *rollout) created() []*config.Stage {
 		st, err := x.run.Cluster.Dir.Stage(s.Name).State()
 		return err == nil && !st.Exists
 	})
-}
-
-func unless(err, other error) error {
-	if err != nil {
-		return nil
-	}
-	return other
 }
 
 // steps surveys the cluster and lists the steps.
@@ -156,6 +144,8 @@ func (x *rollout) steps(ctx context.Context) (*Plan, error) {
 		if m := x.machines[name]; m == nil || !m.wanted {
 			return nil, cluster.Usagef("--replace %s: no such machine; choose one of %s", name,
 				strings.Join(slices.Sorted(maps.Keys(x.machines)), ", "))
+		} else if m.remade {
+			x.run.Notice(name + " was made anew already, by a rollout that this one completes")
 		}
 	}
 	late, err := x.lateness(ctx)
@@ -166,10 +156,28 @@ func (x *rollout) steps(ctx context.Context) (*Plan, error) {
 		Steps: stepsOf(x.sorted(), x.isReplaced, late), Obstacles: []string{}}
 	usual := x.usual()
 	for _, s := range p.Steps {
-		s.UsualSeconds = usual[s.Action].Seconds()
+		s.UsualSeconds = usual[s.Action]
+	}
+	if err := x.nameVolumes(ctx, p.Steps); err != nil {
+		return nil, err
 	}
 	p.Obstacles = append(p.Obstacles, x.obstacles(ctx, p.Steps)...)
 	return p, nil
+}
+
+// nameVolumes adds the volumes whose only intact replica is on a machine that ends.
+func (x *rollout) nameVolumes(ctx context.Context, steps []*Step) error {
+	ends := func(s *Step) bool { return s.Action == Remove || s.Action == Replace }
+	if !slices.ContainsFunc(steps, ends) {
+		return nil
+	}
+	volumes, err := kube.LastReplicas(ctx, x.target())
+	for _, s := range steps {
+		if ends(s) {
+			s.Volumes = volumes[s.Node]
+		}
+	}
+	return err
 }
 
 // readSecrets reads what only reads, such as the secret store's values, again: they may have been rotated.
@@ -190,7 +198,8 @@ func (x *rollout) sorted() []*machine {
 }
 
 func (x *rollout) isReplaced(m *machine) bool {
-	return m.replaces || m.is.ControlPlane != m.controlPlane || slices.Contains(x.options.Replace, m.name)
+	return m.replaces || m.left || m.is.ControlPlane != m.controlPlane ||
+		slices.Contains(x.options.Replace, m.name) && !m.remade
 }
 
 func (x *rollout) target() gate.Target { return x.run.Outputs.Target() }
@@ -198,7 +207,7 @@ func (x *rollout) target() gate.Target { return x.run.Outputs.Target() }
 // controlPlanes are the addresses of the control planes that the cluster has now.
 func (x *rollout) controlPlanes(without ...*machine) (addresses []string) {
 	for _, m := range x.sorted() {
-		if m.joined && m.is.ControlPlane && !slices.Contains(without, m) {
+		if m.joined && !m.left && m.is.ControlPlane && !slices.Contains(without, m) {
 			addresses = append(addresses, m.address)
 		}
 	}
@@ -269,7 +278,7 @@ func (x *rollout) step(ctx context.Context, s *Step, i, all int) error {
 	if err != nil {
 		e.Kind, e.Text = event.MachineFailed, err.Error()
 		x.run.Emit(e)
-		return x.stopped(ctx, s, i, all, err)
+		return cmp.Or(context.Cause(ctx), error(&StepError{Step: s, Left: all - i - 1, Err: err}))
 	}
 	e.Kind = event.MachineReady
 	x.run.Emit(e)
@@ -285,25 +294,18 @@ type StepError struct {
 
 func (e *StepError) Error() string {
 	text := fmt.Sprintf("machine %s: %v", e.Step.Machine, e.Err)
-	switch {
-	case e.Left == 1:
-		text += "\n  the last step was not begun"
-	case e.Left > 1:
-		text += fmt.Sprintf("\n  %d further steps were not begun", e.Left)
+	if e.Left > 0 {
+		text += fmt.Sprintf("\n  steps that were not begun: %d", e.Left)
 	}
-	return text + "\n  mend it and go on with the same command, or set the former values again and go back " +
-		"with it"
+	text += "\n  mend it and go on with the same command"
+	if e.Step.Action == Change && !e.Step.machine.upgradesKubernetes() {
+		text += ", or set the former values again and go back with it"
+	}
+	return text
 }
 
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
-
-func (x *rollout) stopped(ctx context.Context, s *Step, i, all int, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return &StepError{Step: s, Left: all - i - 1, Err: err}
-}
 
 // say reports the progress of a step.
 func (x *rollout) say(s *Step) func(string) { return x.detail(s, "") }

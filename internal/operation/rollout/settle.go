@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/siderolabs/gen/xslices"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
 	"github.com/ephemeral-castle/castle/internal/kube/drain"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/talos"
@@ -45,7 +45,7 @@ func (x *rollout) settleServices(ctx context.Context, s *Step) error {
 	return await(rebuilding, x.say(s), func(ctx context.Context) error {
 		unhealthy, err := kube.UnhealthyVolumes(ctx, x.target())
 		if err == nil && len(unhealthy) > 0 {
-			err = errors.New(firstFew(unhealthy))
+			err = errors.New(client.Several(unhealthy))
 		}
 		return err
 	})
@@ -69,7 +69,7 @@ func (x *rollout) checkEtcd(ctx context.Context) error {
 func (x *rollout) checkNodes(ctx context.Context, s *Step) error {
 	kubelets := map[string]string{}
 	for _, m := range x.machines {
-		if m.joined && m.down == nil {
+		if m.serves() {
 			kubelets[m.node] = ""
 		}
 	}
@@ -142,10 +142,10 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 				add(s.machine, text)
 			}
 		}
-		if s.Action == Replace && s.machine.down != nil &&
+		if s.Action == Replace && !s.machine.serves() &&
 			slices.ContainsFunc(x.sorted(), (*machine).upgradesKubernetes) {
-			add(s.machine, "it is down, and would come back with a kubelet that is newer than the API "+
-				"servers: replace it first, with the former kubernetes_version")
+			add(s.machine, "it is down or has left, and would come back with a kubelet that is newer than "+
+				"the API servers: replace it first, with the former kubernetes_version")
 		}
 	}
 	return append(all, x.deprecated(ctx)...)
@@ -189,17 +189,17 @@ func (x *rollout) deprecated(ctx context.Context) []string {
 	return nil
 }
 
-// usual returns how long steps of each action took in earlier rollouts.
-func (x *rollout) usual() map[Action]time.Duration {
-	took := map[Action][]time.Duration{}
+// usual returns how many seconds steps of each action took in earlier rollouts.
+func (x *rollout) usual() map[Action]float64 {
+	took := map[Action][]float64{}
 	for _, t := range history.Earlier(x.run.Cluster.Dir, x.run.ID, mostRuns, "rollout") {
 		for _, m := range t.Machines {
-			if m.Ready {
-				took[Action(m.Action)] = append(took[Action(m.Action)], m.Took)
+			if !m.Failed {
+				took[Action(m.Action)] = append(took[Action(m.Action)], m.Seconds)
 			}
 		}
 	}
-	usual := map[Action]time.Duration{}
+	usual := map[Action]float64{}
 	for action, all := range took {
 		slices.Sort(all)
 		usual[action] = all[len(all)/2]
@@ -209,12 +209,3 @@ func (x *rollout) usual() map[Action]time.Duration {
 
 // mostRuns is how many earlier rollouts tell how long a step takes.
 const mostRuns = 10
-
-// firstFew lists the first few texts and counts the others.
-func firstFew(texts []string) string {
-	const most = 3
-	if more := len(texts) - most; more > 0 {
-		return fmt.Sprintf("%s, and %d more", strings.Join(texts[:most], "; "), more)
-	}
-	return strings.Join(texts, "; ")
-}

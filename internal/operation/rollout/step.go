@@ -46,6 +46,7 @@ type Step struct {
 	applies    bool   // what stands for its hardware is applied
 	configures bool   // its configuration is applied
 	pair       string // the machine that has the address or the id of this one after it, as if renamed
+	starts     bool   // the machine is stopped: what it runs is not known
 	done       bool   // it has been made
 }
 
@@ -62,7 +63,7 @@ func (s *Step) String() string {
 		text += "; it is drained, and restarts"
 	case s.Drains:
 		text += "; it is drained"
-	case s.Restarts && !s.machine.stopped:
+	case s.Restarts && !s.starts:
 		text += "; it restarts"
 	}
 	return text
@@ -75,7 +76,8 @@ func stepsOf(all []*machine, replaced func(*machine) bool, late func(*machine) i
 	upgrades := slices.ContainsFunc(all, (*machine).upgradesKubernetes)
 	var steps []*Step
 	for _, m := range all {
-		if m.cordoned && m.joined && m.down == nil {
+		ends := !m.wanted || replaced(m)
+		if m.cordoned && m.serves() && (!ends || upgrades) { // else the step that ends it goes on
 			s := m.step(Finish)
 			s.Changes = append(s.Changes, "is cordoned by an interrupted rollout")
 			steps = append(steps, s)
@@ -97,10 +99,17 @@ func stepsOf(all []*machine, replaced func(*machine) bool, late func(*machine) i
 	pairUp(steps)
 	slices.SortStableFunc(steps, func(a, b *Step) int {
 		return cmp.Or(cmp.Compare(phase(a, upgrades), phase(b, upgrades)), strings.Compare(a.pair, b.pair),
-			compareBools(a.pair != "" && a.Action == Add, b.pair != "" && b.Action == Add),
-			compareBools(a.ControlPlane, b.ControlPlane), cmp.Compare(late(a.machine), late(b.machine)))
+			cmp.Compare(rank(a), rank(b)), cmp.Compare(late(a.machine), late(b.machine)))
 	})
 	return steps
+}
+
+// rank orders the steps of a phase: of a pair the one that leaves comes first, else workers do.
+func rank(s *Step) int {
+	if s.pair == "" && s.ControlPlane || s.pair != "" && s.Action == Add {
+		return 1
+	}
+	return 0
 }
 
 // pairUp finds the machines that leave and whose address or id another one gets. That one joins right after
@@ -118,22 +127,13 @@ func pairUp(steps []*Step) {
 	}
 }
 
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
 // phase orders steps by their action: first what is unfinished, then what the cluster has, and at last what
 // takes a machine away, unless its address is needed. A machine that is added makes room for the others, but
 // not if it would bring a kubelet that is newer than the API servers.
 func phase(s *Step, upgrades bool) int {
-	waits := upgrades && (s.configures || s.Action == Kubernetes)
-	if s.machine.joined && s.machine.down != nil && !waits {
+	m, waits := s.machine, upgrades && (s.configures || s.Action == Kubernetes)
+	ends := s.Action == Replace || s.Action == Remove
+	if m.joined && !m.serves() && !waits || m.cordoned && ends && !upgrades {
 		return 0 // the cluster is whole with it, or without it
 	}
 	switch s.Action {
@@ -168,7 +168,7 @@ func (m *machine) step(action Action) *Step {
 		Action: action, Changes: []string{}, machine: m}
 	switch action {
 	case Replace, Remove:
-		s.Disks, s.Volumes, s.Drains = m.disks, m.volumes, m.down == nil
+		s.Disks, s.Drains = m.disks, m.down == nil && !m.left
 		s.Changes = append(s.Changes, xslices.Map(effect.Harmful(m.effects()),
 			func(e effect.Effect) string { return e.Text })...)
 	}
@@ -230,8 +230,8 @@ func (m *machine) changes(upgrades bool) []*Step {
 	}
 	var steps []*Step
 	for _, one := range slices.Compact([]*Step{s, configured}) {
-		starts := one == s && m.stopped // nothing runs there
-		if one.Drains = (one.Drains || one.Restarts) && !starts; len(one.Changes) > 0 {
+		one.starts = one == s && m.stopped // nothing runs there
+		if one.Drains = (one.Drains || one.Restarts) && !one.starts; len(one.Changes) > 0 {
 			steps = append(steps, one)
 		}
 	}

@@ -141,6 +141,11 @@ func TestStepsAndTheirOrder(t *testing.T) {
 		{"replaced on request", all(nil), "w-02", []string{"w-02 is made anew; it is drained"}},
 		{"cordoned by a rollout that was killed", one("w-02", func(m *machine) { m.cordoned = true }), "",
 			[]string{"w-02 is completed: is cordoned by an interrupted rollout"}},
+		{"one that leaves goes on first, cordoned or gone", []*machine{newMachine("w-00", upgradesTalos),
+			newMachine("w-01", func(m *machine) { m.wanted, m.cordoned = false, true }),
+			newMachine("w-02", func(m *machine) { m.left = true })}, "w-02", []string{
+			"w-01 leaves; it is drained", "w-02 is made anew",
+			"w-00 changes: Talos v1.13.0 → v1.13.1; it is drained, and restarts"}},
 		{"stopped by one that was killed", one("w-02", func(m *machine) {
 			m.stopped, m.down = true, errors.New("no route to host")
 		}), "", []string{"w-02 changes: is stopped, and starts"}},

@@ -32,15 +32,16 @@ type machine struct {
 	name, node, address string
 	controlPlane        bool
 	joined, wanted      bool
+	left                bool // by an interrupted rollout: the machine is there, and no part of the cluster
+	remade              bool // by an interrupted rollout
 
 	resources map[*config.Stage][]string // its addresses, also those that a plan adds
 	// What plans do to it: through the platform, and through Talos.
 	hardware, configuration []effect.Effect
 	replaces                bool
-	disks, volumes          []string
+	disks                   []string
 
 	is, will  talos.Configured
-	active    []byte // its configuration
 	condition talos.Condition
 	down      error // why it does not answer
 
@@ -97,12 +98,12 @@ func (x *rollout) survey(ctx context.Context) error {
 			"changes clusters of such machines\n  create the cluster first: %s\n  machines of another kind "+
 			"are changed by hand: castle terraform", x.run.Cluster.Command("create"))
 	}
-	cordoned, err := drain.Cordoned(ctx, x.target())
+	nodes, err := drain.Nodes(ctx, x.target())
 	if err != nil {
-		return fmt.Errorf("the nodes that are cordoned: %w", err)
+		return fmt.Errorf("the cluster's nodes: %w", err)
 	}
 	look := func(m *machine) error {
-		m.cordoned = slices.Contains(cordoned, m.node)
+		m.cordoned = nodes[m.node]
 		if err := x.look(ctx, m); err != nil || !m.returns() || x.isReplaced(m) {
 			return err
 		}
@@ -116,7 +117,10 @@ func (x *rollout) survey(ctx context.Context) error {
 		}
 		return nil
 	}
-	return errors.Join(run.Each(slices.Collect(maps.Values(x.machines)), look)...)
+	if err := errors.Join(run.Each(slices.Collect(maps.Values(x.machines)), look)...); err != nil {
+		return err
+	}
+	return x.recall(ctx, nodes)
 }
 
 func (x *rollout) machine(name string) *machine {
@@ -244,7 +248,6 @@ func (x *rollout) affect(one review.Affected) {
 		m.hardware = one.Effects
 	}
 	m.replaces = m.replaces || effect.Worst(one.Effects) == effect.Replaces
-	m.volumes = append(m.volumes, one.Volumes...)
 }
 
 // record notes what the state tells about a machine's resource.
@@ -320,12 +323,11 @@ func (x *rollout) look(ctx context.Context, m *machine) error {
 		return err
 	}
 	if m.condition, m.down = node.Condition(asking); m.down == nil {
-		m.active, m.down = talos.ActiveConfig(asking, x.target().Talosconfig, m.address)
-	}
-	if m.down == nil {
-		if m.is, err = talos.ReadConfigured(m.active); err != nil {
-			return err
+		var active []byte
+		active, m.down = talos.ActiveConfig(asking, x.target().Talosconfig, m.address)
+		if m.down == nil {
+			m.is, err = talos.ReadConfigured(active)
 		}
 	}
-	return nil
+	return err
 }
