@@ -261,6 +261,7 @@ func TestAnUpgradeFailsOnANode(t *testing.T) {
 		t.Helper()
 		call(t, func(ctx context.Context, c *talosapi.Client) error {
 			image := talosapi.WithUpgradeImage("ghcr.io/siderolabs/installer:v1.13.1")
+			//lint:ignore SA1019 talosctl calls it for machines before v1.13, and they still know it
 			_, err := c.UpgradeWithOptions(ctx, image, talosapi.WithUpgradeForce(true))
 			return err
 		}, options...)
