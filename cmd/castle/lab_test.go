@@ -52,15 +52,16 @@ func TestHandover(t *testing.T) {
 	scripts(t, "handover", "testdata/handover")
 }
 
-// scripts rehearses a cluster and runs a folder's scripts inside.
-func scripts(t *testing.T, cluster, folder string) {
+// scripts rehearses a cluster, with more flags, and runs a folder's scripts inside.
+func scripts(t *testing.T, cluster, folder string, flags ...string) {
 	t.Helper()
 	if here := os.Getenv(inLab); here != "" {
 		t.Chdir(here)
 		inside(t, folder)
 		return
 	}
-	if out := rehearse(t, nil, "-C", "../..", cluster); !strings.Contains(out, "Left over: nothing") {
+	args := append([]string{"-C", "../.."}, flags...)
+	if out := rehearse(t, nil, append(args, cluster)...); !strings.Contains(out, "Left over: nothing") {
 		t.Fatalf("something is left over:\n%s", out)
 	}
 }

@@ -26,6 +26,11 @@ func TestLabRollout(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-rollout")
 }
 
+// TestLabFailed does so where a machine cannot boot the new Talos.
+func TestLabFailed(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-failed", "--fault", "upgrade-fails=worker-01")
+}
+
 // upgradeKubernetes does to one machine what talosctl upgrade-k8s does: its configuration gets the images of
 // another release, at once. Its arguments are the machine's address and the two releases.
 func upgradeKubernetes(ts *testscript.TestScript, neg bool, args []string) {

@@ -3,8 +3,8 @@
 // It plans the stages of the machines as a whole, asks each machine how it is, and lists the steps: one for
 // each machine, or a few. Before each step the cluster is checked, and the step is planned anew for that
 // machine alone. A step ends when the machine proves what it runs, and the cluster is as before. What is true
-// decides, with a small record of what nobody can see: the same command completes a rollout that was killed at
-// any moment.
+// decides, with a small record of what nobody can see: the same command completes a rollout that was killed
+// at any moment.
 package rollout
 
 import (
@@ -300,6 +300,9 @@ func (e *StepError) Error() string {
 	text += "\n  mend it and go on with the same command"
 	if e.Step.Action == Change && !e.Step.machine.upgradesKubernetes() {
 		text += ", or set the former values again and go back with it"
+	}
+	if e.Step.Drains {
+		text += "\n  node " + e.Step.Node + " stays cordoned until then"
 	}
 	return text
 }
