@@ -33,6 +33,8 @@ What cannot succeed, such as a budget that is never met or a minor release that 
 skipped, is refused before anything is touched: exit code 4. --dry-run lists the steps,
 what each interrupts, and how long it took before, with the same exit code.
 
+castle backs up etcd before the first machine, unless a backup is younger than an hour.
+
 --replace makes a machine anew: its replicas move to other machines, its Pods too, a
 control plane leaves etcd, and its disks end with it.
 
@@ -69,6 +71,7 @@ A chart whose version has changed is upgraded as by create, with the gates of it
 	cmd.MarkFlagsMutuallyExclusive("rollback", "replace")
 	cmd.MarkFlagsMutuallyExclusive("rollback", "dry-run")
 	cmd.Flags().BoolVar(&o.Force, "force", false, "delete Pods that no controller starts again")
+	cmd.Flags().BoolVar(&o.WithoutBackup, "without-backup", false, "take no backup of etcd before")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
 	a.lockFlag(cmd)
 	reportFlag(a, cmd)

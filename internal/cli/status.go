@@ -273,7 +273,22 @@ func printStatus(p page, s status.Status) {
 	for _, text := range s.Certificates {
 		p.line(0, text)
 	}
+	if s.Backup != nil {
+		p.line(0, backupLine(s))
+	}
 	writeUnknown(p.w, s.Unknown)
+}
+
+// backupLine tells how old the newest backup of etcd is.
+func backupLine(s status.Status) string {
+	switch b := s.Backup; {
+	case b.Problem != "":
+		return "whether etcd has a backup is unknown: " + foreign.OneLine(b.Problem)
+	case b.ID == "":
+		return "etcd has no backup; castle backup " + s.Cluster + " takes one"
+	default:
+		return fmt.Sprintf("the newest backup of etcd is %s old (%s)", ageOf(b.Time), b.ID)
+	}
 }
 
 // stageRemarks returns why a stage is in its state, and what needs lines of its own.

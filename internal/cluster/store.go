@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/backups"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
 	"github.com/ephemeral-castle/castle/internal/state/keys"
 	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
@@ -224,6 +227,17 @@ func StoreFix(err error) string {
 			"castle.hcl or in %s", failed.URL, storeVariable)
 	}
 	return ""
+}
+
+// Backups returns the backups of the cluster's etcd: in the store of its state, else in its state directory.
+// It makes no request.
+func (c *Cluster) Backups(ctx context.Context) (*backups.Shelf, error) {
+	if c.Store != nil {
+		return backups.Open(c.Store.Store, c.Name(), c.Store.Encryption), nil
+	}
+	root := url.URL{Scheme: "file", Path: filepath.Dir(filepath.Dir(c.Dir.Path()))}
+	folder, err := store.Open(ctx, root.String()) // it needs no Close
+	return backups.Open(folder, c.Name(), commits.Encryption{}), err
 }
 
 // FileEncryption encrypts files that leave the machine, such as saved plans; without a store it does not.

@@ -25,6 +25,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/operation/create"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
+	"github.com/ephemeral-castle/castle/internal/run/backup"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
@@ -33,6 +34,8 @@ import (
 type Options struct {
 	Replace []string // the machines to make anew
 	Force   bool     // delete Pods that no controller starts again
+	// WithoutBackup goes on without a backup of etcd.
+	WithoutBackup bool
 	// Confirm is called with the steps before the first one, and returns an error unless somebody agrees to
 	// them; nil agrees.
 	Confirm func(*Plan) error
@@ -109,6 +112,9 @@ func (x *rollout) do(ctx context.Context) error {
 		if err := create.Stages(ctx, x.run, before, o); err != nil {
 			return err
 		}
+		if err := x.backUp(ctx); err != nil {
+			return err
+		}
 	}
 	for i, s := range p.Steps {
 		if err := x.step(ctx, s, i, len(p.Steps)); err != nil {
@@ -122,6 +128,24 @@ func (x *rollout) do(ctx context.Context) error {
 		return err
 	}
 	return x.document().Clear()
+}
+
+// recent is the age up to which a backup of etcd serves for a rollout.
+const recent = time.Hour
+
+// backUp backs up etcd, unless there is a recent backup.
+func (x *rollout) backUp(ctx context.Context) error {
+	if x.options.WithoutBackup {
+		return nil
+	}
+	done, err := backup.Take(ctx, x.run, backup.Options{IfOlderThan: recent})
+	if err != nil {
+		return fmt.Errorf("no machine was changed: %w\n  --without-backup goes on without a backup", err)
+	}
+	if done.Taken {
+		x.run.Notice("etcd is backed up: " + done.Backup.ID)
+	}
+	return nil
 }
 
 // created are the stages that the cluster has. One that was never created waits for a create.

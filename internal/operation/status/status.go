@@ -56,6 +56,8 @@ type Status struct {
 	Machines []platform.Fact `json:"machines,omitempty"`
 	// Certificates are the client certificates that expire soon, with the command that renews them.
 	Certificates []string `json:"certificates,omitempty"`
+	// Backup is the newest backup of etcd; nil for a cluster that castle cannot back up.
+	Backup *Backup `json:"backup,omitempty"`
 
 	Head Head `json:"head"`
 }
@@ -182,6 +184,7 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 	for _, one := range all.Stages {
 		err = errors.Join(err, one.err)
 	}
+	all.Backup = newestBackup(ctx, r)
 	if ctx.Err() != nil {
 		return all, context.Cause(ctx) // an interrupted status is incomplete
 	}

@@ -62,6 +62,42 @@ func (e Encryption) Unseal(name string, content []byte) ([]byte, error) {
 	return c.decrypt(content, nil)
 }
 
+// SealSigned is Seal for a text of one line, which it also signs if there are signers. purpose tells what the
+// signature is for: nobody can pass a signed text off as one for another purpose.
+func (e Encryption) SealSigned(name, purpose string, text []byte) ([]byte, error) {
+	c, err := newCipher(name, e)
+	if err == nil {
+		err = c.check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if signer := c.signer(); signer.Signer != "" {
+		signature := signer.Sign(append([]byte(purpose+"\n"), text...))
+		text = fmt.Appendf(slices.Clone(text), "\n%s %s", signer.Signer,
+			base64.StdEncoding.EncodeToString(signature))
+	}
+	return c.encrypt(text)
+}
+
+// UnsealSigned returns the text that SealSigned has written. It is an error if there are signers and none of
+// them has signed it.
+func (e Encryption) UnsealSigned(name, purpose string, data []byte) ([]byte, error) {
+	data, err := e.Unseal(name, data)
+	if err != nil {
+		return nil, err
+	}
+	text, last, _ := bytes.Cut(data, []byte("\n"))
+	signer, encoded, _ := strings.Cut(string(last), " ")
+	signature, err := base64.StdEncoding.DecodeString(encoded)
+	signed := err == nil && keys.Verify(signer, append([]byte(purpose+"\n"), text...), signature)
+	if len(e.Signers) > 0 && !(signed && slices.Contains(e.Signers, signer)) {
+		return nil, &UntrustedError{name + ": no signer in castle.hcl has signed it: castle uses nothing " +
+			"of it"}
+	}
+	return text, nil
+}
+
 // IdentityError reports that no identity opens what is encrypted for some recipients.
 type IdentityError struct {
 	URL        string

@@ -65,7 +65,7 @@ func statOf(path string) (stat, error) {
 // skipped reports whether a file or folder belongs to this machine alone, by its slash-separated path.
 func skipped(name string) bool {
 	switch name {
-	case "lock", recordFile, checkoutLock, divergedDir, "removed.json":
+	case "lock", recordFile, checkoutLock, divergedDir, "removed.json", "backups":
 		return true
 	}
 	base, parts := path.Base(name), strings.Split(name, "/")
