@@ -123,6 +123,10 @@ func exists(words []string) error {
 		case word == "" || positional:
 		case c.HasSubCommands():
 			next, _, err := c.Find([]string{word})
+			if takes := strings.Contains(c.Use, " "); takes && (err != nil || next == c) {
+				positional = true // an argument of its own
+				continue
+			}
 			if err != nil || next == c {
 				return fmt.Errorf("%s has no command %s", c.CommandPath(), word)
 			}

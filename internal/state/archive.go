@@ -236,9 +236,11 @@ func OnDisk(d *Dir, runs int) (all []event.KeptPath, err error) {
 			add(path, "addresses and ids of stages that are gone", untilPruned, false)
 		case "runs":
 			add(path, "journals, logs, diagnoses and receipts", untilPruned, false)
-		case "layout", "lock", "recreate.json", "recreate.json.copy", "store.json", "store.lock",
-			removedFile:
+		case "layout", "lock", "recreate.json", "recreate.json.copy", "restore.json", "restore.json.copy",
+			"store.json", "store.lock", removedFile:
 			add(path, "castle's own record", forGood, false)
+		case "backups":
+			add(path, "backups of etcd, with every Secret of Kubernetes", forGood, true)
 		case "diverged":
 			add(path, "changes of a run that had lost the lock of the store", forGood, true)
 		// They follow, and a receipt replaces the proofs.

@@ -25,6 +25,7 @@ var documents = map[string]string{
 		"delete it and its copy, and the destroy deletes them",
 	"fingerprint.json": dispensable, "seen.json": dispensable, "reviewed.json": dispensable,
 	"revisions.json": dispensable, "instances.json": dispensable, "recreate.json": dispensable,
+	"restore.json": dispensable, "rollout.json": dispensable,
 	"proved.json": dispensable,
 }
 

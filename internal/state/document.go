@@ -89,6 +89,21 @@ func (d *Dir) Recreation() Document[Recreation] {
 	return Document[Recreation]{filepath.Join(d.path, "recreate.json"), d}
 }
 
+// Restoration is an unfinished restore of etcd.
+type Restoration struct {
+	Run    string `json:"run"`
+	Backup string `json:"backup"` // its id
+	// Founding: etcd was bootstrapped from the backup, or was about to be. What has a quorum since is that.
+	Founding bool `json:"founding"`
+	// Boots are the boot ids, by name, of the machines that have to restart, from before.
+	Boots map[string]string `json:"boots"`
+}
+
+// Restoration is the document of an unfinished restore.
+func (d *Dir) Restoration() Document[Restoration] {
+	return Document[Restoration]{filepath.Join(d.path, "restore.json"), d}
+}
+
 // Record holds the facts of a stage that a destroy needs, independent of the later configuration.
 type Record struct {
 	Name        string          `json:"name"`

@@ -21,6 +21,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
+// ExistsBootstrapped is the adoption check that tells whether there is an etcd already.
+const ExistsBootstrapped = "talos_bootstrapped"
+
 // ExistsTypes lists the adoption checks of Talos.
 //
 // A bootstrapped cluster rejects a second bootstrap, which the provider retries
@@ -28,7 +31,7 @@ import (
 // founds a second cluster. So the check queries every control plane.
 func ExistsTypes() []gate.ExistsType {
 	return []gate.ExistsType{{
-		Name:    "talos_bootstrapped",
+		Name:    ExistsBootstrapped,
 		Summary: "etcd has data on one of the control planes",
 		Attributes: map[string]gate.Attribute{
 			"endpoints": {Type: cty.Map(cty.String), Required: true,

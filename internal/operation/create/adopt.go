@@ -22,6 +22,13 @@ import (
 // would be refused for longer.
 const answerTime = 5 * time.Minute
 
+// founds reports whether a stage bootstraps etcd, if there is none.
+func founds(s *config.Stage) bool {
+	return slices.ContainsFunc(s.Adopts, func(a *config.Adopt) bool {
+		return a.Exists != nil && a.Exists.Type.Name == talos.ExistsBootstrapped
+	})
+}
+
 // adopt imports existing objects that the stage's state lacks, such as a secret of an earlier cluster of this
 // name. It runs after the preflights' imports: the imported machines may tell which objects exist.
 func (a *attempt) adopt(ctx context.Context) error {
@@ -29,7 +36,11 @@ func (a *attempt) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := waiting.Adoptions(a.run, a.stage, st)
+	founded := ""
+	if a.creation.found != nil {
+		founded = talos.ExistsBootstrapped
+	}
+	all, err := waiting.Adoptions(a.run, a.stage, st, founded)
 	if err == nil && len(all) > 0 {
 		err = a.dir.Intent().BeginImport(a.run.ID)
 	}
@@ -116,7 +127,7 @@ func (a *attempt) checkNothingToAdopt(ctx context.Context) error {
 	if a.before.SHA256 != a.approved.before.SHA256 {
 		return a.creation.saved.stale("something of it was imported first")
 	}
-	all, err := waiting.Adoptions(a.run, a.stage, a.before)
+	all, err := waiting.Adoptions(a.run, a.stage, a.before, "")
 	if err != nil {
 		return err
 	}

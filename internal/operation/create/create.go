@@ -43,6 +43,9 @@ type Options struct {
 	PlanDigest string
 	// RefuseLosses refuses a Plan that replaces or destroys what exists.
 	RefuseLosses bool
+	// Found brings etcd into being in place of Terraform. It is called after the apply of the stage that
+	// adopts what would have bootstrapped it, and before the gates of that stage; nil lets Terraform do it.
+	Found func(context.Context) error
 	// Confirm is called before a stage replaces or destroys anything that it has made,
 	// for one stage at a time; nil confirms everything.
 	Confirm func(context.Context, review.Loss) (bool, error)
@@ -65,6 +68,9 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err != nil {
 		return err
 	}
+	if err := completesRestore(c); err != nil {
+		return r.End(err)
+	}
 	creation := newCreation(r, o)
 	if plan != nil {
 		creation.saved = &savedPlan{run: r, plan: plan, refuses: o.RefuseLosses}
@@ -82,13 +88,23 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	return r.End(err)
 }
 
+// completesRestore refuses a create that would bootstrap an empty etcd where a backup was to be restored.
+func completesRestore(c *cluster.Cluster) error {
+	begun, err := c.Dir.Restoration().Value()
+	if err == nil && begun.Backup != "" {
+		err = cluster.Usagef("a restore was interrupted; complete it: %s --backup %s", c.Command("restore"),
+			begun.Backup)
+	}
+	return err
+}
+
 // Stages raises stages in a run that has begun. The options have no Selection and no Plan.
 func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, o Options) error {
 	return newCreation(r, o).create(ctx, stages)
 }
 
 func newCreation(r *run.Run, o Options) *creation {
-	c := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm,
+	c := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm, found: o.Found,
 		progress: map[*config.Stage]*progress{}}
 	for _, s := range r.Cluster.Config.Stages {
 		c.progress[s] = &progress{}
@@ -102,6 +118,7 @@ type creation struct {
 	refresh bool
 	adopts  bool                                             // see Options.Adopt
 	confirm func(context.Context, review.Loss) (bool, error) // see Options.Confirm
+	found   func(context.Context) error                      // see Options.Found
 	asking  sync.Mutex
 	machine *Machine   // that alone is changed; nil: all that a stage has
 	saved   *savedPlan // nil without one
@@ -325,7 +342,7 @@ func (c *creation) checkSecrets(ctx context.Context, s *config.Stage, p *config.
 		if next != s && !slices.Contains(next.Needs, s) || !slices.ContainsFunc(ours, runs) {
 			continue
 		}
-		more, incomplete := waiting.Adoptions(recorded, next, states[next])
+		more, incomplete := waiting.Adoptions(recorded, next, states[next], "")
 		if incomplete == nil {
 			why = ""
 		}

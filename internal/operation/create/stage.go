@@ -81,6 +81,11 @@ func (c *creation) raise(ctx context.Context, s *config.Stage) error {
 	if err := c.run.ReadOutputs(s); err != nil {
 		return err
 	}
+	if c.found != nil && founds(s) {
+		if err := c.found(ctx); err != nil {
+			return err
+		}
+	}
 	return waiting.ForGates(ctx, c.run, s, s.ImmediateGates())
 }
 

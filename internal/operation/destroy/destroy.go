@@ -51,7 +51,8 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	}
 	stages, err := Restored(r, o)
 	if err == nil {
-		err = c.Dir.Recreation().Clear() // from here on a recreate begins anew
+		// From here on a recreate begins anew, and nothing is left to restore.
+		err = errors.Join(c.Dir.Recreation().Clear(), c.Dir.Restoration().Clear())
 	}
 	if err == nil {
 		err = Stages(ctx, r, stages, o.Graceful)

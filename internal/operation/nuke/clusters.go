@@ -231,7 +231,7 @@ func (c *recordedCluster) archive(stages []*recordedStage, id, repository string
 			return err
 		}
 	}
-	return c.dir.Recreation().Clear()
+	return errors.Join(c.dir.Recreation().Clear(), c.dir.Restoration().Clear())
 }
 
 // affectedStates returns the clusters with ids in the range, and why the state of one may have to stay.

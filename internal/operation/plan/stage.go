@@ -261,7 +261,7 @@ func (p *planning) clusterReachable(ctx context.Context, s *config.Stage) error 
 
 // adoptable looks up the stage's adoptions once and returns the addresses of those that exist.
 func (p *planning) adoptable(ctx context.Context, one *Stage) (found []string, err error) {
-	all, err := waiting.Adoptions(p.run, one.config, one.recorded)
+	all, err := waiting.Adoptions(p.run, one.config, one.recorded, "")
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 	"github.com/ephemeral-castle/castle/internal/operation/create"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
@@ -117,7 +118,7 @@ func (x *rollout) moveReplicas(ctx context.Context, s *Step) error {
 	}
 	bounded, stop := context.WithTimeout(ctx, moveTime)
 	defer stop()
-	return await(bounded, x.say(s), func(ctx context.Context) error {
+	return waiting.Until(bounded, x.say(s), func(ctx context.Context) error {
 		replicas, err := kube.ReplicasOn(ctx, x.target(), s.Node)
 		if err == nil && len(replicas) > 0 {
 			err = fmt.Errorf("the replicas of %s move to other nodes", client.Several(replicas))
@@ -150,7 +151,7 @@ func (x *rollout) leaveEtcd(ctx context.Context, s *Step) error {
 	}
 	bounded, stop := context.WithTimeout(ctx, settleTime)
 	defer stop()
-	return await(bounded, x.say(s), func(ctx context.Context) error {
+	return waiting.Until(bounded, x.say(s), func(ctx context.Context) error {
 		members, err := talos.Members(ctx, config, others)
 		if err == nil && slices.ContainsFunc(members, m.isMember) {
 			err = fmt.Errorf("etcd's other members still list %s", s.Node)

@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/drain"
 	"github.com/ephemeral-castle/castle/internal/operation/create"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
@@ -237,7 +238,7 @@ func (x *rollout) restartsItself(ctx context.Context, s *Step, node *talos.Node,
 	}
 	soon, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
-	return await(soon, func(string) {}, begun) == nil
+	return waiting.Until(soon, func(string) {}, begun) == nil
 }
 
 // proveRelease compares what runs after a restart with what was installed.
@@ -295,7 +296,7 @@ func (x *rollout) upgradeControlPlane(ctx context.Context, s *Step) error {
 	}
 	bounded, stop := context.WithTimeout(ctx, settleTime)
 	defer stop()
-	err = await(bounded, x.say(s), func(ctx context.Context) error {
+	err = waiting.Until(bounded, x.say(s), func(ctx context.Context) error {
 		is, err := kube.ServerRelease(ctx, x.target(), s.Address)
 		if err == nil && is != release {
 			err = fmt.Errorf("its API server is still that of %s", is)
@@ -306,27 +307,4 @@ func (x *rollout) upgradeControlPlane(ctx context.Context, s *Step) error {
 		return err
 	}
 	return node.AwaitReady(bounded, x.say(s))
-}
-
-// await repeats a check until it succeeds, and says each new reason why not.
-func await(ctx context.Context, say func(string), check func(context.Context) error) error {
-	last := ""
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil && err.Error() != last {
-			last = err.Error()
-			say("waits: " + last)
-		}
-		select {
-		case <-ctx.Done():
-			if last != "" {
-				return fmt.Errorf("%s (%w)", last, context.Cause(ctx))
-			}
-			return context.Cause(ctx)
-		case <-time.After(2 * time.Second):
-		}
-	}
 }

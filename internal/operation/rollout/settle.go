@@ -24,7 +24,7 @@ import (
 func (x *rollout) settle(ctx context.Context, s *Step) error {
 	bounded, stop := context.WithTimeout(ctx, settleTime)
 	defer stop()
-	return await(bounded, x.say(s), func(ctx context.Context) error {
+	return waiting.Until(bounded, x.say(s), func(ctx context.Context) error {
 		if err := x.checkEtcd(ctx); err != nil {
 			return err
 		}
@@ -37,12 +37,12 @@ func (x *rollout) settle(ctx context.Context, s *Step) error {
 func (x *rollout) settleServices(ctx context.Context, s *Step) error {
 	bounded, stop := context.WithTimeout(ctx, settleTime)
 	defer stop()
-	if err := await(bounded, x.say(s), x.checkGates); err != nil {
+	if err := waiting.Until(bounded, x.say(s), x.checkGates); err != nil {
 		return err
 	}
 	rebuilding, stop := context.WithTimeout(ctx, rebuildTime)
 	defer stop()
-	return await(rebuilding, x.say(s), func(ctx context.Context) error {
+	return waiting.Until(rebuilding, x.say(s), func(ctx context.Context) error {
 		unhealthy, err := kube.UnhealthyVolumes(ctx, x.target())
 		if err == nil && len(unhealthy) > 0 {
 			err = errors.New(client.Several(unhealthy))

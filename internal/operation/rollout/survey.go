@@ -21,6 +21,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -112,7 +113,7 @@ func (x *rollout) survey(ctx context.Context) error {
 		bounded, stop := context.WithTimeout(ctx, settleTime)
 		defer stop()
 		returned := func(ctx context.Context) error { return cmp.Or(x.look(ctx, m), m.down) }
-		if await(bounded, func(string) {}, returned) != nil {
+		if waiting.Until(bounded, func(string) {}, returned) != nil {
 			return context.Cause(ctx) // without an interrupt it is an obstacle
 		}
 		return nil

@@ -45,11 +45,11 @@ type Verified struct {
 // Verify reads a backup, the newest one without an id, and checks it as Take has checked it. It compares the
 // keys with those of the configuration in the states, which r has read.
 func Verify(ctx context.Context, r *run.Run, id string) (*Verified, error) {
-	return Open(ctx, r, id, func(*Verified, io.Reader) error { return nil })
+	return Open(ctx, r, id, func(*Verified, io.ReadSeeker) error { return nil })
 }
 
 // Open is Verify, and passes the snapshot to use.
-func Open(ctx context.Context, r *run.Run, id string, use func(*Verified, io.Reader) error) (
+func Open(ctx context.Context, r *run.Run, id string, use func(*Verified, io.ReadSeeker) error) (
 	_ *Verified, err error) {
 	shelf, err := r.Cluster.Backups(ctx)
 	if err != nil {

@@ -23,13 +23,16 @@ type Adoption struct {
 }
 
 // Adoptions returns the adoptions of a stage whose id is known. There are none if the run has created all
-// that the stage configures.
-func Adoptions(r *run.Run, s *config.Stage, st *state.State) ([]Adoption, error) {
+// that the stage configures. Where the lookup is of the type certain, castle knows that the object is about
+// to exist: it is adopted without a lookup.
+func Adoptions(r *run.Run, s *config.Stage, st *state.State, certain string) ([]Adoption, error) {
 	var all []Adoption
-	if r.ConfiguresNew(s) {
-		return nil, nil
-	}
+	isNew := r.ConfiguresNew(s)
 	for _, a := range s.Adopts {
+		known := a.Exists != nil && a.Exists.Type.Name == certain
+		if isNew && !known {
+			continue
+		}
 		// An object that only waits for its deletion is present, too.
 		present := func(res state.Resource) bool { return res.Address == a.Address }
 		if slices.ContainsFunc(st.Resources, present) {
@@ -43,7 +46,7 @@ func Adoptions(r *run.Run, s *config.Stage, st *state.State) ([]Adoption, error)
 			err = diags
 		case id == "":
 			continue
-		case a.Exists != nil:
+		case a.Exists != nil && !known:
 			err = one.bind(r, s, a.Exists)
 		}
 		if err != nil {

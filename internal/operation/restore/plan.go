@@ -1,0 +1,183 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/siderolabs/gen/xslices"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/backup"
+	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
+	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
+)
+
+// quorumTime is how long etcd has to be without a leader before castle believes that it has no quorum. An
+// election takes seconds.
+const quorumTime = 20 * time.Second
+
+// machine is a machine of the configuration.
+type machine struct {
+	name, address string
+	controlPlane  bool
+	node          *talos.Node
+
+	boot string // its boot id; empty if it does not answer as a machine of the cluster
+	etcd talos.Etcd
+	down error // why etcd is unknown
+}
+
+// plan looks at all machines. Its error is a *RefusedError if a control plane may still serve.
+func (x *restore) plan(ctx context.Context, v *backup.Verified) (*Plan, error) {
+	if err := x.listMachines(); err != nil {
+		return nil, err
+	}
+	var reasons []string
+	refuse := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
+	switch {
+	case !v.Compared:
+		refuse("the state has no configuration of a control plane, and its keys decide whether the cluster "+
+			"can read the backup; bring the state back first: %s", x.run.Cluster.Command("state restore"))
+	case len(v.OtherKeys) > 0:
+		refuse("the cluster has other keys than backup %s, and could not read what is in it: %s",
+			x.backup.ID, strings.Join(v.OtherKeys, ", "))
+	}
+	p := &Plan{Backup: x.backup, Completes: x.progress.Founding}
+	if p.Completes || len(reasons) > 0 {
+		return p, refusal(reasons)
+	}
+	if err := x.look(ctx); err != nil {
+		return nil, err
+	}
+	absent, err := x.absent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range x.machines {
+		switch {
+		case m.controlPlane && m.etcd == talos.EtcdServes:
+			refuse("etcd has a quorum, which %s follows; a restore would be a second cluster beside it\n"+
+				"    a control plane that is lost alone is replaced: %s --replace NAME", m.name,
+				x.run.Cluster.Command("rollout"))
+		case m.controlPlane && m.etcd == talos.EtcdUnknown && !slices.Contains(absent, m.name):
+			refuse("%s may still have etcd's data: %v\n    bring it back, or remove the machine", m.name,
+				m.down)
+		case m.controlPlane && m.etcd == talos.EtcdAlone:
+			p.Wiped = append(p.Wiped, m.name)
+		case !m.controlPlane && m.boot != "":
+			p.Restarts = append(p.Restarts, m.name)
+		}
+	}
+	p.Changed = x.changed()
+	return p, refusal(reasons)
+}
+
+func refusal(reasons []string) error {
+	if len(reasons) == 0 {
+		return nil
+	}
+	return &RefusedError{reasons}
+}
+
+func (x *restore) listMachines() error {
+	outputs := x.run.Outputs.Scope(nil).Outputs[cluster.PlatformLayer]
+	all := tfeval.Map(outputs[cluster.MachinesOutput])
+	talosconfig := x.run.Outputs.Target().Talosconfig
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		m := machine{name: name, address: tfeval.Text(tfeval.Attribute(all[name], "address")),
+			controlPlane: tfeval.Text(tfeval.Attribute(all[name], "role")) == "controlplane"}
+		if talosconfig != nil {
+			var err error
+			if m.node, err = talos.OpenNode(talosconfig, m.address); err != nil {
+				return err
+			}
+		}
+		x.machines = append(x.machines, m)
+	}
+	if talosconfig == nil || len(x.controlPlanes()) == 0 {
+		return cluster.Usagef("no stage has configured a control plane with Talos, and castle restores " +
+			"etcd through Talos")
+	}
+	return nil
+}
+
+func (x *restore) controlPlanes() []machine {
+	return xslices.Filter(x.machines, func(m machine) bool { return m.controlPlane })
+}
+
+// look asks each machine for its boot and its etcd. What has no leader now may have one in a moment.
+func (x *restore) look(ctx context.Context) error {
+	once := func(context.Context) error {
+		x.machines = run.Each(x.machines, func(m machine) machine {
+			condition, err := m.node.Condition(ctx)
+			if m.boot = ""; err == nil {
+				m.boot = condition.BootID
+			}
+			if m.controlPlane {
+				m.etcd, m.down = m.node.Etcd(ctx)
+			}
+			return m
+		})
+		has := func(is talos.Etcd) bool {
+			return slices.ContainsFunc(x.machines, func(m machine) bool { return m.etcd == is })
+		}
+		if has(talos.EtcdAlone) && !has(talos.EtcdServes) {
+			return errors.New("etcd has no leader; castle waits for an election")
+		}
+		return nil
+	}
+	bounded, stop := context.WithTimeout(ctx, quorumTime)
+	defer stop()
+	_ = waiting.Until(bounded, x.run.Notice, once) //nolint:errcheck // then it has no leader
+	return context.Cause(ctx)
+}
+
+// absent are the machines that the datacenter does not have any more.
+func (x *restore) absent(ctx context.Context) (names []string, err error) {
+	for _, s := range x.run.Cluster.Config.Stages {
+		datacenter, err := recovery.Datacenter(x.run, s)
+		if errors.Is(err, recovery.ErrNoLookup) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		st, err := x.run.Cluster.Dir.Stage(s.Name).LastKnown()
+		if err != nil {
+			return nil, err
+		}
+		ids, err := cluster.MachineIDs(x.run.Cluster.Dir.Stage(s.Name)).Value()
+		if err != nil {
+			return nil, err
+		}
+		facts, err := datacenter.Facts(ctx, cluster.Known(st, ids...))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range facts {
+			if f.Status == "absent" {
+				names = append(names, f.Key)
+			}
+		}
+	}
+	return names, nil
+}
+
+// changed are the stages whose state is another one than at the time of the backup.
+func (x *restore) changed() (stages []string) {
+	for _, s := range x.run.Cluster.Config.Stages {
+		st, err := x.run.Cluster.Dir.Stage(s.Name).LastKnown()
+		if err == nil && st.Exists && st.Serial != x.backup.Serials[s.Name] {
+			stages = append(stages, s.Name)
+		}
+	}
+	return stages
+}

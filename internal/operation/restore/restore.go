@@ -1,0 +1,261 @@
+// Package restore brings a cluster back that has lost its control planes: a create whose etcd begins with a
+// backup instead of empty.
+//
+// It is refused while any control plane could still serve: two clusters of the same name would fight for the
+// same addresses. Once etcd was bootstrapped from the backup, the same command completes what is left. The
+// machines that ran before restart then, because what watches Kubernetes misses the changes of a revision
+// that came twice (etcd-io/etcd#16028).
+package restore
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/kube/drain"
+	"github.com/ephemeral-castle/castle/internal/operation/create"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/applied"
+	"github.com/ephemeral-castle/castle/internal/run/backup"
+	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/waiting"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/backups"
+	"github.com/ephemeral-castle/castle/internal/talos"
+)
+
+// How long a restore waits for a machine.
+const (
+	wipeTime    = 20 * time.Minute
+	foundTime   = 20 * time.Minute // until etcd and an API server run with the backup
+	restartTime = 20 * time.Minute
+)
+
+// Options choose the backup.
+type Options struct {
+	Backup string // its id
+	// Confirm is called with the plan before anything is touched, and returns an error unless somebody agrees
+	// to it; nil agrees.
+	Confirm func(*Plan) error
+	// ConfirmLoss is called before a stage replaces or destroys anything else, as in a create.
+	ConfirmLoss func(context.Context, review.Loss) (bool, error)
+}
+
+// Plan is what a restore does, and what is lost with it.
+type Plan struct {
+	Backup *backups.Backup
+	// Completes reports that an interrupted restore has bootstrapped etcd, or was about to.
+	Completes bool
+	Wiped     []string // control planes whose etcd is left without a quorum
+	Restarts  []string // machines that run
+	Changed   []string // stages whose state castle has changed since the backup
+}
+
+// RefusedError reports that castle does not begin a restore, and why.
+type RefusedError struct{ Reasons []string }
+
+func (e *RefusedError) Error() string {
+	return "the restore was not begun; nothing was changed:\n  " + strings.Join(e.Reasons, "\n  ")
+}
+
+// IsRefusal marks the error.
+func (*RefusedError) IsRefusal() {}
+
+type restore struct {
+	run      *run.Run
+	options  Options
+	backup   *backups.Backup
+	snapshot io.ReadSeeker
+	machines []machine
+	progress state.Restoration
+}
+
+// Run restores etcd from a backup and creates what the cluster lacks.
+func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
+	ctx, r, err := run.BeginChecked(ctx, c, "restore", applied.CleanUp)
+	if err != nil {
+		return err
+	}
+	return r.End((&restore{run: r, options: o}).do(ctx))
+}
+
+func (x *restore) do(ctx context.Context) (err error) {
+	x.run.Outputs.Compute(x.run.Cluster.Config.Stages)
+	for _, s := range x.run.Cluster.Config.Stages {
+		if _, err := x.run.ReadRecorded(s); err != nil {
+			return err
+		}
+	}
+	if x.progress, err = x.run.Cluster.Dir.Restoration().Value(); err != nil {
+		return err
+	}
+	if begun := x.progress.Backup; begun != "" && begun != x.options.Backup {
+		return cluster.Usagef("a restore from backup %s was interrupted; complete it: %s --backup %s", begun,
+			x.run.Cluster.Command("restore"), begun)
+	}
+	use := func(v *backup.Verified, snapshot io.ReadSeeker) error {
+		x.backup, x.snapshot = v.Backup, snapshot
+		p, err := x.plan(ctx, v)
+		if err == nil && x.options.Confirm != nil {
+			err = x.options.Confirm(p)
+		}
+		if err != nil {
+			return err
+		}
+		return x.perform(ctx, p)
+	}
+	_, err = backup.Open(ctx, x.run, x.options.Backup, use)
+	return err
+}
+
+func (x *restore) perform(ctx context.Context, p *Plan) error {
+	dir := x.run.Cluster.Dir.Restoration()
+	if !p.Completes {
+		x.progress.Run, x.progress.Backup, x.progress.Boots = x.run.ID, x.backup.ID, map[string]string{}
+		for _, m := range x.machines {
+			if slices.Contains(p.Restarts, m.name) {
+				x.progress.Boots[m.name] = m.boot
+			}
+		}
+		if err := dir.Write(x.progress); err != nil {
+			return err
+		}
+		for _, m := range x.machines {
+			if !slices.Contains(p.Wiped, m.name) {
+				continue
+			}
+			if err := x.wipe(ctx, m); err != nil {
+				return fmt.Errorf("machine %s: %w", m.name, err)
+			}
+		}
+	}
+	o := create.Options{Confirm: x.options.ConfirmLoss, Found: x.found}
+	if err := create.Stages(ctx, x.run, x.run.Cluster.Config.Stages, o); err != nil {
+		return err
+	}
+	x.run.Notice("etcd is that of " + x.backup.Time.Local().Format(time.DateTime) + "; what was changed in " +
+		"Kubernetes since then is lost, and what was deleted since then is there again")
+	return dir.Clear()
+}
+
+// wipe removes what a control plane has of the etcd that lost its quorum.
+func (x *restore) wipe(ctx context.Context, m machine) error {
+	x.run.Notice(m.name + " is reset: its etcd has no quorum; its disks for data stay")
+	if err := m.node.WipeEtcd(ctx); err != nil {
+		return err
+	}
+	bounded, stop := context.WithTimeout(ctx, wipeTime)
+	defer stop()
+	return waiting.Until(bounded, x.say(m), func(ctx context.Context) error {
+		is, err := m.node.Etcd(ctx)
+		if err == nil && is != talos.EtcdBlank {
+			err = fmt.Errorf("machine %s: has not been reset yet", m.name)
+		}
+		return err
+	})
+}
+
+func (x *restore) say(m machine) func(string) {
+	return func(text string) { x.run.Notice(m.name + " " + foreign.OneLine(text)) }
+}
+
+// found bootstraps etcd from the backup on the first control plane, as Terraform would do it with an empty
+// one, and leaves Kubernetes as if it had never been away.
+func (x *restore) found(ctx context.Context) error {
+	first := x.controlPlanes()[0]
+	if err := x.recover(ctx, first); err != nil {
+		return fmt.Errorf("machine %s: %w", first.name, err)
+	}
+	if err := x.removeNodes(ctx); err != nil {
+		return err
+	}
+	for _, m := range x.machines {
+		if before := x.progress.Boots[m.name]; before != "" {
+			if err := x.restart(ctx, m, before); err != nil {
+				return fmt.Errorf("machine %s: %w", m.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (x *restore) recover(ctx context.Context, first machine) error {
+	bounded, stop := context.WithTimeout(ctx, foundTime)
+	defer stop()
+	x.progress.Founding = true
+	if err := x.run.Cluster.Dir.Restoration().Write(x.progress); err != nil {
+		return err
+	}
+	err := waiting.Until(bounded, x.say(first), func(ctx context.Context) error {
+		is, err := first.node.Etcd(ctx)
+		if err != nil || is != talos.EtcdBlank {
+			return err
+		}
+		x.run.Notice(first.name + " gets the backup and bootstraps etcd from it")
+		if _, err := x.snapshot.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		return first.node.RecoverEtcd(ctx, x.snapshot)
+	})
+	if err != nil {
+		return err
+	}
+	return waiting.Until(bounded, x.say(first), func(ctx context.Context) error {
+		is, err := first.node.Etcd(ctx)
+		if err == nil && is != talos.EtcdServes {
+			service, unknown := first.node.EtcdService(ctx)
+			err = unknown
+			if unknown == nil {
+				err = fmt.Errorf("etcd does not serve yet: %s", foreign.OneLine(service))
+			}
+		}
+		if err == nil {
+			_, err = kube.ServerRelease(ctx, x.run.Outputs.Target(), first.address)
+		}
+		return err
+	})
+}
+
+// removeNodes deletes the Nodes of the backup that no machine of the configuration has: their machines have
+// left since. Those of machines that joined since register themselves.
+func (x *restore) removeNodes(ctx context.Context) error {
+	target := x.run.Outputs.Target()
+	nodes, err := drain.Nodes(ctx, target)
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		has := func(m machine) bool { return x.run.Cluster.Config.Name+"-"+m.name == name }
+		if slices.ContainsFunc(x.machines, has) {
+			continue
+		}
+		x.run.Notice("Node " + foreign.OneLine(name) + " is deleted: its machine has left since the backup")
+		if err := kube.DeleteNode(ctx, target, name); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// restart restarts a machine that has run since before the restore, unless it has restarted since.
+func (x *restore) restart(ctx context.Context, m machine, before string) error {
+	bounded, stop := context.WithTimeout(ctx, restartTime)
+	defer stop()
+	is, err := m.node.Condition(bounded)
+	if err == nil && is.BootID == before {
+		x.run.Notice(m.name + " restarts: what runs there has watched the former etcd")
+		err = m.node.Reboot(bounded)
+	}
+	if err == nil {
+		_, err = m.node.AwaitRestart(bounded, before, x.say(m))
+	}
+	if err != nil {
+		return err
+	}
+	delete(x.progress.Boots, m.name)
+	return x.run.Cluster.Dir.Restoration().Write(x.progress)
+}
