@@ -1,6 +1,10 @@
 package talos
 
-import "time"
+import (
+	"context"
+	"io"
+	"time"
+)
 
 // iso is the Talos of a machine that does not boot from an image on its disk.
 const iso = "v1.13.0"
@@ -53,8 +57,8 @@ func (d Delays) Times(factor float64) Delays {
 	return d
 }
 
-// Hooks report events to the fleet's owner. All are optional. They run one after another in the goroutine
-// that made the change, without a lock, so they may call the Fleet.
+// Hooks report events to the fleet's owner, and supply what the emulator does not have. All are optional.
+// They run one after another in the goroutine that made the change, without a lock, so they may call the Fleet.
 type Hooks struct {
 	// OnBootstrap is called once for each cluster: its first etcd member serves
 	// and a control plane would now start.
@@ -74,6 +78,9 @@ type Hooks struct {
 	OnReset func(address string)
 	// OnError is called for errors that no client gets, such as an address in use.
 	OnError func(address string, err error)
+	// Snapshot reads etcd's database through the member of a machine: the file, then its SHA-256. Without
+	// it, machines do not know EtcdSnapshot.
+	Snapshot func(ctx context.Context, address string) (io.ReadCloser, error)
 }
 
 // Machine is one (virtual) computer that boots Talos from a blank disk.

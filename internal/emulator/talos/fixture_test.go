@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -41,6 +42,8 @@ type lab struct {
 	shutDown   []string
 	down       []string
 	holders    []string // of the virtual address, one after another
+
+	database func(address string) (io.Reader, error) // what etcd answers to a snapshot
 }
 
 func newLab(t *testing.T) *lab {
@@ -52,6 +55,9 @@ func newLab(t *testing.T) *lab {
 	l := &lab{
 		t: t, clock: &clock{}, secrets: bundle,
 		network: fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256)),
+	}
+	l.database = func(address string) (io.Reader, error) {
+		return strings.NewReader("database of " + address), nil
 	}
 	record := func(fn func()) {
 		l.mu.Lock()
@@ -82,6 +88,10 @@ func newLab(t *testing.T) *lab {
 			OnShutdown: func(a string) { record(func() { l.shutDown = append(l.shutDown, a) }) },
 			OnDown:     func(a string) { record(func() { l.down = append(l.down, a) }) },
 			OnError:    func(a string, err error) { t.Errorf("machine %s: %v", a, err) },
+			Snapshot: func(_ context.Context, address string) (io.ReadCloser, error) {
+				database, err := l.database(address)
+				return io.NopCloser(database), err
+			},
 		},
 	})
 	t.Cleanup(l.fleet.Close)

@@ -72,6 +72,8 @@ func allowedRoles(method string) role.Set {
 		return role.MakeSet(role.Admin, role.Operator, role.Reader)
 	case "EtcdMemberList", "EtcdStatus", "EtcdAlarmList":
 		return role.MakeSet(role.Admin, role.Operator, role.Reader, role.EtcdBackup)
+	case "EtcdSnapshot":
+		return role.MakeSet(role.Admin, role.Operator, role.EtcdBackup)
 	case "Reboot", "Shutdown", "Pull", "EtcdAlarmDisarm":
 		return role.MakeSet(role.Admin, role.Operator)
 	default:

@@ -126,7 +126,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 			OnBootstrap: d.kube.bootstrapped, OnMachineConfigured: d.configured,
 			OnShutdown: d.switchedOff, OnDown: d.down,
 			OnVirtualIP: d.kube.virtualIP, OnReset: d.reset,
-			OnError: func(address string, err error) { d.log.say("talos %s: %v", address, err) },
+			OnError:  func(address string, err error) { d.log.say("talos %s: %v", address, err) },
+			Snapshot: d.kube.snapshot,
 		},
 	})
 	d.kube.proxmox, d.kube.fleet = d.proxmox, d.fleet

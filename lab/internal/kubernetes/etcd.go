@@ -18,7 +18,7 @@ func startEtcd(ctx context.Context, dir string) (string, error) {
 	c.UnsafeNoFsync = true
 	c.LogLevel = "error"
 	c.LogOutputs = []string{filepath.Join(dir, "etcd.log")}
-	client := url.URL{Scheme: "unix", Path: filepath.Join(dir, "etcd.sock")}
+	client := url.URL{Scheme: "unix", Path: socket(dir)}
 	peer := url.URL{Scheme: "unix", Path: filepath.Join(dir, "peer.sock")}
 	c.ListenClientUrls, c.ListenPeerUrls = []url.URL{client}, []url.URL{peer}
 	// Advertised addresses must have the form host:port; a single member never dials them.
