@@ -31,6 +31,11 @@ func TestLabFailed(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-failed", "--fault", "upgrade-fails=worker-01")
 }
 
+// TestLabRestore backs etcd up, loses the control plane, and restores it.
+func TestLabRestore(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-restore", "--fault", "snapshot-cut=1")
+}
+
 // upgradeKubernetes does to one machine what talosctl upgrade-k8s does: its configuration gets the images of
 // another release, at once. Its arguments are the machine's address and the two releases.
 func upgradeKubernetes(ts *testscript.TestScript, neg bool, args []string) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func newBackupList(a *app) *cobra.Command {
 				Cluster string            `json:"cluster"`
 				Place   string            `json:"place"`
 				Backups []*backups.Backup `json:"backups"`
-			}{r.Cluster.Name(), shelf.Place(), []*backups.Backup{}}
+			}{r.Cluster.Name(), r.Cluster.Place(), []*backups.Backup{}}
 			for _, id := range ids {
 				b, unread := shelf.Find(ctx, id)
 				if err = errors.Join(err, unread); unread == nil {
@@ -140,7 +141,7 @@ cluster cannot be restored from this backup.`,
   castle backup verify blue 20261125-031500-k3zq`,
 		Args: a.cluster(cobra.RangeArgs(1, 2)),
 		RunE: onBackups(a, func(ctx context.Context, r *run.Run, args []string) error {
-			v, err := backup.Verify(ctx, r, strings.Join(args, ""))
+			v, err := backup.Verify(ctx, r, cmp.Or(strings.Join(args, ""), backup.Newest))
 			if err != nil {
 				return err
 			}
@@ -175,7 +176,7 @@ The same command completes a restore that failed or was killed.`,
   castle restore blue --backup 20261125-031500-k3zq`,
 		Args: a.cluster(cobra.MatchAll(cobra.ExactArgs(1), func(*cobra.Command, []string) error {
 			if o.Backup == "" {
-				return errors.New("requires --backup with the id of a backup; `castle backup list` shows them")
+				return errors.New("requires --backup with the id of a backup; see `castle backup list`")
 			}
 			return nil
 		})),
@@ -187,7 +188,7 @@ The same command completes a restore that failed or was killed.`,
 			return reporting(a, c, func() error { return restore.Run(ctx, c, o) })
 		}),
 	})
-	cmd.Flags().StringVar(&o.Backup, "backup", "", "restore this `BACKUP`")
+	cmd.Flags().StringVar(&o.Backup, "backup", "", "restore from this `BACKUP`: its id, or newest")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
 	a.lockFlag(cmd)
 	reportFlag(a, cmd)

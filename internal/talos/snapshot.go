@@ -55,13 +55,13 @@ func (n *Node) Snapshot(ctx context.Context, w io.Writer, most int64) error {
 // that the certificates of all parts come from, the key that signs ServiceAccount tokens, and the one that
 // encrypts Secrets.
 var keyPaths = map[string]string{
-	"Talos' CA":                      "machine.ca.crt",
-	"Kubernetes' CA":                 "cluster.ca.crt",
-	"etcd's CA":                      "cluster.etcd.ca.crt",
-	"the aggregator's CA":            "cluster.aggregatorCA.crt",
-	"the ServiceAccount key":         "cluster.serviceAccount.key",
-	"the encryption key (secretbox)": "cluster.secretboxEncryptionSecret",
-	"the encryption key (aescbc)":    "cluster.aescbcEncryptionSecret",
+	"talos_ca":           "machine.ca.crt",
+	"kubernetes_ca":      "cluster.ca.crt",
+	"etcd_ca":            "cluster.etcd.ca.crt",
+	"aggregator_ca":      "cluster.aggregatorCA.crt",
+	"serviceaccount_key": "cluster.serviceAccount.key",
+	"secretbox_key":      "cluster.secretboxEncryptionSecret",
+	"aescbc_key":         "cluster.aescbcEncryptionSecret",
 }
 
 // KeyFingerprints returns the SHA-256 of each key in a control plane's configuration, by the key's name. A

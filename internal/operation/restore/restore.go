@@ -40,7 +40,7 @@ const (
 
 // Options choose the backup.
 type Options struct {
-	Backup string // its id
+	Backup string // its id, or backup.Newest: that of an interrupted restore, if there is one
 	// Confirm is called with the plan before anything is touched, and returns an error unless somebody agrees
 	// to it; nil agrees.
 	Confirm func(*Plan) error
@@ -96,7 +96,9 @@ func (x *restore) do(ctx context.Context) (err error) {
 	if x.progress, err = x.run.Cluster.Dir.Restoration().Value(); err != nil {
 		return err
 	}
-	if begun := x.progress.Backup; begun != "" && begun != x.options.Backup {
+	if begun := x.progress.Backup; x.options.Backup == backup.Newest && begun != "" {
+		x.options.Backup = begun
+	} else if begun != "" && begun != x.options.Backup {
 		return cluster.Usagef("a restore from backup %s was interrupted; complete it: %s --backup %s", begun,
 			x.run.Cluster.Command("restore"), begun)
 	}

@@ -54,7 +54,7 @@ func Take(ctx context.Context, r *run.Run, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &Result{Backup: newest, Deleted: []string{}, Place: shelf.Place()}
+	result := &Result{Backup: newest, Deleted: []string{}, Place: r.Cluster.Place()}
 	if newest != nil && newest.Age() < o.IfOlderThan {
 		return result, nil
 	}

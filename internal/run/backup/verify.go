@@ -42,7 +42,7 @@ type Verified struct {
 	Compared bool `json:"compared"`
 }
 
-// Verify reads a backup, the newest one without an id, and checks it as Take has checked it. It compares the
+// Verify reads the backup with an id, and checks it as Take has checked it. It compares the
 // keys with those of the configuration in the states, which r has read.
 func Verify(ctx context.Context, r *run.Run, id string) (*Verified, error) {
 	return Open(ctx, r, id, func(*Verified, io.ReadSeeker) error { return nil })
@@ -89,12 +89,15 @@ func Open(ctx context.Context, r *run.Run, id string, use func(*Verified, io.Rea
 	return v, use(v, file)
 }
 
-// find finds a backup, the newest one without an id.
+// Newest stands for the id of the newest backup.
+const Newest = "newest"
+
+// find finds a backup.
 func find(ctx context.Context, r *run.Run, shelf *backups.Shelf, id string) (*backups.Backup, error) {
-	if id == "" {
+	if id == Newest {
 		b, err := shelf.Newest(ctx)
 		if b == nil && err == nil {
-			err = cluster.Usagef("%s has no backup in %s; take one: %s", r.Cluster.Name(), shelf.Place(),
+			err = cluster.Usagef("%s has no backup in %s; take one: %s", r.Cluster.Name(), r.Cluster.Place(),
 				r.Cluster.Command("backup"))
 		}
 		return b, err
@@ -102,7 +105,7 @@ func find(ctx context.Context, r *run.Run, shelf *backups.Shelf, id string) (*ba
 	b, err := shelf.Find(ctx, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = cluster.Usagef("there is no backup %q of %s in %s; list them: %s", id, r.Cluster.Name(),
-			shelf.Place(), r.Cluster.Command("backup list"))
+			r.Cluster.Place(), r.Cluster.Command("backup list"))
 	}
 	return b, err
 }

@@ -75,9 +75,6 @@ func Open(s store.Store, cluster string, e commits.Encryption) *Shelf {
 	return &Shelf{store: s, prefix: path.Join(cluster, folder) + "/", encryption: e}
 }
 
-// Place names where the backups are.
-func (s *Shelf) Place() string { return s.store.URL() }
-
 // timeOfID is the layout of the time that an id begins with, so that ids sort by age.
 const timeOfID = "20060102-150405"
 
