@@ -40,6 +40,12 @@ var seams = map[string][]string{
 		"stages/*/terraform.tfstate", "stages/*/intent.jsonl", "stages/*/snapshots/*", "stages/*",
 		"archive/*", "runs/*/receipt.json", "kubeconfig", "lock",
 	},
+	"backup": {"backups/*/0000", "backups/*/manifest", "backups/*"},
+	"restore": {
+		"run_started", "notice", "restore.json*", "stage_started", "step_started apply", "resource_started",
+		"resource", "step_ended apply", "gate_open", "stage_ready", "stages/*/terraform.tfstate",
+		"stages/*/intent.jsonl", "stages/*/fingerprint.json", "lock",
+	},
 	"rollout": {
 		"run_started", "machine_started", "machine_progress", "machine_progress install", "machine_ready",
 		"stage_started", "step_started plan", "step_ended plan", "step_started apply", "resource_started",

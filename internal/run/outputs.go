@@ -273,6 +273,14 @@ func (r *Run) ReadRecorded(s *config.Stage) (*state.State, error) {
 	return st, err
 }
 
+// Created returns the stages that the cluster has. One that was never created waits for a create.
+func (r *Run) Created() []*config.Stage {
+	return slices.DeleteFunc(slices.Clone(r.Cluster.Config.Stages), func(s *config.Stage) bool {
+		st, err := r.Cluster.Dir.Stage(s.Name).State()
+		return err == nil && !st.Exists
+	})
+}
+
 // LastKnownStates reads the newest readable state and the outputs of every stage. The Notice of a state
 // explains why it could not be read.
 func (r *Run) LastKnownStates() (map[*config.Stage]*state.State, error) {

@@ -233,7 +233,8 @@ func notBootstrapped(nodes []nodeView) gate.Diagnosis {
 		}
 	}
 	h := because(nodes[0].host(), "service etcd",
-		"etcd was never bootstrapped, or its data is gone: every control plane waits for a cluster to join")
+		"etcd was never bootstrapped, or its data is gone: every control plane waits for a cluster to join; "+
+			"castle restore brings the data back from a backup")
 	h.Kind = gate.NeverBootstrapped
 	return h
 }

@@ -139,7 +139,7 @@ func (x *restore) perform(ctx context.Context, p *Plan) error {
 		}
 	}
 	o := create.Options{Confirm: x.options.ConfirmLoss, Found: x.found}
-	if err := create.Stages(ctx, x.run, x.run.Cluster.Config.Stages, o); err != nil {
+	if err := create.Stages(ctx, x.run, x.run.Created(), o); err != nil {
 		return err
 	}
 	x.run.Notice("etcd is that of " + x.backup.Time.Local().Format(time.DateTime) + "; what was changed in " +

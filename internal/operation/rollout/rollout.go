@@ -104,7 +104,7 @@ func (x *rollout) do(ctx context.Context) error {
 		}
 	}
 	o := create.Options{Confirm: x.options.ConfirmLoss}
-	stages := x.created()
+	stages := x.run.Created()
 	if len(p.Steps) > 0 {
 		machines := machineStages(x.run.Cluster)
 		before := slices.DeleteFunc(graph.Closure(stages, run.StageNeeds, machines...),
@@ -146,14 +146,6 @@ func (x *rollout) backUp(ctx context.Context) error {
 		x.run.Notice("etcd is backed up: " + done.Backup.ID)
 	}
 	return nil
-}
-
-// created are the stages that the cluster has. One that was never created waits for a create.
-func (x *rollout) created() []*config.Stage {
-	return slices.DeleteFunc(slices.Clone(x.run.Cluster.Config.Stages), func(s *config.Stage) bool {
-		st, err := x.run.Cluster.Dir.Stage(s.Name).State()
-		return err == nil && !st.Exists
-	})
 }
 
 // steps surveys the cluster and lists the steps.
@@ -206,7 +198,7 @@ func (x *rollout) nameVolumes(ctx context.Context, steps []*Step) error {
 
 // readSecrets reads what only reads, such as the secret store's values, again: they may have been rotated.
 func (x *rollout) readSecrets(ctx context.Context) error {
-	volatile := slices.DeleteFunc(x.created(), func(s *config.Stage) bool {
+	volatile := slices.DeleteFunc(x.run.Created(), func(s *config.Stage) bool {
 		return !s.Volatile || s.NeedsPlatform || len(s.Needs) > 0
 	})
 	if len(volatile) == 0 {
