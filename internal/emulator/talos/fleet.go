@@ -9,9 +9,11 @@
 //
 // A machine's disk has two systems, as with GRUB. An upgrade installs one beside the one that runs, and a
 // restart boots it; if that boot fails, the former one returns. The list of Talos 1.13 decides which changes
-// of a configuration need a restart. MachineStatus and events report each step. etcd has members and no content: a
-// snapshot comes from a hook, and goes to another one when a machine founds etcd from it. Missing are logs,
-// statistics, and talosctl health, which asks Kubernetes.
+// of a configuration need a restart. MachineStatus and events report each step. Missing are logs, statistics,
+// and talosctl health, which asks Kubernetes.
+//
+// etcd has members and no content: a snapshot comes from a hook, and goes to another hook when a machine
+// recovers etcd from it.
 //
 // The fleet's parts share a world: the machines, the clock and the mutex. power runs machines, etcd runs
 // their members and assigns virtual addresses, and the services answer calls. Everything that takes time runs

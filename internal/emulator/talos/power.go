@@ -129,7 +129,7 @@ func (p *power) leave(m *machine, doing runtime.MachineStage, takes time.Duratio
 	if served {
 		callLater(p.world, p.world.config.Hooks.OnDown, m.spec.Address)
 	}
-	p.world.after(m, takes, next)
+	p.world.within(m, takes, next)
 }
 
 // restart runs the sequence reboot.

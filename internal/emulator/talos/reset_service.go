@@ -49,8 +49,8 @@ func partitionsOf(req *pb.ResetRequest) (p partitions, _ error) {
 	return p, nil
 }
 
-// Reset leaves etcd if it is graceful, stops everything, wipes, and restarts or switches off. The answer comes
-// before. An error ends it, and the machine restarts as it was (internal/app/machined/main.go).
+// Reset leaves etcd if it is graceful, stops everything, wipes, and restarts or switches off. The answer
+// comes before. An error ends it, and the machine restarts as it was (internal/app/machined/main.go).
 func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
 	m, actor := requestOf(ctx).target, newID()
 	wipe, err := partitionsOf(req)
