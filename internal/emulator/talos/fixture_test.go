@@ -106,7 +106,8 @@ func newLab(t *testing.T) *lab {
 			Recover: func(a string, snapshot []byte, skipHashCheck bool) (bool, error) {
 				record(func() { l.recovered = append(l.recovered, a+": "+string(snapshot)) })
 				if string(snapshot) == "bad" && !skipHashCheck {
-					return l.written, errors.New("error recovering from the snapshot: expected sha256 1, got 2")
+					return l.written, errors.New("error recovering from the snapshot: expected sha256 1, " +
+						"got 2")
 				}
 				return false, nil
 			},

@@ -132,7 +132,7 @@ func (k *kube) startCluster() {
 		}
 		c.process = p
 		k.log.say("kubernetes: %s answers", c.spec.Name)
-		k.silence(nodes)
+		k.stopAbsent(nodes)
 		for _, m := range k.machines {
 			k.join(m)
 		}
@@ -140,9 +140,9 @@ func (k *kube) startCluster() {
 	}()
 }
 
-// silence stops the kubelets of nodes whose machines are not on: etcd may not know yet, or not any more. The
-// caller holds the mutex.
-func (k *kube) silence(nodes []string) {
+// stopAbsent stops the kubelets of nodes whose machines are not on: etcd may not know yet, or not any more.
+// The caller holds the mutex.
+func (k *kube) stopAbsent(nodes []string) {
 	on := map[string]bool{}
 	for _, m := range k.machines {
 		on[m.Hostname] = true

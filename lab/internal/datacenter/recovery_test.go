@@ -173,14 +173,20 @@ func TestASnapshotBringsALostClusterBack(t *testing.T) {
 // Nothing but etcd's data is lost, and only one of the machines that the snapshot knows is on.
 func TestAWipedControlPlaneIsRecovered(t *testing.T) {
 	const address = "127.0.7.121"
-	d, log := start(t, Config{})
+	d, log := start(t, Config{Faults: Faults{SnapshotCut: true}})
 	through := through(t, raise(t, d, "127.0.7.120", address), address)
 	worker := talos.MachineSpec{Address: "127.0.7.124", Hostname: "worker-01", TalosVersion: "v1.13.0",
 		KubernetesVersion: "v1.36.3"}
 	d.kube.configured(worker)
 	log.await(t, "kubernetes: answers at", 2)
 	awaitNodes(t, client(d), map[string]corev1.ConditionStatus{"cp-01": "True", "worker-01": "True"})
+	if err := complete(snapshotOf(t, through)); err == nil {
+		t.Error("the first snapshot is whole")
+	}
 	snapshot := snapshotOf(t, through)
+	if err := complete(snapshot); err != nil {
+		t.Error(err)
+	}
 	d.kube.off(worker.Address)
 	call(t, func(ctx context.Context, c *talosapi.Client) error {
 		return c.ResetGeneric(ctx, &machineapi.ResetRequest{Reboot: true,
