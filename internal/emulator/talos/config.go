@@ -57,8 +57,8 @@ func (d Delays) Times(factor float64) Delays {
 	return d
 }
 
-// Hooks report events to the fleet's owner, and supply what the emulator does not have. All are optional.
-// They run one after another in the goroutine that made the change, without a lock, so they may call the Fleet.
+// Hooks report events to the fleet's owner, and do what the emulator cannot. All are optional. They run one
+// after another in the goroutine that made the change, without a lock, so they may call the Fleet.
 type Hooks struct {
 	// OnBootstrap is called once for each cluster: its first etcd member serves
 	// and a control plane would now start.
@@ -74,13 +74,20 @@ type Hooks struct {
 	// OnDown is called when a machine that ran begins to restart, at a caller's word or because its boot has
 	// failed: its API server and its kubelet have stopped, until OnMachineConfigured.
 	OnDown func(address string)
-	// OnReset is called when a caller has wiped a machine's disks.
-	OnReset func(address string)
+	// OnReset is called when a caller has wiped a machine's disk, or a part of it: data says whether etcd's
+	// data was there.
+	OnReset func(address string, data bool)
+	// OnQuorum is called whenever the etcd of an announced cluster has lost its quorum or has one again;
+	// HasQuorum says which. The cluster is that of a Kubernetes CA.
+	OnQuorum func(ca []byte)
 	// OnError is called for errors that no client gets, such as an address in use.
 	OnError func(address string, err error)
 	// Snapshot reads etcd's database through the member of a machine: the file, then its SHA-256. Without
 	// it, machines do not know EtcdSnapshot.
 	Snapshot func(ctx context.Context, address string) (io.ReadCloser, error)
+	// Recover makes the data directory of a new etcd from a snapshot that was uploaded to a machine. With an
+	// error, written says whether it has left something there. Without it, machines refuse to recover etcd.
+	Recover func(address string, snapshot []byte, skipHashCheck bool) (written bool, err error)
 }
 
 // Machine is one (virtual) computer that boots Talos from a blank disk.

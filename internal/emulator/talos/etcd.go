@@ -16,6 +16,8 @@ type etcdCluster struct {
 	index     uint64
 	elections []*election // one for each virtual address
 	ending    bool        // sessions are about to end without a quorum
+	recovered bool        // it began with the data of a snapshot
+	lost      bool        // it has no quorum, as of the last OnQuorum
 }
 
 // member is one machine's part in an etcdCluster. It outlives the machine's power
@@ -80,11 +82,12 @@ type etcd struct {
 	world       *world
 	held        map[string]bool // machines whose member stays a learner
 	lastLearner *heldLearner
-	announced   map[string]bool // the clusters, by CA, for which OnBootstrap was called
+	announced   map[string]*etcdCluster // those for which OnBootstrap was called, by CA
 }
 
 // found makes the machine the first member of a new cluster.
 func (d *etcd) found(m *machine) {
+	m.recovery = nil
 	m.etcd = (&etcdCluster{}).add(m, false)
 	d.resume(m)
 }
@@ -132,7 +135,7 @@ func (d *etcd) promote(e *member) {
 func (d *etcd) advance() {
 	for _, m := range d.world.machines {
 		switch {
-		case !m.ready || !m.controlPlane() || m.leftEtcd:
+		case !m.ready || !m.controlPlane() || m.leftEtcd || m.recovery != nil:
 		case m.etcd == nil:
 			if c := d.joinable(m); c != nil {
 				m.etcd = c.add(m, true)
@@ -152,7 +155,8 @@ func (d *etcd) advance() {
 func (d *etcd) joinable(m *machine) *etcdCluster {
 	learner := func(e *member) bool { return e.learner }
 	for _, peer := range d.world.machines {
-		if peer.etcd == nil || peer.etcd.removed || peer.installed.ca != m.installed.ca {
+		if peer.etcd == nil || peer.etcd.removed || peer.installed == nil ||
+			peer.installed.ca != m.installed.ca {
 			continue
 		}
 		if c := peer.etcd.cluster; !slices.ContainsFunc(c.members, learner) && c.elect() != 0 {
@@ -174,13 +178,13 @@ func (d *etcd) anyVoter(m *machine) *member {
 
 func (d *etcd) announceLater(m *machine) {
 	ca := m.installed.ca
-	if m.announcing || d.announced[ca] {
+	if m.announcing || d.announced[ca] != nil {
 		return
 	}
 	m.announcing = true
 	d.world.after(m, d.world.config.Delays.Kubernetes, func() {
-		if !d.announced[ca] {
-			d.announced[ca] = true
+		if d.announced[ca] == nil && m.etcd != nil {
+			d.announced[ca] = m.etcd.cluster
 			callLater(d.world, d.world.config.Hooks.OnBootstrap, d.world.clusterSpec(m))
 		}
 	})

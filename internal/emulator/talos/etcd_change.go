@@ -78,14 +78,22 @@ func (s *machineService) EtcdLeaveCluster(ctx context.Context, _ *pb.EtcdLeaveCl
 	if _, err := s.voter(m, "etcd leave"); err != nil {
 		return nil, err
 	}
+	if err := s.etcd.leave(m); err != nil {
+		return nil, fmt.Errorf("failed to leave cluster: %w", err)
+	}
+	return &pb.EtcdLeaveClusterResponse{Messages: []*pb.EtcdLeaveCluster{{}}}, nil
+}
+
+// leave removes the machine's member and its data.
+func (d *etcd) leave(m *machine) error {
 	if e := m.etcd; e != nil && !e.removed {
 		if err := e.cluster.removable(e); err != nil {
-			return nil, fmt.Errorf("failed to leave cluster: failed to remove member %d: %w", e.id, err)
+			return fmt.Errorf("failed to remove member %d: %w", e.id, err)
 		}
-		s.etcd.remove(e)
+		d.remove(e)
 	}
 	m.etcd, m.leftEtcd = nil, true
-	return &pb.EtcdLeaveClusterResponse{Messages: []*pb.EtcdLeaveCluster{{}}}, nil
+	return nil
 }
 
 // remove ends a member. Its machine has no virtual address after that.

@@ -154,6 +154,8 @@ func etcdInfo(m *machine) *pb.ServiceInfo {
 	switch {
 	case m.leftEtcd:
 		return service("etcd", "Finished", "Service finished successfully")
+	case m.ready && m.recovery != nil && m.recovery.failed != "":
+		return service("etcd", "Failed", m.recovery.failed)
 	case m.ready && (m.etcd == nil || !m.etcd.serves()):
 		return service("etcd", "Preparing", "Running pre state")
 	case m.ready && m.etcd.learner:

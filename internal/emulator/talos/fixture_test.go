@@ -3,6 +3,7 @@ package talos_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -43,7 +44,11 @@ type lab struct {
 	down       []string
 	holders    []string // of the virtual address, one after another
 
-	database func(address string) (io.Reader, error) // what etcd answers to a snapshot
+	database  func(address string) (io.Reader, error) // what etcd answers to a snapshot
+	recovered []string                                // snapshots, as "ADDRESS: CONTENT"
+	written   bool                                    // by a recovery that fails, which a snapshot "bad" does
+	wiped     []string                                // "ADDRESS", with " data" if etcd's data was there
+	quorums   []bool                                  // as of each OnQuorum
 }
 
 func newLab(t *testing.T) *lab {
@@ -88,6 +93,24 @@ func newLab(t *testing.T) *lab {
 			OnShutdown: func(a string) { record(func() { l.shutDown = append(l.shutDown, a) }) },
 			OnDown:     func(a string) { record(func() { l.down = append(l.down, a) }) },
 			OnError:    func(a string, err error) { t.Errorf("machine %s: %v", a, err) },
+			OnReset: func(a string, data bool) {
+				if data {
+					a += " data"
+				}
+				record(func() { l.wiped = append(l.wiped, a) })
+			},
+			OnQuorum: func(ca []byte) {
+				has := l.fleet.HasQuorum(ca)
+				record(func() { l.quorums = append(l.quorums, has) })
+			},
+			Recover: func(a string, snapshot []byte, skipHashCheck bool) (bool, error) {
+				record(func() { l.recovered = append(l.recovered, a+": "+string(snapshot)) })
+				if string(snapshot) == "bad" && !skipHashCheck {
+					return l.written, errors.New("error recovering from the snapshot: expected sha256 1, " +
+						"got 2")
+				}
+				return false, nil
+			},
 			Snapshot: func(_ context.Context, address string) (io.ReadCloser, error) {
 				database, err := l.database(address)
 				return io.NopCloser(database), err

@@ -9,8 +9,11 @@
 //
 // A machine's disk has two systems, as with GRUB. An upgrade installs one beside the one that runs, and a
 // restart boots it; if that boot fails, the former one returns. The list of Talos 1.13 decides which changes
-// of a configuration need a restart. MachineStatus and events report each step. Missing are logs, statistics, and
-// talosctl health, which asks Kubernetes.
+// of a configuration need a restart. MachineStatus and events report each step. Missing are logs, statistics,
+// and talosctl health, which asks Kubernetes.
+//
+// etcd has members and no content: a snapshot comes from a hook, and goes to another hook when a machine
+// recovers etcd from it.
 //
 // The fleet's parts share a world: the machines, the clock and the mutex. power runs machines, etcd runs
 // their members and assigns virtual addresses, and the services answer calls. Everything that takes time runs
@@ -43,7 +46,7 @@ func New(c Config) *Fleet {
 	}
 	w := &world{config: c}
 	w.ctx, w.end = context.WithCancel(context.Background())
-	etcd := &etcd{world: w, held: map[string]bool{}, announced: map[string]bool{}}
+	etcd := &etcd{world: w, held: map[string]bool{}, announced: map[string]*etcdCluster{}}
 	power := &power{world: w, etcd: etcd, failing: map[string]bool{}}
 	w.refresh = power.refresh
 	return &Fleet{world: w, power: power, etcd: etcd}
@@ -101,7 +104,7 @@ func (f *Fleet) Remove(address string) {
 	if m := f.world.find(address); m != nil {
 		f.power.off(m)
 		f.world.machines = slices.DeleteFunc(f.world.machines, func(x *machine) bool { return x == m })
-		f.power.wipe(m)
+		f.power.wipe(m, everything)
 	}
 }
 

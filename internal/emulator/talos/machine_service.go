@@ -90,7 +90,7 @@ func (s *machineService) ApplyConfiguration(
 // Bootstrap founds etcd on the machine. Like Talos, it checks only the machine's
 // own disk: two bootstrapped machines are two clusters.
 func (s *machineService) Bootstrap(
-	ctx context.Context, _ *pb.BootstrapRequest,
+	ctx context.Context, req *pb.BootstrapRequest,
 ) (*pb.BootstrapResponse, error) {
 	m := requestOf(ctx).target
 	switch {
@@ -98,33 +98,21 @@ func (s *machineService) Bootstrap(
 		return nil, status.Error(codes.FailedPrecondition, "bootstrap is not available yet")
 	case !m.controlPlane():
 		return nil, onlyOnControlPlanes("bootstrap")
-	case m.etcd != nil:
+	case m.hasData():
 		return nil, status.Error(codes.AlreadyExists, "etcd data directory is not empty")
+	case req.GetRecoverEtcd() && s.world.config.Hooks.Recover == nil:
+		return nil, status.Error(codes.Unimplemented, "the emulator has no etcd to recover")
+	case req.GetRecoverEtcd():
+		s.etcd.recover(m, req.GetRecoverSkipHashCheck())
+	default:
+		s.etcd.found(m)
 	}
-	s.etcd.found(m)
 	return &pb.BootstrapResponse{Messages: []*pb.Bootstrap{{}}}, nil
 }
 
 func (s *machineService) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*pb.ShutdownResponse, error) {
 	s.power.shutDown(requestOf(ctx).target)
 	return &pb.ShutdownResponse{Messages: []*pb.Shutdown{{ActorId: newID()}}}, nil
-}
-
-// Reset leaves etcd if it is graceful, wipes the disks, and starts in maintenance mode or switches off.
-func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
-	m := requestOf(ctx).target
-	s.etcd.resign(m)
-	if m.etcd != nil && req.GetGraceful() {
-		m.etcd.leave()
-	}
-	s.power.wipe(m)
-	callLater(s.world, s.world.config.Hooks.OnReset, m.spec.Address)
-	if req.GetReboot() {
-		s.power.boot(m, s.world.config.Delays.Boot)
-	} else {
-		s.power.shutDown(m)
-	}
-	return &pb.ResetResponse{Messages: []*pb.Reset{{ActorId: newID()}}}, nil
 }
 
 func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_KubeconfigServer) error {
@@ -145,7 +133,7 @@ func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_Kube
 func (s *machineService) List(r *pb.ListRequest, out pb.MachineService_ListServer) error {
 	unlock := s.world.lock()
 	m := requestOf(out.Context()).target
-	exists, data := m.ready && m.controlPlane() && r.GetRoot() == "/var/lib/etcd", m.etcd != nil
+	exists, data := m.ready && m.controlPlane() && r.GetRoot() == "/var/lib/etcd", m.hasData()
 	unlock()
 	if !exists {
 		return status.Errorf(codes.Unknown, "lstat %s: no such file or directory", r.GetRoot())

@@ -200,7 +200,7 @@ func TestResetWipesAndShutdownCallsTheHook(t *testing.T) {
 	if err := l.as(role.Admin, l.address(2)).Reset(within(t), true, true); err != nil {
 		t.Fatal(err)
 	}
-	l.clock.advance(step)
+	l.clock.advance(2 * step)
 	if got := l.fleet.Stage(l.address(2)); got != talos.Maintenance {
 		t.Errorf("after a reset the machine is %s", got)
 	}

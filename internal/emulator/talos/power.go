@@ -3,7 +3,6 @@ package talos
 import (
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -43,6 +42,9 @@ func (p *power) start(m *machine) {
 	if !m.awaitsSigner {
 		m.runs, m.bootID, m.events = m.boots.next, newID(), &events{changed: make(chan struct{})}
 		m.installing, m.proven, m.applied, m.saved, m.leftEtcd = false, false, false, false, false
+		if m.recovery != nil && !m.recovery.spoilt() {
+			m.recovery = nil
+		}
 	}
 	p.world.bringUpNetwork(m)
 	m.doing = runtime.MachineStageBooting
@@ -127,7 +129,7 @@ func (p *power) leave(m *machine, doing runtime.MachineStage, takes time.Duratio
 	if served {
 		callLater(p.world, p.world.config.Hooks.OnDown, m.spec.Address)
 	}
-	p.world.after(m, takes, next)
+	p.world.within(m, takes, next)
 }
 
 // restart runs the sequence reboot.
@@ -200,20 +202,6 @@ func (p *power) shutDown(m *machine) {
 	p.stop(m)
 	m.stage = Off
 	callLater(p.world, p.world.config.Hooks.OnShutdown, m.spec.Address)
-}
-
-// wipe empties the machine's disks. The etcd cluster still counts its member.
-func (p *power) wipe(m *machine) {
-	ca := ""
-	if m.installed != nil {
-		ca = m.installed.ca
-	}
-	m.installed, m.staged, m.tried, m.etcd = nil, nil, nil, nil
-	m.boots, m.upgradeAt, m.images = m.blank(), "", nil
-	hasData := func(x *machine) bool { return x.etcd != nil && x.installed.ca == ca }
-	if !slices.ContainsFunc(p.world.machines, hasData) {
-		delete(p.etcd.announced, ca) // no data is left: the same secrets may found a new cluster
-	}
 }
 
 // apid is one listening API server. A machine gets a new one whenever it restarts

@@ -28,6 +28,7 @@ type ClusterSpec struct {
 	CoreDNS, KubeProxy    bool
 	InlineManifests       []Manifest
 	ManifestURLs          []string
+	Recovered             bool // its etcd has the data of a snapshot
 }
 
 // Manifest is one of cluster.inlineManifests.
@@ -87,6 +88,7 @@ func (w *world) clusterSpec(m *machine) ClusterSpec {
 		CoreDNS:       cluster.CoreDNS().Enabled(), KubeProxy: cluster.Proxy().Enabled(),
 		ControllerManagerArgs: cluster.ControllerManager().ExtraArgs(),
 		CNI:                   cluster.Network().CNI().Name(), ManifestURLs: cluster.ExtraManifestURLs(),
+		Recovered: m.etcd.cluster.recovered,
 	}
 	for _, v := range virtualIPs(m.installed.config) {
 		spec.VIPs = append(spec.VIPs, v.address.String())

@@ -24,6 +24,7 @@ func (p *power) refresh() {
 			p.report(m)
 		}
 	}
+	p.etcd.reportQuorum()
 }
 
 // report writes the machine's status and its event, if it has changed
@@ -79,7 +80,7 @@ func (p *power) unmet(m *machine) (all []runtime.UnmetCondition) {
 		}
 	}
 	reasons := map[string]string{"services": strings.Join(services, ", ")}
-	if !m.ready || !p.etcd.announced[m.installed.ca] {
+	if !m.ready || p.etcd.announced[m.installed.ca] == nil {
 		reasons["nodeReady"] = fmt.Sprintf("node %q status is not available yet", m.hostname())
 	}
 	maps.Copy(reasons, m.declared)

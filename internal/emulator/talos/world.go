@@ -55,6 +55,8 @@ type machine struct {
 	installed *installed        // the configuration in force; nil on a blank disk
 	staged    *installed        // comes into force at the next start
 	etcd      *member
+	snapshot  []byte    // of etcd, that a caller has uploaded
+	recovery  *recovery // of etcd from it, until it has succeeded
 
 	announcing   bool              // OnBootstrap is due
 	campaigns    bool              // it competes for its virtual addresses, or is about to

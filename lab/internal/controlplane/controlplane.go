@@ -1,6 +1,6 @@
 // Package controlplane runs Kubernetes and the operators in a process of their own. They can thus
-// end at once, like a cluster whose machines lose power. The package holds both sides: Start is the
-// lab's, Main the process's.
+// end at once, like a cluster whose machines lose power. The package holds both sides: Start and Recover
+// are the lab's, Main the process's.
 //
 // The process reads its order, with all private keys, from stdin. It writes one line to stdout when
 // the API answers and Talos' bootstrap manifests are applied. The components log to a file. The
@@ -47,6 +47,9 @@ type Order struct {
 	WithoutProxy bool // Talos brings no kube-proxy
 	Manifests    []string
 	Repository   string // the folder that Flux follows; empty: what it brings is made up
+
+	// Restore, if it is set, makes etcd's data from a snapshot, and nothing runs.
+	Restore *Restore
 
 	// Turn is called when an operator's fault begins or ends; it may be nil.
 	Turn func(operators.Turn) `json:"-"`
@@ -167,6 +170,9 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var o Order
 	if err := json.NewDecoder(stdin).Decode(&o); err != nil {
 		return fmt.Errorf("order: %w", err)
+	}
+	if o.Restore != nil {
+		return o.Restore.run(o.Kubernetes.Dir, stdout)
 	}
 	asks := &operators.Asks{}
 	own := filepath.Base(os.Args[0]) + "/" // as client-go calls the controllers and operators of this process

@@ -25,6 +25,13 @@ func (a *addresses) vm(address string) proxmox.VM {
 	return a.on[address]
 }
 
+// owner returns the id of the VM whose disks the machine at an address has, even if it is off; 0 for none.
+func (a *addresses) owner(address string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.disks[address]
+}
+
 // occupy gives a VM its address, unless the machine there has the disks of another VM: it returns that one's
 // id, and whether it is on.
 func (a *addresses) occupy(vm proxmox.VM) (former int, on bool) {

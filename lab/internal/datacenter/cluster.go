@@ -3,7 +3,6 @@ package datacenter
 import (
 	"context"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -27,6 +26,7 @@ type cluster struct {
 	stored   map[string]bool       // control planes that have its etcd data on their disks
 	answered bool                  // for the first time
 	refused  bool                  // no control plane could start
+	stalled  bool                  // its etcd has no quorum
 	doors    map[string]*door
 	starting map[string]*time.Timer   // by address: until its API server is up again
 	nodes    map[string]string        // address: the node's name
@@ -76,19 +76,30 @@ func (k *kube) bootstrapped(spec talos.ClusterSpec) {
 		return
 	}
 	k.cluster = &cluster{
-		spec: spec, backend: backend, dir: filepath.Join(k.config.Dir, "kubernetes"),
+		spec: spec, backend: backend, dir: k.dir(),
 		stored: map[string]bool{},
 		doors:  map[string]*door{}, starting: map[string]*time.Timer{}, nodes: map[string]string{},
 		acts: map[string]chan struct{}{},
 	}
+	if !spec.Recovered {
+		if err := kubernetes.RemoveEtcd(k.cluster.dir); err != nil {
+			k.log.say("kubernetes: %v", err)
+		}
+	}
+	if err := kubernetes.SetQuorum(k.cluster.dir, true); err != nil {
+		k.log.say("kubernetes: %v", err)
+	}
 	k.startCluster()
 }
+
+// dir is where the files of Kubernetes are, and etcd's data.
+func (k *kube) dir() string { return filepath.Join(k.config.Dir, "kubernetes") }
 
 // startCluster starts the process; the caller holds the mutex. The cluster picks up changes of a
 // machine in the meantime once the API answers.
 func (k *kube) startCluster() {
 	c := k.cluster
-	if c.upTo != nil {
+	if c.upTo != nil || c.stalled {
 		return
 	}
 	why := k.refusal(c.spec)
@@ -109,6 +120,10 @@ func (k *kube) startCluster() {
 			}
 			return
 		}
+		nodes, err := kubernetes.Nodes{Client: p.Client}.Running(ctx)
+		if err != nil {
+			k.log.say("kubernetes: nodes: %v", err)
+		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if ctx.Err() != nil || k.cluster != c {
@@ -117,11 +132,26 @@ func (k *kube) startCluster() {
 		}
 		c.process = p
 		k.log.say("kubernetes: %s answers", c.spec.Name)
+		k.stopAbsent(nodes)
 		for _, m := range k.machines {
 			k.join(m)
 		}
 		k.answered(c)
 	}()
+}
+
+// stopAbsent stops the kubelets of nodes whose machines are not on: etcd may not know yet, or not any more.
+// The caller holds the mutex.
+func (k *kube) stopAbsent(nodes []string) {
+	on := map[string]bool{}
+	for _, m := range k.machines {
+		on[m.Hostname] = true
+	}
+	for _, node := range nodes {
+		if !on[node] {
+			k.kubelet(node, kubernetes.Nodes.Stop)
+		}
+	}
 }
 
 // join registers a machine's node and, for a control plane, opens its API; the
@@ -136,7 +166,7 @@ func (k *kube) join(m talos.MachineSpec) {
 		k.kubelet(name, kubernetes.Nodes.Stop) // it has another name now, and nobody deletes the old node
 	}
 	c.nodes[m.Address] = m.Hostname
-	if m.ControlPlane {
+	if m.ControlPlane && !c.stalled { // without a quorum, no member of etcd joins
 		c.stored[m.Address] = true
 		k.certify(c, m, func() { k.open(m.Address, m.Address) })
 	}
@@ -175,10 +205,14 @@ func (k *kube) untilDone(what string, p *controlplane.Process, do func(context.C
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for last := ""; ; {
 		err := do(ctx)
 		if err == nil {
 			return
+		}
+		if err.Error() != last {
+			last = err.Error()
+			k.log.say("kubernetes: %s: %v", what, err)
 		}
 		select {
 		case <-p.Done():
@@ -186,7 +220,6 @@ func (k *kube) untilDone(what string, p *controlplane.Process, do func(context.C
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			k.log.say("kubernetes: %s: %v", what, err)
 		}
 	}
 }
@@ -226,8 +259,8 @@ func (k *kube) leave(address string, last func(kubernetes.Nodes, context.Context
 	}
 }
 
-// diskLost treats the loss of a machine's disk: with the last one that had
-// etcd's data the cluster is gone for good.
+// diskLost treats the loss of etcd's data on a machine's disk: with the last one that had it the cluster is
+// gone for good, even if other control planes are on. Who has it is known once the API has answered.
 func (k *kube) diskLost(address string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -235,8 +268,9 @@ func (k *kube) diskLost(address string) {
 		return
 	}
 	delete(k.cluster.stored, address)
-	if len(k.cluster.stored) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(k.machines)),
-		func(m talos.MachineSpec) bool { return m.ControlPlane }) {
+	on := slices.ContainsFunc(slices.Collect(maps.Values(k.machines)),
+		func(m talos.MachineSpec) bool { return m.ControlPlane })
+	if len(k.cluster.stored) == 0 && (k.cluster.answered || !on) {
 		k.endCluster()
 	}
 }
@@ -264,7 +298,7 @@ func (k *kube) endCluster() {
 		return
 	}
 	k.stopCluster()
-	if err := os.RemoveAll(filepath.Join(k.cluster.dir, "etcd")); err != nil {
+	if err := kubernetes.RemoveEtcd(k.cluster.dir); err != nil {
 		k.log.say("kubernetes: %v", err)
 	}
 	k.log.say("kubernetes: %s is gone", k.cluster.spec.Name)

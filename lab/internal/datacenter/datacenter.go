@@ -12,7 +12,9 @@
 //	a control plane names another release  its API server restarts, the others stay
 //	the last control plane is off  Kubernetes is gone, without a shutdown
 //	its VM is destroyed      and so are its disks
-//	a machine is reset       likewise, and it waits for a configuration again
+//	a machine is reset       likewise, and it waits for a configuration again, unless it keeps that
+//	etcd has no quorum       the API answers and refuses, until there is one again
+//	etcd is recovered        Kubernetes starts with the content of the snapshot
 //
 // The package knows neither castle nor the stages. It learns from the requests that it serves, as
 // the real services do.
@@ -86,6 +88,7 @@ type Datacenter struct {
 	folders *folders
 	vault   *landing // nil without one
 	dead    *dead
+	first   firstSnapshot
 	admin   string // an API token of the people who run Proxmox
 }
 
@@ -127,7 +130,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 			OnShutdown: d.switchedOff, OnDown: d.down,
 			OnVirtualIP: d.kube.virtualIP, OnReset: d.reset,
 			OnError:  func(address string, err error) { d.log.say("talos %s: %v", address, err) },
-			Snapshot: d.kube.snapshot,
+			OnQuorum: d.kube.quorum, Snapshot: d.snapshot, Recover: d.kube.recover,
 		},
 	})
 	d.kube.proxmox, d.kube.fleet = d.proxmox, d.fleet

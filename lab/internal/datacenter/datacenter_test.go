@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 		if err := controlplane.Main(context.Background(), os.Stdin, os.Stdout); err != nil {
 			os.Exit(1)
 		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }

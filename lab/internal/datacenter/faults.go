@@ -28,6 +28,8 @@ type Faults struct {
 	Nodes map[string]string
 	// SecretExists leaves the kubeconfig of an earlier cluster in Infisical.
 	SecretExists bool
+	// SnapshotCut and ControlPlanesLost are about the first snapshot of etcd.
+	SnapshotCut, ControlPlanesLost bool
 }
 
 // ParseFaults reads NAME=VALUE, one for each.
@@ -75,6 +77,10 @@ func (f *Faults) set(name, value string) (err error) {
 		f.SecretExists, err = strconv.ParseBool(value)
 	case "kustomization-frozen":
 		f.Frozen, err = strconv.ParseBool(value)
+	case "snapshot-cut":
+		f.SnapshotCut, err = strconv.ParseBool(value)
+	case "control-planes-lost":
+		f.ControlPlanesLost, err = strconv.ParseBool(value)
 	default:
 		err = fmt.Errorf("unknown fault; use one of %s", strings.Join(names, ", "))
 	}

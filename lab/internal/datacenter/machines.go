@@ -99,11 +99,13 @@ func (d *Datacenter) place(m talos.Machine) error {
 	return d.fleet.Place(m)
 }
 
-// reset is a machine whose disks were wiped at a caller's word.
-func (d *Datacenter) reset(address string) {
+// reset is a machine whose disk a caller has wiped, or a part of it: data says whether etcd's data was there.
+func (d *Datacenter) reset(address string, data bool) {
 	d.log.say("talos %s: reset", address)
 	d.kube.off(address)
-	d.kube.diskLost(address)
+	if data {
+		d.kube.diskLost(address)
+	}
 }
 
 func (d *Datacenter) disks(vm proxmox.VM) []talos.Disk {

@@ -91,6 +91,17 @@ func await(t *testing.T, g gate.Gate) {
 // bootstraps the first; it returns their talosconfig.
 func raise(t *testing.T, d *Datacenter, vip string, addresses ...string) []byte {
 	t.Helper()
+	config, talosconfig := generated(t, vip, addresses...)
+	boot(t, d, config, addresses...)
+	call(t, func(ctx context.Context, c *talosapi.Client) error {
+		return c.Bootstrap(ctx, &machineapi.BootstrapRequest{})
+	}, through(t, talosconfig, addresses[0])...)
+	return talosconfig
+}
+
+// generated is the configuration of the control planes of a cluster, and its talosconfig.
+func generated(t *testing.T, vip string, addresses ...string) (data, talosconfig []byte) {
+	t.Helper()
 	input, err := generate.NewInput("blue", "https://"+vip+":6443", "1.36.3",
 		generate.WithEndpointList(addresses))
 	if err != nil {
@@ -109,31 +120,35 @@ func raise(t *testing.T, d *Datacenter, vip string, addresses ...string) []byte 
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := patched.Bytes()
+	if data, err = patched.Bytes(); err != nil {
+		t.Fatal(err)
+	}
+	client, err := input.Talosconfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	talosconfig, err := input.Talosconfig()
-	if err != nil {
+	if talosconfig, err = client.Bytes(); err != nil {
 		t.Fatal(err)
 	}
+	return data, talosconfig
+}
+
+// boot starts the VMs of control planes and configures them.
+func boot(t *testing.T, d *Datacenter, data []byte, addresses ...string) {
+	t.Helper()
 	for i, a := range addresses {
-		d.started(proxmox.VM{ID: 421 + i, Name: fmt.Sprintf("cp-%02d", i+1), Image: "nocloud.img",
-			Address: netip.MustParsePrefix(a + "/24")})
+		d.started(controlPlane(i, a))
 		call(t, func(ctx context.Context, c *talosapi.Client) error {
 			_, err := c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{Data: data})
 			return err
 		}, talosapi.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), talosapi.WithEndpoints(a))
 	}
-	call(t, func(ctx context.Context, c *talosapi.Client) error {
-		return c.Bootstrap(ctx, &machineapi.BootstrapRequest{})
-	},
-		talosapi.WithConfig(talosconfig), talosapi.WithEndpoints(addresses[0]))
-	text, err := talosconfig.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+}
+
+// controlPlane is the VM of a control plane.
+func controlPlane(i int, address string) proxmox.VM {
+	return proxmox.VM{ID: 421 + i, Name: fmt.Sprintf("cp-%02d", i+1), Image: "nocloud.img",
+		Address: netip.MustParsePrefix(address + "/24")}
 }
 
 // call repeats fn, with a new connection each time, until it succeeds.

@@ -107,6 +107,10 @@ func tells(c Config, next http.Handler) http.Handler {
 		if c.Asked != nil {
 			c.Asked(r.UserAgent(), r.URL.RequestURI())
 		}
+		if withoutQuorum(c.Dir) && needsEtcd(r.URL.Path) {
+			refuse(w, r.URL.Path)
+			return
+		}
 		release := ""
 		if r.URL.Path == "/version" {
 			release = c.release(r.RemoteAddr)

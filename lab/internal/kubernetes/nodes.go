@@ -77,6 +77,18 @@ func (n Nodes) wake(ctx context.Context, want *corev1.Node) error {
 	return err
 }
 
+// Running lists the nodes whose kubelet runs, or ran when the cluster was last up.
+func (n Nodes) Running(ctx context.Context) (names []string, _ error) {
+	nodes, err := n.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: runningLabel})
+	if err != nil {
+		return nil, err
+	}
+	for _, node := range nodes.Items {
+		names = append(names, node.Name)
+	}
+	return names, nil
+}
+
 // Stop treats the node of a machine that halted: the heartbeat stops,
 // and after the grace period the node is unknown. The node itself stays, as
 // nothing in a cluster without a cloud removes it.

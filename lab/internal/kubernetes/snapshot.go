@@ -3,16 +3,16 @@ package kubernetes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
-	"path/filepath"
+	"os"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 )
-
-// socket is where etcd listens, in the directory of a control plane.
-func socket(dir string) string { return filepath.Join(dir, "etcd.sock") }
 
 // Snapshot reads the database of the etcd that runs in a directory, from any process: the file, and then its
 // SHA-256, which etcd adds.
@@ -39,3 +39,30 @@ type snapshot struct {
 }
 
 func (s *snapshot) Close() error { return errors.Join(s.ReadCloser.Close(), s.client.Close()) }
+
+// RemoveEtcd deletes the data of the etcd that ran in a directory.
+func RemoveEtcd(dir string) error { return os.RemoveAll(dataDir(dir)) }
+
+// Restore makes the data of a new etcd of one member from a snapshot, as Talos does: with the texts of its
+// errors, and without a higher revision. A damaged snapshot may end the process, as it ends machined.
+func Restore(dir, path string, skipHashCheck bool) error {
+	manager := etcdutl.NewV3(zap.NewNop())
+	if _, err := manager.Status(path); err != nil {
+		return fmt.Errorf("error verifying snapshot: %w", err)
+	}
+	c := embed.NewConfig()
+	err := manager.Restore(etcdutl.RestoreConfig{
+		SnapshotPath: path, Name: c.Name, OutputDataDir: dataDir(dir), PeerURLs: []string{advertised},
+		InitialCluster: c.Name + "=" + advertised, SkipHashCheck: skipHashCheck,
+	})
+	if err != nil {
+		return fmt.Errorf("error recovering from the snapshot: %w", err)
+	}
+	return nil
+}
+
+// HasEtcd reports whether an etcd has left data in a directory.
+func HasEtcd(dir string) bool {
+	entries, err := os.ReadDir(dataDir(dir))
+	return err == nil && len(entries) > 0
+}
