@@ -30,7 +30,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/naming"
-	"github.com/ephemeral-castle/castle/internal/operation/rollout"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
@@ -187,7 +186,7 @@ func exitCode(err error) int {
 	case is[*state.HeldError](err):
 		return exitLocked
 	case is[*run.PreflightError](err), is[*review.NodeError](err), is[*review.HarmError](err),
-		is[*review.ExceedsError](err), is[*rollout.RefusedError](err):
+		is[*review.ExceedsError](err), is[*run.RefusedError](err):
 		return exitPreflight
 	case is[*review.UnagreedError](err), is[*review.StaleError](err), is[*review.UnreviewedError](err),
 		is[*review.LossesError](err):
@@ -213,7 +212,7 @@ func ending(err error, command string) event.Ending {
 	}
 	closed, isGate := errors.AsType[*waiting.GateError](err)
 	if e.ExitCode == exitUsage || e.ExitCode == exitUnconfirmed || is[*review.NodeError](err) ||
-		is[*review.HarmError](err) || is[*review.UnagreedError](err) || is[*rollout.RefusedError](err) ||
+		is[*review.HarmError](err) || is[*review.UnagreedError](err) || is[*run.RefusedError](err) ||
 		isGate && closed.NeverOpens() {
 		e.Resume = "" // the same command is refused again, until something else is done
 	}

@@ -105,6 +105,19 @@ type Refusal interface {
 // IsRefusal marks the error.
 func (*PreflightError) IsRefusal() {}
 
+// RefusedError reports that castle does not begin an operation, and why.
+type RefusedError struct {
+	Operation string // rollout
+	Reasons   []string
+}
+
+func (e *RefusedError) Error() string {
+	return "the " + e.Operation + " was not begun; nothing was changed:\n  " + strings.Join(e.Reasons, "\n  ")
+}
+
+// IsRefusal marks the error.
+func (*RefusedError) IsRefusal() {}
+
 // PreflightError reports that a preflight stopped a stage, because foreign objects are in the way.
 type PreflightError struct {
 	Preflight        string

@@ -77,6 +77,12 @@ func (w *words) has(text string) bool {
 	return slices.ContainsFunc(w.all, func(line string) bool { return strings.Contains(line, text) })
 }
 
+func (w *words) lines() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.all)
+}
+
 // brake holds back the steps of a fleet by their duration; those that it does not hold take no time.
 type brake struct {
 	mu   sync.Mutex
@@ -212,7 +218,7 @@ func TestAMachineIsReadyWithItsLastCondition(t *testing.T) {
 	go func() { done <- l.node(1, role.Admin).AwaitReady(l.bounded(), progress.say) }()
 	await(t, gate.Gate{Name: "reason", Check: func(context.Context) error {
 		if !progress.has(`is running, not ready; nodeReady: not\u001b[2J yet`) {
-			return fmt.Errorf("progress: %q", progress.all)
+			return fmt.Errorf("progress: %q", progress.lines())
 		}
 		return nil
 	}})

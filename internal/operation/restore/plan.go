@@ -35,7 +35,7 @@ type machine struct {
 	down error // why etcd is unknown
 }
 
-// plan looks at all machines. Its error is a *RefusedError if a control plane may still serve.
+// plan looks at all machines. Its error is a *run.RefusedError if a control plane may still serve.
 func (x *restore) plan(ctx context.Context, v *backup.Verified) (*Plan, error) {
 	if err := x.listMachines(); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func refusal(reasons []string) error {
 	if len(reasons) == 0 {
 		return nil
 	}
-	return &RefusedError{reasons}
+	return &run.RefusedError{Operation: "restore", Reasons: reasons}
 }
 
 func (x *restore) listMachines() error {

@@ -13,7 +13,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -57,16 +56,6 @@ type Plan struct {
 	Restarts  []string // machines that run
 	Changed   []string // stages whose state castle has changed since the backup
 }
-
-// RefusedError reports that castle does not begin a restore, and why.
-type RefusedError struct{ Reasons []string }
-
-func (e *RefusedError) Error() string {
-	return "the restore was not begun; nothing was changed:\n  " + strings.Join(e.Reasons, "\n  ")
-}
-
-// IsRefusal marks the error.
-func (*RefusedError) IsRefusal() {}
 
 type restore struct {
 	run      *run.Run
@@ -253,7 +242,7 @@ func (x *restore) restart(ctx context.Context, m machine, before string) error {
 		err = m.node.Reboot(bounded)
 	}
 	if err == nil {
-		_, err = m.node.AwaitRestart(bounded, before, x.say(m))
+		_, err = m.node.AwaitRestart(bounded, before, func(text string) { x.say(m)("waits: " + text) })
 	}
 	if err != nil {
 		return err

@@ -52,16 +52,6 @@ type Plan struct {
 	Obstacles []string `json:"obstacles"`
 }
 
-// RefusedError reports that castle does not begin a rollout, and what stands in its way.
-type RefusedError struct{ Obstacles []string }
-
-func (e *RefusedError) Error() string {
-	return "the rollout was not begun; nothing was changed:\n  " + strings.Join(e.Obstacles, "\n  ")
-}
-
-// IsRefusal marks the error.
-func (*RefusedError) IsRefusal() {}
-
 type rollout struct {
 	run      *run.Run
 	options  Options
@@ -96,7 +86,7 @@ func (x *rollout) do(ctx context.Context) error {
 		return err
 	}
 	if len(p.Obstacles) > 0 {
-		return &RefusedError{p.Obstacles}
+		return &run.RefusedError{Operation: "rollout", Reasons: p.Obstacles}
 	}
 	if len(p.Steps) > 0 && x.options.Confirm != nil {
 		if err := x.options.Confirm(p); err != nil {

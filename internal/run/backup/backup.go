@@ -117,23 +117,16 @@ func members(ctx context.Context, r *run.Run) (all []member, err error) {
 			reasons = append(reasons, foreign.OneLine(err.Error()))
 		case is.Learner || !is.Leader:
 			reasons = append(reasons, "machine "+address+": etcd has no leader there, or it still learns")
-		default:
+		case is.Leads:
 			all = append(all, member{node, address, is})
+		default:
+			all = slices.Insert(all, 0, member{node, address, is})
 		}
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("etcd cannot be backed up: no control plane has a member with a quorum\n  %s",
 			strings.Join(reasons, "\n  "))
 	}
-	slices.SortStableFunc(all, func(a, b member) int {
-		switch {
-		case a.is.Leads == b.is.Leads:
-			return 0
-		case a.is.Leads:
-			return 1
-		}
-		return -1
-	})
 	return all, nil
 }
 
