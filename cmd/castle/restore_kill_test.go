@@ -22,8 +22,9 @@ import (
 var restoreSettings = map[string]string{"CASTLE_RESTORE_KILLS": "TF_VAR_castle_test_restore_kills",
 	"CASTLE_RESTORE_SEED": "TF_VAR_castle_test_restore_seed"}
 
-// TestRestoreKills kills castle again and again while it backs up etcd and while it restores a cluster that has
-// lost its control plane. The same command completes each; what was there before a backup is there after it.
+// TestRestoreKills kills castle again and again while it backs up etcd and while it restores a cluster that
+// has lost its control plane. The same command completes each; what was there before a backup is there after
+// it.
 func TestRestoreKills(t *testing.T) {
 	if here := os.Getenv(inLab); here != "" {
 		t.Chdir(here)
@@ -127,7 +128,8 @@ func (k *restoreKills) check(there []string) {
 	answer, err := k.soak.lab.cluster("GET", "/api/v1/namespaces/default/configmaps", nil)
 	must(k.soak.t, err)
 	var got []string
-	for _, name := range append(slices.Clone(there), strings.ReplaceAll(there[len(there)-1], "before", "after")) {
+	newer := strings.ReplaceAll(there[len(there)-1], "before", "after")
+	for _, name := range append(slices.Clone(there), newer) {
 		if strings.Contains(string(answer), `"name":"`+name+`"`) {
 			got = append(got, name)
 		}
@@ -145,7 +147,8 @@ func (k *restoreKills) check(there []string) {
 	k.soak.same("in Proxmox", wanted{}.vms(), vms)
 	a = k.soak.start("backup", "--if-older-than", "1h")
 	k.soak.complete(a)
-	if left, err := filepath.Glob(filepath.Join(k.soak.files.state, ".backup*")); err != nil || len(left) > 0 {
+	left, err := filepath.Glob(filepath.Join(k.soak.files.state, ".backup*"))
+	if err != nil || len(left) > 0 {
 		k.soak.fail(a, "killed backups have left their files: %v %v", left, err)
 	}
 }
