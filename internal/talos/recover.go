@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
@@ -72,9 +71,4 @@ func (n *Node) RecoverEtcd(ctx context.Context, snapshot io.Reader) error {
 		}
 		return c.Bootstrap(ctx, &machineapi.BootstrapRequest{RecoverEtcd: true})
 	})
-}
-
-// IsNotReadyForRecovery reports whether etcd's service has not come so far that it can be recovered.
-func IsNotReadyForRecovery(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "not ready for recovery")
 }
