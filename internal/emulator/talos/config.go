@@ -85,6 +85,9 @@ type Hooks struct {
 	// Snapshot reads etcd's database through the member of a machine: the file, then its SHA-256. Without
 	// it, machines do not know EtcdSnapshot.
 	Snapshot func(ctx context.Context, address string) (io.ReadCloser, error)
+	// DatabaseSize is the size in bytes of etcd's database on a machine; without it, every one has 4 MiB. It
+	// may not call the Fleet.
+	DatabaseSize func(address string) int64
 	// Recover makes the data directory of a new etcd from a snapshot that was uploaded to a machine. With an
 	// error, written says whether it has left something there. Without it, machines refuse to recover etcd.
 	Recover func(address string, snapshot []byte, skipHashCheck bool) (written bool, err error)

@@ -80,6 +80,10 @@ func (s *machineService) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*pb.
 		DbSize: 4 << 20, DbSizeInUse: 2 << 20,
 		Leader: c.elect(), RaftTerm: c.term, RaftIndex: c.index, RaftAppliedIndex: c.index,
 	}
+	if size := s.world.config.Hooks.DatabaseSize; size != nil {
+		state.DbSize = size(e.machine.spec.Address)
+		state.DbSizeInUse = state.DbSize / 2
+	}
 	if state.Leader == 0 {
 		state.Errors = append(state.Errors, etcdNoLeader)
 	}

@@ -187,6 +187,13 @@ func TestAWipedControlPlaneIsRecovered(t *testing.T) {
 	if err := complete(snapshot); err != nil {
 		t.Error(err)
 	}
+	call(t, func(ctx context.Context, c *talosapi.Client) error {
+		status, err := c.EtcdStatus(ctx)
+		if err == nil && status.GetMessages()[0].GetMemberStatus().GetDbSize() < int64(len(snapshot)/2) {
+			t.Errorf("a snapshot of %d bytes, and %v", len(snapshot), status)
+		}
+		return err
+	}, through...)
 	d.kube.off(worker.Address)
 	call(t, func(ctx context.Context, c *talosapi.Client) error {
 		return c.ResetGeneric(ctx, &machineapi.ResetRequest{Reboot: true,

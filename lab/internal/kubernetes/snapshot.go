@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
@@ -59,6 +60,15 @@ func Restore(dir, path string, skipHashCheck bool) error {
 		return fmt.Errorf("error recovering from the snapshot: %w", err)
 	}
 	return nil
+}
+
+// DatabaseSize is the size in bytes of the database of the etcd in a directory; 0 if there is none.
+func DatabaseSize(dir string) int64 {
+	info, err := os.Stat(filepath.Join(dataDir(dir), "member", "snap", "db"))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 // HasEtcd reports whether an etcd has left data in a directory.

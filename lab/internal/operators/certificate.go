@@ -10,6 +10,8 @@ import (
 	"encoding/pem"
 	"math/big"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // identity is a webhook server's certificate and the authority that signed it.
@@ -17,6 +19,23 @@ type identity struct {
 	authority        []byte // PEM: the caBundle
 	certificate, key []byte // PEM
 	server           tls.Certificate
+}
+
+// identityOf reads an identity that newIdentity has made from a Secret; nil if there is none, or its
+// authority is not good now.
+func identityOf(data map[string][]byte, now time.Time) *identity {
+	i := &identity{authority: data["ca.crt"], certificate: data[corev1.TLSCertKey],
+		key: data[corev1.TLSPrivateKeyKey]}
+	server, err := tls.X509KeyPair(i.certificate, i.key)
+	roots := x509.NewCertPool()
+	if err != nil || !roots.AppendCertsFromPEM(i.authority) {
+		return nil
+	}
+	i.server = server
+	if _, err := server.Leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now}); err != nil {
+		return nil
+	}
+	return i
 }
 
 // newIdentity makes the authority and the certificate that a certificate

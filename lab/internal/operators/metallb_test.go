@@ -100,6 +100,25 @@ func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
 	}
 }
 
+// The operator starts again, on the same machine or in a cluster that was recovered.
+func TestAWebhookKeepsItsCertificateOverARestart(t *testing.T) {
+	s := newStage(t, 0, deployment("metallb-system", "metallb-controller"),
+		configuration("metallb-webhook-configuration"))
+	var bundles [][]byte
+	for _, pause := range []time.Duration{0, time.Hour, 366 * 24 * time.Hour} {
+		m := newMetalLB(s.world, routes{})
+		s.later(t, pause, m)
+		bundles = append(bundles, s.bundle(t, "metallb-webhook-configuration"))
+		m.Close()
+	}
+	if !bytes.Equal(bundles[0], bundles[1]) {
+		t.Error("another one")
+	}
+	if bytes.Equal(bundles[1], bundles[2]) {
+		t.Error("it has expired")
+	}
+}
+
 func TestMetalLBStopsListeningWhenItsControllerIsGone(t *testing.T) {
 	s, r := newStage(t, 0, deployment("metallb-system", "metallb-controller")), routes{}
 	m := newMetalLB(s.world, r)

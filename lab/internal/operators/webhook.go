@@ -64,7 +64,7 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 	if namespace == "" {
 		return nil
 	}
-	if err := h.identify(); err != nil {
+	if err := h.identify(ctx); err != nil {
 		return err
 	}
 	if !h.w.Passed(h.workload+" certified", h.certified) {
@@ -90,9 +90,9 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// identify gives the webhook its certificate, and another one when a fault no
+// identify gives the webhook the certificate of its Secret, or a new one, and another one when a fault no
 // longer wants it to serve under an authority that has expired.
-func (h *webhook) identify() error {
+func (h *webhook) identify(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	left, wanted := 365*24*time.Hour, h.expired.Comes()
@@ -102,12 +102,30 @@ func (h *webhook) identify() error {
 	if wanted {
 		left = -24 * time.Hour
 	}
-	made, err := newIdentity(h.namespace, h.service, h.w.Now(), left)
+	made, err := h.kept(ctx)
+	if err == nil && (made == nil || wanted) {
+		made, err = newIdentity(h.namespace, h.service, h.w.Now(), left)
+	}
 	if err != nil {
 		return err
 	}
 	h.identity, h.outdated = made, wanted
 	return nil
+}
+
+// kept is the identity in the Secret, as rotators find it when they start; nil if it is not good.
+func (h *webhook) kept(ctx context.Context) (*identity, error) {
+	if h.secret == "" {
+		return nil, nil
+	}
+	secret, err := h.w.Typed.CoreV1().Secrets(h.namespace).Get(ctx, h.secret, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return identityOf(secret.Data, h.w.Now()), nil
 }
 
 // present is the certificate at this moment.
