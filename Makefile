@@ -104,6 +104,7 @@ test-long: ## What make test repeats too seldom: ten minutes of fuzzing, the soa
 	$(MAKE) soak
 	$(MAKE) soak CASTLE_SOAK_LOSE=1
 	$(MAKE) soak-rollout
+	$(MAKE) soak-restore
 
 .PHONY: fuzz
 fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for that long)
@@ -133,6 +134,12 @@ soak-rollout: build ## Kill castle 100 times while it changes the machines of a 
 	$(call say,killing castle: every time the same command completes the rollout)
 	CASTLE_ROLLOUT_KILLS=$${CASTLE_ROLLOUT_KILLS:-100} \
 	go test -timeout 0 -count 1 -tags $(tags),integration -run '^TestRolloutKills$$' -v ./cmd/castle
+
+.PHONY: soak-restore
+soak-restore: build ## Kill castle 50 times while it backs up and restores etcd of a cluster in the lab (fifteen minutes)
+	$(call say,killing castle: every time the same command completes the backup or the restore)
+	CASTLE_RESTORE_KILLS=$${CASTLE_RESTORE_KILLS:-50} \
+	go test -timeout 0 -count 1 -tags $(tags),integration -run '^TestRestoreKills$$' -v ./cmd/castle
 
 .PHONY: bench
 bench: build terragrunt ## Measure castle beside plain Terraform and Terragrunt, and write bench/RESULTS.md (BENCH='-rounds 5')
