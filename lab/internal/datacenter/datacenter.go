@@ -130,7 +130,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 			OnShutdown: d.switchedOff, OnDown: d.down,
 			OnVirtualIP: d.kube.virtualIP, OnReset: d.reset,
 			OnError:  func(address string, err error) { d.log.say("talos %s: %v", address, err) },
-			OnQuorum: d.kube.quorum, DatabaseSize: d.kube.databaseSize, Snapshot: d.snapshot, Recover: d.kube.recover,
+			OnQuorum: d.kube.quorum, DatabaseSize: d.kube.databaseSize,
+			Snapshot: d.snapshot, Recover: d.kube.recover,
 		},
 	})
 	d.kube.proxmox, d.kube.fleet = d.proxmox, d.fleet
