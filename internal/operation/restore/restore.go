@@ -9,6 +9,7 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -118,13 +119,12 @@ func (x *restore) perform(ctx context.Context, p *Plan) error {
 		if err := dir.Write(x.progress); err != nil {
 			return err
 		}
-		for _, m := range x.machines {
-			if !slices.Contains(p.Wiped, m.name) {
-				continue
-			}
-			if err := x.wipe(ctx, m); err != nil {
-				return fmt.Errorf("machine %s: %w", m.name, err)
-			}
+		alone := slices.DeleteFunc(x.controlPlanes(),
+			func(m machine) bool { return !slices.Contains(p.Wiped, m.name) })
+		// Together: one that came back blank while others had a quorum would join them.
+		wipe := func(m machine) error { return x.wipe(ctx, m) }
+		if err := errors.Join(run.Each(alone, wipe)...); err != nil {
+			return err
 		}
 	}
 	o := create.Options{Confirm: x.options.ConfirmLoss, Found: x.found}
@@ -140,7 +140,7 @@ func (x *restore) perform(ctx context.Context, p *Plan) error {
 func (x *restore) wipe(ctx context.Context, m machine) error {
 	x.run.Notice(m.name + " is reset: its etcd has no quorum; its disks for data stay")
 	if err := m.node.WipeEtcd(ctx); err != nil {
-		return err
+		return fmt.Errorf("machine %s: %w", m.name, err)
 	}
 	bounded, stop := context.WithTimeout(ctx, wipeTime)
 	defer stop()
