@@ -101,7 +101,7 @@ func (x *rollout) survey(ctx context.Context) error {
 	}
 	nodes, err := drain.Nodes(ctx, x.target())
 	if err != nil {
-		return fmt.Errorf("the cluster's nodes: %w\n  if etcd has lost its quorum for good: %s --backup newest",
+		return fmt.Errorf("the cluster's nodes: %w\n  if etcd lost its quorum for good: %s --backup newest",
 			err, x.run.Cluster.Command("restore"))
 	}
 	look := func(m *machine) error {
