@@ -47,6 +47,9 @@ func Inline(kubeconfig []byte) error { return client.Inline(kubeconfig) }
 // ClientCertificates returns the certificates, in PEM, that a kubeconfig's users have.
 func ClientCertificates(kubeconfig []byte) [][]byte { return client.ClientCertificates(kubeconfig) }
 
+// Authorities returns the certificates, in PEM, by which a kubeconfig trusts its clusters.
+func Authorities(kubeconfig []byte) [][]byte { return client.Authorities(kubeconfig) }
+
 // ClusterIdentity identifies the cluster of a kubeconfig by its CA.
 func ClusterIdentity(kubeconfig []byte) (string, error) { return client.ClusterIdentity(kubeconfig) }
 

@@ -102,7 +102,8 @@ func parseKey(text string) (key crypto.Signer, algorithm string, err error) {
 func locallySignedCert() plugin.Resource {
 	hours := plugin.Attribute{Type: cty.Number, Required: true, Replace: true}
 	early := plugin.Attribute{Type: cty.Number, Optional: true, Computed: true, Default: cty.NumberIntVal(0)}
-	flag := plugin.Attribute{Type: cty.Bool, Optional: true, Computed: true, Default: cty.False, Replace: true}
+	flag := plugin.Attribute{Type: cty.Bool, Optional: true, Computed: true, Default: cty.False,
+		Replace: true}
 	return plugin.Resource{
 		Schema: plugin.Block{Attributes: map[string]plugin.Attribute{
 			"cert_request_pem": givenText(false), "ca_cert_pem": givenText(false),
@@ -111,8 +112,8 @@ func locallySignedCert() plugin.Resource {
 			"allowed_uses":       {Type: cty.List(cty.String), Required: true, Replace: true},
 			"set_subject_key_id": flag, "is_ca_certificate": flag,
 			"ready_for_renewal": {Type: cty.Bool, Computed: true, Default: cty.False},
-			"cert_pem":          keptText(), "validity_start_time": keptText(), "validity_end_time": keptText(),
-			"ca_key_algorithm": keptText(), "id": keptText(),
+			"cert_pem":          keptText(), "ca_key_algorithm": keptText(), "id": keptText(),
+			"validity_start_time": keptText(), "validity_end_time": keptText(),
 		}},
 		Plan:   planCert,
 		Create: createCert,
