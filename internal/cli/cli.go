@@ -187,7 +187,7 @@ func exitCode(err error) int {
 	case is[*state.HeldError](err):
 		return exitLocked
 	case is[*run.PreflightError](err), is[*review.NodeError](err), is[*review.HarmError](err),
-		is[*review.ExceedsError](err), is[*rollout.RefusedError](err):
+		is[*review.ExceedsError](err), is[*review.RenewalError](err), is[*rollout.RefusedError](err):
 		return exitPreflight
 	case is[*review.UnagreedError](err), is[*review.StaleError](err), is[*review.UnreviewedError](err),
 		is[*review.LossesError](err):
@@ -214,6 +214,7 @@ func ending(err error, command string) event.Ending {
 	closed, isGate := errors.AsType[*waiting.GateError](err)
 	if e.ExitCode == exitUsage || e.ExitCode == exitUnconfirmed || is[*review.NodeError](err) ||
 		is[*review.HarmError](err) || is[*review.UnagreedError](err) || is[*rollout.RefusedError](err) ||
+		is[*review.RenewalError](err) ||
 		isGate && closed.NeverOpens() {
 		e.Resume = "" // the same command is refused again, until something else is done
 	}

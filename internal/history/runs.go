@@ -46,7 +46,7 @@ type Run struct {
 
 // Changes reports whether the run's command changes the cluster.
 func (r Run) Changes() bool {
-	return slices.Contains([]string{"create", "destroy", "recreate", "rollout"}, r.Command)
+	return slices.Contains([]string{"create", "destroy", "recreate", "renew", "rollout"}, r.Command)
 }
 
 // Runs yields the runs of a cluster, the newest first. held is the holder of its lock, or nil.

@@ -91,6 +91,17 @@ func (e *ExceedsError) Error() string {
 		" --dry-run"
 }
 
+// RenewalError reports that castle renews no credential, since it would have to change more than that.
+type RenewalError struct {
+	Reasons []string
+	Create  string // the command that applies the rest first
+}
+
+func (e *RenewalError) Error() string {
+	return "renewing the credentials would need or change more than them; nothing was changed:\n  " +
+		strings.Join(e.Reasons, "\n  ") + "\n  apply that first: " + e.Create
+}
+
 // CheckMachines returns a *NodeError if a plan takes nodes out of a cluster that runs, as checkNodes says, or
 // a *HarmError if it harms machines of one. It also returns what takes effect when a machine restarts. before
 // is the stage's state; what is outdated has configured an earlier machine.

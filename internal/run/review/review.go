@@ -44,6 +44,7 @@ var _ = []run.Refusal{&HarmError{}, &NodeError{}, &ExceedsError{}, &UnagreedErro
 func (*HarmError) IsRefusal()       {}
 func (*NodeError) IsRefusal()       {}
 func (*ExceedsError) IsRefusal()    {}
+func (*RenewalError) IsRefusal()    {}
 func (*UnagreedError) IsRefusal()   {}
 func (*UnreviewedError) IsRefusal() {}
 func (*StaleError) IsRefusal()      {}
