@@ -26,6 +26,11 @@ func TestLabRollout(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-rollout")
 }
 
+// TestLabCredentials rehearses the cluster mini and renews its credentials.
+func TestLabCredentials(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-credentials")
+}
+
 // TestLabFailed does so where a machine cannot boot the new Talos.
 func TestLabFailed(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-failed", "--fault", "upgrade-fails=worker-01")

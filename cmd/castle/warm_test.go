@@ -115,7 +115,7 @@ var madeAnew = regexp.MustCompile(`\.(first_deployed|last_deployed|last_updated|
 	`machine_configuration(_input|_hash)?|config_patches\.\d+|` +
 	`accessor|created_time|data_json|password|jwt_validation_pubkeys\.\d+)$|` +
 	`\.(machine_secrets|client_configuration|kubernetes_client_configuration)\.|` +
-	`^keys/tls_private_key\.|^infisical-access/infisical_secret\.`)
+	`^keys/tls_(private_key|cert_request|locally_signed_cert)\.|^infisical-access/infisical_secret\.`)
 
 // ofRuns are the files of this name in the folders for sockets of a cluster's runs.
 func ofRuns(t *testing.T, cluster, name string) (all []string) {

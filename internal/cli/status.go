@@ -24,7 +24,7 @@ import (
 )
 
 func newStatus(a *app) *cobra.Command {
-	exitCode, refresh, watch := false, false, false
+	exitCode, refresh, watch, certificates := false, false, false, false
 	cmd := a.valueFlags(&cobra.Command{
 		Use:   "status CLUSTER",
 		Short: "Show stage and gate status",
@@ -48,14 +48,26 @@ The exit code with --exit-code is 0 if every stage is ready or up to date, 4 if 
 and 5 if a gate is closed. It is 1 if a stage failed, is drifted or unknown, or is not ready for
 another reason.
 
+--certificates lists what expires instead: the kubeconfig, the talosconfig, the CAs, the caBundles
+of webhooks, the tokens of the platform and of the secret stores, each with what renews it. What
+castle could not read is shown as not checked. castle status and castle doctor warn 30 days before.
+
 --watch looks again every two seconds until it is interrupted: on a terminal it redraws the
 screen, elsewhere it prints a block for each change, with -o json one line.`,
 		Example: `  castle status blue
   castle status blue --watch
-  castle status blue --refresh --exit-code`,
+  castle status blue --refresh --exit-code
+  castle status blue --certificates`,
 		SuggestFor: []string{"show"},
 		Args:       a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if certificates {
+				if exitCode || refresh || watch {
+					return usageError(cmd, errors.New("--certificates cannot be combined with "+
+						"--exit-code, --refresh or --watch"))
+				}
+				return a.onCluster(nil, showCertificates(a))(cmd, args)
+			}
 			if watch {
 				if exitCode || refresh {
 					return usageError(cmd,
@@ -71,6 +83,7 @@ screen, elsewhere it prints a block for each change, with -o json one line.`,
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1, 4 or 5 unless every stage is ready")
 	cmd.Flags().BoolVar(&refresh, "refresh", false, "look at every object that a stage owns")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "look again and again, and show each change")
+	cmd.Flags().BoolVar(&certificates, "certificates", false, "list what expires, and nothing else")
 	return cmd
 }
 

@@ -66,6 +66,8 @@ func completion(c *cluster.Cluster, run string) string {
 	switch kind := state.RunKind(run); kind {
 	case "create", "destroy", "recreate":
 		return fmt.Sprintf("`%s` completes it", c.Command(kind))
+	case "renew":
+		return fmt.Sprintf("`%s` completes it, or renews again", c.Command("create"))
 	}
 	return fmt.Sprintf("`%s` shows what is to be done", c.Command("status"))
 }

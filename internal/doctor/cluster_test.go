@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"net"
 	"testing"
 	"time"
@@ -227,14 +228,21 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 		"a client certificate expires soon": {
 			breaks: func(_ *testing.T, w *world) {
 				w.target.Exists = true
-				w.target.Expiring = []string{"it expires soon; to renew it: castle create"}
+				w.target.Certificates = func(context.Context) []finding.Finding {
+					return finding.Warning("castle credentials renew mini", "it expires soon")
+				}
 			},
 			name: "certificates", colour: finding.Yellow, text: "it expires soon",
-			fix: "to renew it: castle create",
+			fix: "castle credentials renew mini",
 		},
-		"no client certificate expires soon": {
-			breaks: func(_ *testing.T, w *world) { w.target.Exists = true },
-			name:   "certificates", colour: finding.Green, text: "none expires within 30 days",
+		"no credential expires soon, of those that could be read": {
+			breaks: func(_ *testing.T, w *world) {
+				w.target.Exists = true
+				w.target.Certificates = func(context.Context) []finding.Finding {
+					return finding.Unchecked("the token")
+				}
+			},
+			name: "certificates", colour: finding.Green, text: "none that castle could read expires",
 		},
 		"an own VM is not in the state": {
 			breaks: func(_ *testing.T, w *world) {

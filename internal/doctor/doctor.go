@@ -58,11 +58,11 @@ type Target struct {
 	// has started to create the stage.
 	Known   func(*config.Stage) ([]gate.Known, error)
 	Started func(*config.Stage) bool
-	// Expiring are the client certificates that expire soon, each with "; " and the fix.
-	Expiring []string
-	Key      string // from which the uuids of its machines may derive, as a state holds it
-	Plugins  string // castle's provider cache
-	Masker   *secret.Masker
+	// Certificates tells which credentials of the cluster expire soon, and which could not be read.
+	Certificates func(context.Context) []finding.Finding
+	Key          string // from which the uuids of its machines may derive, as a state holds it
+	Plugins      string // castle's provider cache
+	Masker       *secret.Masker
 }
 
 // timeout limits each check.
@@ -104,7 +104,7 @@ func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
 		git := func(ctx context.Context) []finding.Finding { return r.repository(ctx, address) }
 		checks = append(checks, finding.Check{Name: "git", Run: git})
 	}
-	if t.Exists {
+	if t.Exists && t.Certificates != nil {
 		checks = append(checks, finding.Check{Name: "certificates", Run: r.certificates})
 	}
 	checks = append(checks, finding.Check{Name: "addresses", Run: r.addresses},
@@ -112,13 +112,14 @@ func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
 	return run(ctx, t.Masker, &Report{Cluster: t.Name, Platform: t.Platform}, checks)
 }
 
-// certificates tells which client certificates of the cluster expire soon.
-func (r *checkRun) certificates(context.Context) (found []finding.Finding) {
-	for _, line := range r.target.Expiring {
-		text, fix, _ := strings.Cut(line, "; ")
-		found = append(found, finding.Warning(fix, "%s", text)...)
+// certificates tells which credentials of the cluster expire soon.
+func (r *checkRun) certificates(ctx context.Context) []finding.Finding {
+	found := r.target.Certificates(ctx)
+	warns := func(f finding.Finding) bool { return f.Colour != finding.Grey }
+	if !slices.ContainsFunc(found, warns) {
+		found = append(found, finding.Good("none that castle could read expires within 30 days")...)
 	}
-	return finding.OrGood(found, "none expires within 30 days")
+	return found
 }
 
 // checkRun is one run of the checks of a cluster.

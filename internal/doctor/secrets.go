@@ -264,7 +264,8 @@ func serverChecks(environ []string, v vault.Server) []finding.Check {
 			if _, err := v.Health(ctx, environ); err != nil {
 				return vaultUnavailable()
 			}
-			left, err := v.Token(ctx, environ)
+			token, err := v.Token(ctx, environ)
+			left := token.Left
 			switch {
 			case err != nil:
 				return vaultProblem(ctx, err)

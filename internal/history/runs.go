@@ -46,7 +46,8 @@ type Run struct {
 
 // Changes reports whether the run's command changes the cluster.
 func (r Run) Changes() bool {
-	return slices.Contains([]string{"create", "destroy", "recreate", "restore", "rollout"}, r.Command)
+	changing := []string{"create", "destroy", "recreate", "renew", "restore", "rollout"}
+	return slices.Contains(changing, r.Command)
 }
 
 // Runs yields the runs of a cluster, the newest first. held is the holder of its lock, or nil.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
@@ -98,6 +99,8 @@ type Datacenter interface {
 	// Admitted returns an error unless the datacenter accepts the token: ErrRefused if it does not
 	// know it.
 	Admitted(ctx context.Context) error
+	// TokenExpiry returns when the token expires, zero: never, and how to change that.
+	TokenExpiry(ctx context.Context) (expires time.Time, fix string, err error)
 	// Gone checks whether objects are gone, and each other disk of a machine among them. It waits for tasks
 	// that work on objects that exist, and reports each reason to wait once. An object that could not be
 	// checked is not gone. The error is that of a context that has ended.

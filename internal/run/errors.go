@@ -109,10 +109,15 @@ func (*PreflightError) IsRefusal() {}
 type RefusedError struct {
 	Operation string // rollout
 	Reasons   []string
+	Fix       string // empty: each reason has its own
 }
 
 func (e *RefusedError) Error() string {
-	return "the " + e.Operation + " was not begun; nothing was changed:\n  " + strings.Join(e.Reasons, "\n  ")
+	lines := append([]string{"the " + e.Operation + " was not begun; nothing was changed:"}, e.Reasons...)
+	if e.Fix != "" {
+		lines = append(lines, e.Fix)
+	}
+	return strings.Join(lines, "\n  ")
 }
 
 // IsRefusal marks the error.

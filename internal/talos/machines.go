@@ -98,13 +98,22 @@ func Inline(talosconfig []byte) error {
 }
 
 // ClientCertificates returns the certificates, in PEM, of a talosconfig's contexts.
-func ClientCertificates(talosconfig []byte) (all [][]byte) {
+func ClientCertificates(talosconfig []byte) [][]byte {
+	return eachContext(talosconfig, func(c *clientconfig.Context) string { return c.Crt })
+}
+
+// Authorities returns the certificates, in PEM, by which a talosconfig trusts its machines.
+func Authorities(talosconfig []byte) [][]byte {
+	return eachContext(talosconfig, func(c *clientconfig.Context) string { return c.CA })
+}
+
+func eachContext(talosconfig []byte, encoded func(*clientconfig.Context) string) (all [][]byte) {
 	config := readConfig(talosconfig)
 	if config == nil {
 		return nil
 	}
 	for _, context := range config.Contexts {
-		text, _ := base64.StdEncoding.DecodeString(context.Crt) //nolint:errcheck // then it is none
+		text, _ := base64.StdEncoding.DecodeString(encoded(context)) //nolint:errcheck // then it is none
 		all = append(all, text)
 	}
 	return all

@@ -2,6 +2,7 @@ package infisical
 
 import (
 	"crypto/subtle"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/v1/auth/universal-auth/login", s.answer(s.login))
 	for pattern, handle := range map[string]handler{
+		"GET /api/v1/auth/universal-auth/identities/{identity}/client-secrets/{secret}": s.clientSecret,
 		"GET /api/v3/secrets/raw":          s.list,
 		"GET /api/v3/secrets/raw/id/{id}":  one(s.findByID),
 		"GET /api/v3/secrets/raw/{key}":    one(s.find),
@@ -104,11 +106,33 @@ func (s *Server) login(c *call) (any, error) {
 		return nil, fail(http.StatusUnauthorized, "UnauthorizedError", "Invalid credentials")
 	}
 	const seconds = 2592000 // thirty days, the server's default for a machine identity
-	token := "st." + uuid()
+	claims, err := json.Marshal(map[string]string{"identityId": identityID, "clientSecretId": secretID})
+	if err != nil {
+		return nil, err
+	}
+	token := "eyJ9." + base64.RawURLEncoding.EncodeToString(claims) + "." + uuid()
 	s.tokens[token] = true
 	return map[string]any{
 		"accessToken": token, "tokenType": "Bearer", "expiresIn": seconds, "accessTokenMaxTTL": seconds,
 	}, nil
+}
+
+// The ids that the token of a login names.
+const (
+	identityID = "5a1e0000-0000-4000-8000-000000000001"
+	secretID   = "5a1e0000-0000-4000-8000-000000000002"
+)
+
+// clientSecret shows the client secret, not its value, to an identity that may read identities.
+func (s *Server) clientSecret(c *call) (any, error) {
+	switch {
+	case !s.config.Reads:
+		return nil, fail(http.StatusForbidden, "PermissionDenied", "You are not allowed to read on identity")
+	case c.r.PathValue("identity") != identityID || c.r.PathValue("secret") != secretID:
+		return nil, notFound("Client secret with ID '%s' not found", c.r.PathValue("secret"))
+	}
+	return map[string]any{"clientSecretData": map[string]any{"id": secretID, "createdAt": s.config.Made.UTC(),
+		"clientSecretTTL": int64(s.config.TTL.Seconds()), "isClientSecretRevoked": false}}, nil
 }
 
 func equal(a, b string) bool {

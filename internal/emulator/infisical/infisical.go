@@ -22,7 +22,12 @@ import (
 type Config struct {
 	ClientID     string // of the machine identity that may log in
 	ClientSecret string
-	Folders      []Folder // that exist from the start; SetSecret creates others
+	// Made is when the client secret was made, and TTL how long it is valid; 0: for ever. Reads says that the
+	// identity may read identities of its organization.
+	Made    time.Time
+	TTL     time.Duration
+	Reads   bool
+	Folders []Folder // that exist from the start; SetSecret creates others
 }
 
 // Folder is a path in an environment of a project.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The ticket and its CSRF token never expire and are the same for every login: a
@@ -59,14 +60,33 @@ func (a *access) authenticate(r *http.Request, c *Config) (string, error) {
 func (a *access) authenticateToken(token string, c *Config) (string, error) {
 	id, secret, _ := strings.Cut(token, "=")
 	known, exists := a.tokens[id]
+	user, name, _ := strings.Cut(id, "!")
 	switch {
+	case known.expire > 0 && known.expire < time.Now().Unix():
+		return "", c.refuse(fmt.Sprintf("token '%s' access expired", name))
 	case equal(secret, known.secret):
 		return id, nil
 	case exists:
 		return "", c.refuse("invalid token value!")
 	}
-	user, name, _ := strings.Cut(id, "!")
 	return "", c.refuse(fmt.Sprintf("no such token '%s' for user '%s'", name, user))
+}
+
+// readToken answers as PVE::API2::User's read_token: a token is not the user that it belongs to, so that it
+// may not read itself without User.Modify (PVE::RPCEnvironment, userid-param and userid-group).
+func readToken(c *call) (any, error) {
+	user, name := c.get("userid"), c.get("tokenid")
+	if c.caller.id != user && !c.caller.may("/access/groups", "User.Modify") {
+		return nil, forbidden("")
+	}
+	token, exists := c.s.access.tokens[user+"!"+name]
+	switch {
+	case !c.s.access.users[user]:
+		return nil, internal("no such user ('%s')", user)
+	case !exists:
+		return nil, internal("no such token '%s' for user '%s'", name, user)
+	}
+	return map[string]any{"expire": token.expire, "privsep": number(token.separate)}, nil
 }
 
 // equal compares secrets; an empty one is never right.

@@ -18,7 +18,8 @@ type access struct {
 
 type apiToken struct {
 	secret   string
-	separate bool // has only those privileges of its user that are granted to the token, too
+	separate bool  // has only those privileges of its user that are granted to the token, too
+	expire   int64 // seconds since 1970; 0: never
 }
 
 // grant gives a user or a token a role on a path, and on those below if it propagates.
@@ -29,7 +30,7 @@ type grant struct {
 
 const privileges = `Datastore.Allocate Datastore.AllocateSpace Datastore.AllocateTemplate Datastore.Audit
 	Permissions.Modify Pool.Allocate Pool.Audit SDN.Allocate SDN.Audit SDN.Use
-	Sys.AccessNetwork Sys.Audit Sys.Console Sys.Incoming Sys.Modify Sys.PowerMgmt Sys.Syslog
+	Sys.AccessNetwork Sys.Audit Sys.Console Sys.Incoming Sys.Modify Sys.PowerMgmt Sys.Syslog User.Modify
 	VM.Allocate VM.Audit VM.Backup VM.Clone VM.Config.CDROM VM.Config.CPU VM.Config.Cloudinit VM.Config.Disk
 	VM.Config.HWType VM.Config.Memory VM.Config.Network VM.Config.Options VM.Console VM.GuestAgent.Audit
 	VM.GuestAgent.Unrestricted VM.Migrate VM.PowerMgmt VM.Replicate VM.Snapshot VM.Snapshot.Rollback`

@@ -55,6 +55,7 @@ var routes = map[string]handler{
 	"GET version":                       version,
 	"GET access/permissions":            permissions,
 	"POST " + loginPath:                 login,
+	"GET " + tokenPath:                  readToken,
 	"GET cluster/resources":             resources,
 	"GET cluster/nextid":                nextID,
 	"DELETE cluster/ha/resources/{sid}": removeHA,
@@ -103,6 +104,7 @@ const (
 )
 
 const (
+	tokenPath   = "access/users/{userid}/token/{tokenid}"
 	guestPath   = "nodes/{node}/qemu/{vmid}"
 	storagePath = "nodes/{node}/storage/{storage}"
 )

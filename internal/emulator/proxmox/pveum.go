@@ -3,6 +3,7 @@ package proxmox
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -46,6 +47,7 @@ func (s *Server) Pveum(command string) (string, error) {
 			return "", fmt.Errorf("pveum: user '%s' does not exist", words[3])
 		}
 		token := apiToken{secret: uuid(), separate: options["privsep"] != "0"}
+		token.expire, _ = strconv.ParseInt(options["expire"], 10, 64) //nolint:errcheck // absent: never
 		a.tokens[words[3]+"!"+last] = token
 		return token.secret, nil
 	}

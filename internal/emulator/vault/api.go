@@ -96,7 +96,8 @@ func (s *Server) call(r *http.Request, path string, token Token) (code int, body
 			policies = append([]string{"default"}, policies...)
 		}
 		ttl := int(token.TTL.Seconds())
-		return data(map[string]any{"policies": policies, "ttl": ttl, "renewable": ttl > 0})
+		return data(map[string]any{"policies": policies, "ttl": ttl, "creation_ttl": ttl,
+			"renewable": ttl > 0})
 	case "sys/capabilities-self":
 		var request struct{ Paths []string }
 		if json.NewDecoder(r.Body).Decode(&request) != nil {

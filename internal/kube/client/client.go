@@ -184,6 +184,18 @@ func ClientCertificates(kubeconfig []byte) (all [][]byte) {
 	return all
 }
 
+// Authorities returns the certificates, in PEM, by which a kubeconfig trusts its clusters.
+func Authorities(kubeconfig []byte) (all [][]byte) {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil
+	}
+	for _, cluster := range config.Clusters {
+		all = append(all, cluster.CertificateAuthorityData)
+	}
+	return all
+}
+
 // withPort adds a port to a host that has none.
 func withPort(address, port string) string {
 	if _, _, err := net.SplitHostPort(address); err == nil {

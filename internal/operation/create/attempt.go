@@ -111,7 +111,8 @@ func (a *attempt) try(ctx context.Context) error {
 func (a *attempt) finish(ctx context.Context, err error) error {
 	unconfirmed := errors.As(err, new(*review.UnagreedError)) ||
 		errors.As(err, new(*review.UnreviewedError)) || errors.As(err, new(*review.NodeError)) ||
-		errors.As(err, new(*review.HarmError)) || errors.As(err, new(*review.ExceedsError))
+		errors.As(err, new(*review.HarmError)) || errors.As(err, new(*review.ExceedsError)) ||
+		errors.As(err, new(*run.RefusedError))
 	if a.ready != nil && unconfirmed {
 		err = errors.Join(err, a.dir.Fingerprint().Write(*a.ready)) // nothing has changed
 	}

@@ -73,7 +73,7 @@ func (a *attempt) planOptions() terraform.PlanOptions {
 	if m := a.creation.machine; m != nil {
 		return terraform.PlanOptions{Targets: m.Addresses, Replace: slices.Concat(m.Replace, a.outdated)}
 	}
-	return terraform.PlanOptions{Replace: a.outdated}
+	return terraform.PlanOptions{Replace: slices.Concat(a.creation.issuers[a.stage.Name], a.outdated)}
 }
 
 // discard deletes the plan, if there is one.
@@ -128,11 +128,37 @@ func (a *attempt) checkMachines(ctx context.Context) error {
 	if m := a.creation.machine; m != nil {
 		return m.check(ctx, a, st, intent)
 	}
+	if a.creation.issuers != nil {
+		return a.checkRenewal(ctx, st, intent)
+	}
 	pending, err := review.CheckMachines(ctx, a.run, st, intent, a.plan, a.outdated)
 	for _, m := range pending {
 		a.run.Notice(fmt.Sprintf("%s: %s; %s makes it", a.stage.Name, m, a.run.Cluster.Command("rollout")))
 	}
 	return err
+}
+
+// checkRenewal refuses a plan that makes or ends anything but the resources that issue credentials, or that a
+// machine would notice.
+func (a *attempt) checkRenewal(ctx context.Context, before *state.State, intent *state.Intent) error {
+	e := &run.RefusedError{Operation: "renewal",
+		Fix: "apply other changes first: " + a.run.Cluster.Command("create")}
+	for _, c := range a.plan.Changes {
+		renews := c.Action == "replace" && slices.Contains(a.creation.issuers[a.stage.Name], c.Address)
+		if !renews && c.Action != "update" && c.Action != "read" {
+			e.Reasons = append(e.Reasons, fmt.Sprintf("%s: %s %s", a.stage.Name, c.Action, c.Address))
+		}
+	}
+	machines, err := review.Effects(ctx, a.run, before, intent, a.plan, a.outdated)
+	for _, m := range machines {
+		if len(m.Effects) > 0 {
+			e.Reasons = append(e.Reasons, a.stage.Name+": "+m.String())
+		}
+	}
+	if err != nil || len(e.Reasons) == 0 {
+		return err
+	}
+	return e
 }
 
 // confirmLosses asks before a plan replaces or destroys anything. It does not ask about the rest of an

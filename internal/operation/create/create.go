@@ -36,6 +36,9 @@ type Options struct {
 	// Adopt takes over machines that their uuids prove to be the cluster's, though no killed run was making
 	// them.
 	Adopt bool
+	// Issuers are the resources that are replaced because they issue credentials, by stage. If it is set, a
+	// plan that does more is refused with a *run.RefusedError.
+	Issuers map[string][]string
 	// Plan is the file of a saved plan, which then decides instead of Confirm. If
 	// Confirm is nil, a stage that could not be planned may do anything.
 	Plan string
@@ -105,6 +108,7 @@ func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, o Options) 
 
 func newCreation(r *run.Run, o Options) *creation {
 	c := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm, found: o.Found,
+		issuers:  o.Issuers,
 		progress: map[*config.Stage]*progress{}}
 	for _, s := range r.Cluster.Config.Stages {
 		c.progress[s] = &progress{}
@@ -120,8 +124,9 @@ type creation struct {
 	confirm func(context.Context, review.Loss) (bool, error) // see Options.Confirm
 	found   func(context.Context) error                      // see Options.Found
 	asking  sync.Mutex
-	machine *Machine   // that alone is changed; nil: all that a stage has
-	saved   *savedPlan // nil without one
+	issuers map[string][]string // see Options.Issuers
+	machine *Machine            // that alone is changed; nil: all that a stage has
+	saved   *savedPlan          // nil without one
 
 	progress   map[*config.Stage]*progress
 	starting   sync.WaitGroup // providers of stages whose turn comes next

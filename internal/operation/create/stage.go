@@ -139,7 +139,7 @@ func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) 
 		return false, err
 	}
 	old, err := dir.Fingerprint().Read()
-	if err != nil || old == nil || c.refresh {
+	if err != nil || old == nil || c.refresh || c.issuers[s.Name] != nil {
 		return false, err
 	}
 	if _, err := c.workspace(ctx, s); err != nil {

@@ -12,8 +12,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/doctor"
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/expiry"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -95,7 +97,9 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 		return p, r.Cluster.MaskError(err)
 	}
 	p.Outputs = r.Outputs.Scope(&config.Stage{}).Outputs
-	p.Expiring = cluster.Expiring(r.Outputs.Target(), r.Cluster.Command("create"))
+	p.Certificates = func(ctx context.Context) []finding.Finding {
+		return findings(expiry.Look(ctx, r, states))
+	}
 	p.Key = cluster.MachineKey(dir)
 	p.Exists = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool {
 		_, access := s.Outputs[cluster.KubeconfigOutput]
@@ -110,4 +114,17 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 		return err == nil
 	}
 	return p, nil
+}
+
+// findings are doctor's: what expires soon, and what castle could not read.
+func findings(items []expiry.Item) (found []finding.Finding) {
+	for _, i := range items {
+		switch {
+		case i.Warns():
+			found = append(found, finding.Warning(i.Fix, "%s", i)...)
+		case i.State == expiry.NotChecked:
+			found = append(found, finding.Unchecked(i.Name+": "+i.Reason)...)
+		}
+	}
+	return found
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
+	"github.com/ephemeral-castle/castle/internal/run/expiry"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
@@ -54,7 +55,7 @@ type Status struct {
 	Unknown *unrecorded.Found `json:"unknown,omitempty"`
 	// Machines are the machines of the state as they are now; none if castle could not look.
 	Machines []platform.Fact `json:"machines,omitempty"`
-	// Certificates are the client certificates that expire soon, with the command that renews them.
+	// Certificates are the credentials that expire soon, with the command that renews them.
 	Certificates []string `json:"certificates,omitempty"`
 	// Backup is the newest backup of etcd; nil for a cluster that castle cannot back up.
 	Backup *Backup `json:"backup,omitempty"`
@@ -159,18 +160,18 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 	if all.Unlisted, err = r.Cluster.UnlistedStages(); err != nil {
 		return all, c.MaskError(err)
 	}
-	all.Certificates = cluster.Expiring(r.Outputs.Target(), c.Command("create"))
 	held := cluster.Holder(ctx, c)
 	if err := all.Head.read(c, held); err != nil {
 		return all, c.MaskError(err)
 	}
 	var found *unrecorded.Found
-	looked := make(chan error, 1)
+	looked, read := make(chan error, 1), make(chan []expiry.Item, 1)
 	go func() {
 		var err error
 		found, err = unrecorded.Look(ctx, r, c.Config.Stages)
 		looked <- err
 	}()
+	go func() { read <- expiry.Look(ctx, r, states) }()
 	all.Stages = run.Each(c.Config.Stages, func(s *config.Stage) StageStatus {
 		one, err := statusOf(ctx, r, s, states[s], held)
 		one.remember(all.Head.last)
@@ -181,6 +182,11 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 		return one
 	})
 	err = <-looked
+	for _, i := range <-read {
+		if i.Warns() {
+			all.Certificates = append(all.Certificates, i.String()+"; to renew it: "+i.Fix)
+		}
+	}
 	for _, one := range all.Stages {
 		err = errors.Join(err, one.err)
 	}
@@ -427,4 +433,26 @@ func Configs(ctx context.Context, c *cluster.Cluster) (kubeconfig, talosconfig s
 		}
 	}
 	return c.Dir.Kubeconfig(), c.Dir.Talosconfig(), c.CheckExports()
+}
+
+// Credentials is the result of `castle status --certificates`.
+type Credentials struct {
+	Cluster      string        `json:"cluster"`
+	Platform     string        `json:"platform"`
+	Certificates []expiry.Item `json:"certificates"`
+}
+
+// Certificates lists what of a cluster expires, and when.
+func Certificates(ctx context.Context, c *cluster.Cluster) (Credentials, error) {
+	all := Credentials{Cluster: c.Config.Name, Platform: c.Config.Platform}
+	r := run.Observe(ctx, c)
+	states, err := r.LastKnownStates()
+	if err != nil {
+		return all, c.MaskError(err)
+	}
+	all.Certificates = append([]expiry.Item{}, expiry.Look(ctx, r, states)...)
+	if ctx.Err() != nil {
+		return all, context.Cause(ctx)
+	}
+	return all, nil
 }

@@ -50,6 +50,26 @@ func (c *Client) Clock(ctx context.Context) (time.Time, error) {
 	return at, nil
 }
 
+// TokenExpiry returns when the session's token expires, zero: never, and the command that changes it. Only a
+// token that may change users may read that, though it be its own.
+func (c *Client) TokenExpiry(ctx context.Context) (expires time.Time, fix string, err error) {
+	user, name, _ := strings.Cut(c.session.User, "!")
+	fix = fmt.Sprintf("on a node: pveum user token modify %s %s --expire SECONDS-SINCE-1970", user, name)
+	info, err := get(ctx, c, session.Path("access/users/%s/token/%s", user, name),
+		func(info *struct{ Expire json.Number }) string { return textIf(info == nil, "no token") })
+	switch {
+	case KindOf(err) == Forbidden:
+		return expires, fix, errors.New("the token may not read its own expiry, which needs User.Modify; " +
+			"on a node: pveum user token list " + user)
+	case err != nil:
+		return expires, fix, err
+	}
+	if seconds, _ := info.Expire.Int64(); seconds != 0 { //nolint:errcheck // absent: never
+		expires = time.Unix(seconds, 0)
+	}
+	return expires, fix, nil
+}
+
 // Guests lists the guests that the token may see. One that is not listed may exist all the same: see Taken.
 func (c *Client) Guests(ctx context.Context) ([]Guest, error) {
 	return list[Guest](ctx, c, "cluster/resources?type=vm")

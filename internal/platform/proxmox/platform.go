@@ -3,6 +3,7 @@ package proxmox
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/effect"
@@ -95,6 +96,11 @@ func (Search) Name() string { return Platform{}.Name() }
 
 // Admitted returns an error unless the datacenter accepts the token.
 func (s Search) Admitted(ctx context.Context) error { return s.Client.Admitted(ctx) }
+
+// TokenExpiry returns when the token expires; see Client.TokenExpiry.
+func (s Search) TokenExpiry(ctx context.Context) (expires time.Time, fix string, err error) {
+	return s.Client.TokenExpiry(ctx)
+}
 
 // FileUser returns a guest that may use a file; see Client.FileUser.
 func (s Search) FileUser(ctx context.Context, cluster, volume string, own []platform.Object) (string, error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform"
 )
 
 var blue = Footprint{
@@ -139,5 +140,41 @@ func TestUnreadableRightsAreNotCalledLimited(t *testing.T) {
 	got := check.advice(t.Context())
 	if !strings.HasPrefix(got, "cannot tell whether the API token is limited") {
 		t.Errorf("advice %q", got)
+	}
+}
+
+func TestATokenTellsWhenItExpiresIfItMay(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	for name, test := range map[string]struct {
+		options string
+		expires int64
+		failure string
+	}{
+		"for ever":   {"--privsep 0", 0, ""},
+		"until 2033": {"--privsep 0 --expire 2000000000", 2000000000, ""},
+		"it may not": {"--privsep 1", 0, "on a node: pveum user token list castle@pve"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := fmt.Sprintf("t%d-%d", test.expires, len(test.failure))
+			secret, err := d.server.Pveum("pveum user token add castle@pve " + id + " " + test.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := NewClient(platform.Account{Endpoint: d.endpoint, CA: d.ca,
+				Token: "castle@pve!" + id + "=" + secret})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := c.TokenExpiry(t.Context())
+			switch {
+			case test.failure != "":
+				if err == nil || !strings.Contains(err.Error(), test.failure) {
+					t.Errorf("got %v", err)
+				}
+			case err != nil || got.IsZero() != (test.expires == 0) ||
+				test.expires > 0 && got.Unix() != test.expires:
+				t.Errorf("got %s, %v", got, err)
+			}
+		})
 	}
 }

@@ -363,6 +363,9 @@ func Losses(changes []terraform.Change, st *state.State, intent *state.Intent) [
 	})
 }
 
+// issuedType is a certificate. Its replacement destroys nothing: the one before it stays valid to its end.
+const issuedType = "tls_locally_signed_cert"
+
 // destructions returns the changes that replace or delete a resource, also those that an earlier run began.
 func destructions(changes []terraform.Change, st *state.State) []terraform.Change {
 	aside := map[string]int{} // replaced objects that still exist
@@ -373,7 +376,7 @@ func destructions(changes []terraform.Change, st *state.State) []terraform.Chang
 	}
 	return slices.DeleteFunc(slices.Clone(changes), func(c terraform.Change) bool {
 		switch {
-		case c.Action != "replace" && c.Action != "delete":
+		case c.Action != "replace" && c.Action != "delete", c.Action == "replace" && c.Type == issuedType:
 			return true
 		case c.Action == "delete" && aside[c.Address] > 0:
 			aside[c.Address]--

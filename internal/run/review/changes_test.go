@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
@@ -102,5 +104,20 @@ func TestAChangeHasThePartThatRevertsDrift(t *testing.T) {
 	left := drift["a.vm"].Paths
 	if len(drift) != 2 || !slices.Equal(left, []string{"etag"}) || drift["a.left"].Paths == nil {
 		t.Errorf("no change reverts %+v", drift)
+	}
+}
+
+func TestACertificateThatIsIssuedAnewIsNoLoss(t *testing.T) {
+	changes := []terraform.Change{
+		{Address: "tls_locally_signed_cert.a", Type: "tls_locally_signed_cert", Action: "replace"},
+		{Address: "tls_private_key.a", Type: "tls_private_key", Action: "replace"},
+		{Address: "tls_locally_signed_cert.b", Type: "tls_locally_signed_cert", Action: "delete"},
+	}
+	var lost []string
+	for _, c := range Losses(changes, &state.State{}, &state.Intent{}) {
+		lost = append(lost, c.Address)
+	}
+	if want := []string{"tls_private_key.a", "tls_locally_signed_cert.b"}; !slices.Equal(lost, want) {
+		t.Errorf("got %v, want %v", lost, want)
 	}
 }

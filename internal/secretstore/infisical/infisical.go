@@ -8,6 +8,8 @@ package infisical
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -254,6 +256,44 @@ func (f Folder) query(values bool) url.Values {
 func Identified(environ []string) bool {
 	c := newClient("", environ)
 	return c.id != "" && c.secret != ""
+}
+
+// Identity returns when the client secret of the environment's machine identity was made and when it
+// expires; zero: never. The token of a login names the secret. Infisical shows it to an identity that may
+// read identities of its organization.
+func (f Folder) Identity(ctx context.Context, environ []string) (issued, expires time.Time, err error) {
+	c := newClient(f.Host, environ)
+	const object = "the client secret of the machine identity"
+	if err := c.login(ctx); err != nil {
+		return issued, expires, c.explain(object, err)
+	}
+	var claims struct{ IdentityID, ClientSecretID string }
+	if parts := strings.Split(c.api.Header.Get("Authorization"), "."); len(parts) == 3 {
+		text, _ := base64.RawURLEncoding.DecodeString(parts[1]) //nolint:errcheck // then it names none
+		_ = json.Unmarshal(text, &claims)                       //nolint:errcheck // likewise
+	}
+	if claims.ClientSecretID == "" {
+		return issued, expires, errors.New("the token of a login does not name its client secret")
+	}
+	var answer struct {
+		ClientSecretData struct {
+			CreatedAt       time.Time
+			ClientSecretTTL int64
+		}
+	}
+	path := fmt.Sprintf("/api/v1/auth/universal-auth/identities/%s/client-secrets/%s",
+		url.PathEscape(claims.IdentityID), url.PathEscape(claims.ClientSecretID))
+	err = c.api.Do(ctx, http.MethodGet, path, nil, &answer)
+	data := answer.ClientSecretData
+	switch {
+	case httpjson.Status(err) == http.StatusForbidden:
+		err = errors.New("the identity may not read identities of its organization; Infisical shows it")
+	case err != nil, data.CreatedAt.IsZero():
+		err = c.explain(object, cmp.Or(err, errOther))
+	case data.ClientSecretTTL > 0:
+		expires = data.CreatedAt.Add(time.Duration(data.ClientSecretTTL) * time.Second)
+	}
+	return data.CreatedAt, expires, err
 }
 
 // Read returns the folder's secrets by name. Errors are of type *Error. The caller must not print the values.

@@ -155,3 +155,33 @@ func TestErrorsOfABusyServerAreNotPermanent(t *testing.T) {
 		t.Error("an interrupt is no answer")
 	}
 }
+
+func TestTheIdentityTellsWhenItsClientSecretExpires(t *testing.T) {
+	made := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
+	environ := []string{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=castle",
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + password}
+	for name, test := range map[string]struct {
+		config  emulator.Config
+		expires time.Time
+		failure string
+	}{
+		"a year":       {emulator.Config{Reads: true, TTL: 365 * 24 * time.Hour}, made.AddDate(1, 0, 0), ""},
+		"for ever":     {emulator.Config{Reads: true}, time.Time{}, ""},
+		"may not read": {emulator.Config{}, time.Time{}, "may not read identities"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.config.ClientID, test.config.ClientSecret, test.config.Made = "castle", password, made
+			folder := Folder{Host: serve(t, emulator.New(test.config).Handler())}
+			issued, expires, err := folder.Identity(t.Context(), environ)
+			if test.failure != "" {
+				if err == nil || !strings.Contains(err.Error(), test.failure) {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err != nil || !issued.Equal(made) || !expires.Equal(test.expires) {
+				t.Errorf("got %s to %s, %v", issued, expires, err)
+			}
+		})
+	}
+}

@@ -148,23 +148,26 @@ func (s Server) health(ctx context.Context, c *client) (h Health, err error) {
 	return h, nil
 }
 
-// Token returns how long the token that castle would use is valid, 0 if for ever. It is not root's and has
-// not expired. Errors are of type *Problem.
-func (s Server) Token(ctx context.Context, environ []string) (left time.Duration, err error) {
-	c, left, err := s.logIn(ctx, environ)
+// Lease is how long a token is still valid, and was when it was made; 0 if for ever.
+type Lease struct{ Left, Life time.Duration }
+
+// Token returns the lease of the token that castle would use. It is not root's and has not expired. Errors
+// are of type *Problem.
+func (s Server) Token(ctx context.Context, environ []string) (Lease, error) {
+	c, lease, err := s.logIn(ctx, environ)
 	if err == nil {
 		c.close(ctx)
 	}
-	return left, err
+	return lease, err
 }
 
 // logIn returns a client of a usable Vault with a valid token. The caller closes it.
-func (s Server) logIn(ctx context.Context, environ []string) (c *client, left time.Duration, err error) {
+func (s Server) logIn(ctx context.Context, environ []string) (c *client, lease Lease, err error) {
 	if c, err = newClient(s, environ); err != nil {
-		return nil, 0, err
+		return nil, lease, err
 	}
 	if _, err := s.health(ctx, c); err != nil {
-		return nil, 0, err
+		return nil, lease, err
 	}
 	if s.Role.ID != "" {
 		err = s.appRole(ctx, c)
@@ -175,12 +178,12 @@ func (s Server) logIn(ctx context.Context, environ []string) (c *client, left ti
 			"or vault_role_id and vault_role_secret_id to an AppRole's")
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, lease, err
 	}
-	if left, err = s.lookUp(ctx, c); err != nil {
+	if lease, err = s.lookUp(ctx, c); err != nil {
 		c.close(ctx)
 	}
-	return c, left, err
+	return c, lease, err
 }
 
 func (s Server) appRole(ctx context.Context, c *client) error {
@@ -204,11 +207,12 @@ func (s Server) appRole(ctx context.Context, c *client) error {
 }
 
 // lookUp refuses root's token: the secrets that it reads would be worth less than itself.
-func (s Server) lookUp(ctx context.Context, c *client) (left time.Duration, err error) {
+func (s Server) lookUp(ctx context.Context, c *client) (lease Lease, err error) {
 	token, err := get[struct {
 		Policies         []string `json:"policies"`
 		IdentityPolicies []string `json:"identity_policies"`
 		TTL              int64    `json:"ttl"`
+		CreationTTL      int64    `json:"creation_ttl"`
 	}](ctx, c, "auth/token/lookup-self")
 	switch {
 	case says(err, "invalid token", "bad token"):
@@ -223,7 +227,7 @@ func (s Server) lookUp(ctx context.Context, c *client) (left time.Duration, err 
 		err = s.problem("the token is root's: castle uses one with only the rights that it needs",
 			"make such a token: "+makeToken)
 	}
-	return time.Duration(token.TTL) * time.Second, err
+	return Lease{time.Duration(token.TTL) * time.Second, time.Duration(token.CreationTTL) * time.Second}, err
 }
 
 // attempt bounds one request, and goodbye the revocation of a login's token.

@@ -28,7 +28,42 @@ resource "talos_machine_secrets" "cluster" {
   }
 }
 
+# The certificate of Talos' administrator. talos_machine_secrets has one, too, and renews it in its last month
+# only. castle credentials renew replaces this one at any time, also after it has expired.
+resource "tls_private_key" "talos_admin" {
+  algorithm = "ED25519"
+}
+
+resource "tls_cert_request" "talos_admin" {
+  private_key_pem = tls_private_key.talos_admin.private_key_pem
+
+  subject {
+    organization = "os:admin" # Talos reads the roles there
+  }
+}
+
+resource "tls_locally_signed_cert" "talos_admin" {
+  cert_request_pem = tls_cert_request.talos_admin.cert_request_pem
+  ca_cert_pem      = base64decode(local.talos_ca.cert)
+  # Talos writes PKCS #8 under a name of its own.
+  ca_private_key_pem = replace(base64decode(local.talos_ca.key), "ED25519 PRIVATE KEY", "PRIVATE KEY")
+
+  allowed_uses          = ["digital_signature", "client_auth"]
+  validity_period_hours = 365 * 24
+  early_renewal_hours   = 30 * 24
+}
+
+locals {
+  talos_ca = talos_machine_secrets.cluster.machine_secrets.certs.os
+
+  talos_client_configuration = {
+    ca_certificate     = local.talos_ca.cert
+    client_certificate = base64encode(tls_locally_signed_cert.talos_admin.cert_pem)
+    client_key         = base64encode(tls_private_key.talos_admin.private_key_pem)
+  }
+}
+
 data "talos_client_configuration" "cluster" {
   cluster_name         = var.cluster_name
-  client_configuration = talos_machine_secrets.cluster.client_configuration
+  client_configuration = local.talos_client_configuration
 }

@@ -29,7 +29,7 @@ output "talos_machine_secrets" {
 
 output "talos_client_configuration" {
   description = "Certificate and key of Talos' administrator."
-  value       = talos_machine_secrets.cluster.client_configuration
+  value       = local.talos_client_configuration
   sensitive   = true
 }
 

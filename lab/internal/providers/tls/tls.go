@@ -6,5 +6,6 @@ import "github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 
 // New returns the provider.
 func New() plugin.Provider {
-	return plugin.Provider{Resources: map[string]plugin.Resource{"tls_private_key": privateKey()}}
+	return plugin.Provider{Resources: map[string]plugin.Resource{"tls_private_key": privateKey(),
+		"tls_cert_request": certRequest(), "tls_locally_signed_cert": locallySignedCert()}}
 }
