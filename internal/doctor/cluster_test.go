@@ -239,10 +239,10 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			breaks: func(_ *testing.T, w *world) {
 				w.target.Exists = true
 				w.target.Certificates = func(context.Context) []finding.Finding {
-					return finding.Unchecked("the token")
+					return nil
 				}
 			},
-			name: "certificates", colour: finding.Green, text: "none that castle could read expires",
+			name: "certificates", colour: finding.Green, text: "none that castle can read expires",
 		},
 		"an own VM is not in the state": {
 			breaks: func(_ *testing.T, w *world) {

@@ -114,12 +114,8 @@ func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
 
 // certificates tells which credentials of the cluster expire soon.
 func (r *checkRun) certificates(ctx context.Context) []finding.Finding {
-	found := r.target.Certificates(ctx)
-	warns := func(f finding.Finding) bool { return f.Colour != finding.Grey }
-	if !slices.ContainsFunc(found, warns) {
-		found = append(found, finding.Good("none that castle could read expires within 30 days")...)
-	}
-	return found
+	return finding.OrGood(r.target.Certificates(ctx), "none that castle can read expires within 30 days; "+
+		"castle status --certificates lists all")
 }
 
 // checkRun is one run of the checks of a cluster.

@@ -116,14 +116,11 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 	return p, nil
 }
 
-// findings are doctor's: what expires soon, and what castle could not read.
+// findings are doctor's: what expires soon.
 func findings(items []expiry.Item) (found []finding.Finding) {
 	for _, i := range items {
-		switch {
-		case i.Warns():
+		if i.Warns() {
 			found = append(found, finding.Warning(i.Fix, "%s", i)...)
-		case i.State == expiry.NotChecked:
-			found = append(found, finding.Unchecked(i.Name+": "+i.Reason)...)
 		}
 	}
 	return found
