@@ -121,7 +121,7 @@ func table() map[string][]string {
 			"internal/providers", "internal/revision", "internal/run", "internal/run/waiting",
 			"internal/state", "internal/state/recorded", "internal/terraform", "internal/tfeval"},
 		"internal/run/backup": {"internal/cluster", "internal/etcd", "internal/run", "internal/run/review",
-			"internal/state/backups", "internal/talos", "internal/tfeval"},
+			"internal/state/backups", "internal/talos"},
 		"internal/run/waiting": {"internal/cluster", "internal/config", "internal/gate", "internal/run",
 			"internal/state", "internal/terraform"},
 		"internal/run": {"internal/cluster", "internal/history", "internal/config", "internal/gate",

@@ -121,6 +121,18 @@ func (o *Outputs) Target() gate.Target {
 		Talosconfig: text(cluster.TalosconfigOutput)}
 }
 
+// ControlPlanes returns the addresses of the configured control planes, by name.
+func (o *Outputs) ControlPlanes() map[string]string {
+	all := map[string]string{}
+	machines := tfeval.Map(o.Scope(nil).Outputs[cluster.PlatformLayer][cluster.MachinesOutput])
+	for name, m := range machines {
+		if tfeval.Text(tfeval.Attribute(m, "role")) == "controlplane" {
+			all[name] = tfeval.Text(tfeval.Attribute(m, "address"))
+		}
+	}
+	return all
+}
+
 // RecordedOutputs returns the outputs in a stage's state. It adds null outputs only if the last apply
 // succeeded with the present module: any other may have stopped before an output.
 func RecordedOutputs(c *cluster.Cluster, s *config.Stage, st *state.State) map[string]state.Output {

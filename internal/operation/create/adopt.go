@@ -29,6 +29,29 @@ func founds(s *config.Stage) bool {
 	})
 }
 
+// checkEtcd refuses to wait for an etcd that nobody would found: the machines of all control planes are new,
+// and the state says that the former ones have founded it.
+func (a *attempt) checkEtcd(before *state.State) error {
+	founded := func(adopt *config.Adopt) bool {
+		return slices.ContainsFunc(before.Resources,
+			func(res state.Resource) bool { return res.Address == adopt.Address })
+	}
+	if a.creation.found != nil || !founds(a.stage) || !slices.ContainsFunc(a.stage.Adopts, founded) {
+		return nil
+	}
+	for name := range a.run.Outputs.ControlPlanes() {
+		isNew := func(address string) bool { key, _ := terraform.KeyOf(address); return key == name }
+		if !slices.ContainsFunc(a.outdated, isNew) {
+			return nil
+		}
+	}
+	return &run.RefusedError{Operation: a.stage.Name + " stage",
+		Reasons: []string{"the machines of all control planes are new, and etcd's data is gone with the " +
+			"former ones"},
+		Fix: fmt.Sprintf("with a backup: %s --backup newest; without one: %s",
+			a.run.Cluster.Command("restore"), a.run.Cluster.Command("recreate"))}
+}
+
 // adopt imports existing objects that the stage's state lacks, such as a secret of an earlier cluster of this
 // name. It runs after the preflights' imports: the imported machines may tell which objects exist.
 func (a *attempt) adopt(ctx context.Context) error {

@@ -128,6 +128,9 @@ func (a *attempt) checkMachines(ctx context.Context) error {
 	if m := a.creation.machine; m != nil {
 		return m.check(ctx, a, st, intent)
 	}
+	if err := a.checkEtcd(st); err != nil {
+		return err
+	}
 	if a.creation.issuers != nil {
 		return a.checkRenewal(ctx, st, intent)
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state/backups"
 	"github.com/ephemeral-castle/castle/internal/talos"
-	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // most is the largest database that castle backs up, in bytes. etcd's own default limit is 2 GiB.
@@ -77,17 +76,6 @@ func Take(ctx context.Context, r *run.Run, o Options) (_ *Result, err error) {
 	return result, err
 }
 
-// ControlPlanes returns the addresses of the configured control planes, in the order of their names.
-func ControlPlanes(r *run.Run) (addresses []string) {
-	machines := tfeval.Map(r.Outputs.Scope(nil).Outputs[cluster.PlatformLayer][cluster.MachinesOutput])
-	for _, name := range slices.Sorted(maps.Keys(machines)) {
-		if m := machines[name]; tfeval.Text(tfeval.Attribute(m, "role")) == "controlplane" {
-			addresses = append(addresses, tfeval.Text(tfeval.Attribute(m, "address")))
-		}
-	}
-	return addresses
-}
-
 // member is a machine whose member of etcd follows a leader.
 type member struct {
 	node    *talos.Node
@@ -98,7 +86,7 @@ type member struct {
 // members returns the members that have what the quorum has agreed to, followers first.
 func members(ctx context.Context, r *run.Run) (all []member, err error) {
 	talosconfig := r.Outputs.Target().Talosconfig
-	addresses := ControlPlanes(r)
+	addresses := slices.Sorted(maps.Values(r.Outputs.ControlPlanes()))
 	if talosconfig == nil || len(addresses) == 0 {
 		return nil, cluster.Usagef("no stage has configured a control plane with Talos, and castle backs " +
 			"up etcd through Talos")
