@@ -23,7 +23,9 @@ export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=$(ta
 
 # The tests that need real Terraform, and their packages: the others beside them have run before.
 integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)
-integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | paste -sd'|')
+# These only repeat: soak-rollout and soak-restore run them, in test-long.
+weekly      := TestRolloutKills|TestRestoreKills
+integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | grep -vxE '$(weekly)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
 fuzzed      := $(shell grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' ./internal | sed -E 's|/[^/]*:func |:|' | sort)
 FUZZ_TIME   ?= $(shell echo $$((600 * $$(nproc) / $(words $(fuzzed)))))s
