@@ -21,6 +21,11 @@ func TestLabNodes(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-nodes")
 }
 
+// TestLabHarm rehearses the cluster mini and makes changes that a running machine would notice.
+func TestLabHarm(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-harm")
+}
+
 // TestLabRollout rehearses the cluster mini and rolls changes out while machines are down.
 func TestLabRollout(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-rollout")
