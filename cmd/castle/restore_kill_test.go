@@ -3,70 +3,31 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// These variables configure TestRestoreKills. The names on the right reach the inside.
-//
-//	CASTLE_RESTORE_KILLS   how many kills there are; the default is 2
-//	CASTLE_RESTORE_SEED    replays the schedule
-var restoreSettings = map[string]string{"CASTLE_RESTORE_KILLS": "TF_VAR_castle_test_restore_kills",
-	"CASTLE_RESTORE_SEED": "TF_VAR_castle_test_restore_seed"}
-
 // TestRestoreKills kills castle again and again while it backs up etcd and while it restores a cluster that
 // has lost its control plane. The same command completes each; what was there before a backup is there after
 // it.
+//
+//	CASTLE_RESTORE_KILLS   how many kills there are; the default is 2
+//	CASTLE_RESTORE_SEED    replays the schedule
 func TestRestoreKills(t *testing.T) {
-	if here := os.Getenv(inLab); here != "" {
-		t.Chdir(here)
-		newRestoreKills(t).run()
-		return
-	}
-	defaults := map[string]string{"CASTLE_RESTORE_KILLS": "2",
-		"CASTLE_RESTORE_SEED": strconv.FormatInt(time.Now().Unix(), 10)}
-	var settings []string
-	for name, inside := range restoreSettings {
-		settings = append(settings, inside+"="+cmp.Or(os.Getenv(name), defaults[name]))
-	}
-	// A restart takes two seconds: long enough that a kill may fall into it.
-	args := []string{"-C", "../..", "mini", "--speed", "20"}
-	if os.Getenv("CASTLE_SOAK_KEEP") != "" {
-		args = append(args, "--keep")
-	}
-	rehearse(t, settings, args...)
+	rehearseKills(t, "RESTORE", "2", func(k *soak) {
+		(&restoreKills{soak: k, used: map[string]time.Duration{"backup": time.Second,
+			"restore": 25 * time.Second}}).run()
+	})
 }
 
 // restoreKills is such a test, inside its rehearsal.
 type restoreKills struct {
 	soak *soak
 	used map[string]time.Duration // what each command without a kill last took
-}
-
-func newRestoreKills(t *testing.T) *restoreKills {
-	setting := func(name string) uint64 {
-		n, err := strconv.ParseUint(os.Getenv(restoreSettings[name]), 10, 64)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		return n
-	}
-	drawn := rand.NewPCG(setting("CASTLE_RESTORE_SEED"), 0)
-	state := filepath.Join(os.Getenv("CASTLE_STATE_DIR"), "mini", "proxmox")
-	files, random := &soakFiles{t: t, state: state}, rand.New(drawn)
-	return &restoreKills{soak: &soak{t: t, seed: setting("CASTLE_RESTORE_SEED"), rand: random, drawn: drawn,
-		kills: int(setting("CASTLE_RESTORE_KILLS")), out: t.TempDir(), repository: "../..", cluster: "mini",
-		lab: &soakLab{t: t, state: state}, files: files, hits: soakHits{},
-		harm: &soakHarm{t: t, rand: random, files: files}},
-		used: map[string]time.Duration{"backup": time.Second, "restore": 25 * time.Second}}
 }
 
 func (k *restoreKills) run() {

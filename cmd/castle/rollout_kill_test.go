@@ -16,35 +16,55 @@ import (
 	"time"
 )
 
-// These variables configure TestRolloutKills. The names on the right reach the inside.
+// TestRolloutKills kills castle again and again while it changes the machines of a cluster, and gives the
+// same command again: it must end in the cluster of the configuration, with nothing left to do.
 //
 //	CASTLE_ROLLOUT_KILLS   how many kills there are; the default is 3
 //	CASTLE_ROLLOUT_SEED    replays the schedule
 //	CASTLE_ROLLOUT_ROUND   the first round of that schedule, for the one that has failed
-var rolloutSettings = map[string]string{"CASTLE_ROLLOUT_KILLS": "TF_VAR_castle_test_rollout_kills",
-	"CASTLE_ROLLOUT_SEED":  "TF_VAR_castle_test_rollout_seed",
-	"CASTLE_ROLLOUT_ROUND": "TF_VAR_castle_test_rollout_round"}
-
-// TestRolloutKills kills castle again and again while it changes the machines of a cluster, and gives the
-// same command again: it must end in the cluster of the configuration, with nothing left to do.
 func TestRolloutKills(t *testing.T) {
+	rehearseKills(t, "ROLLOUT", "3", func(k *soak) { (&rolloutKills{soak: k, used: 20 * time.Second}).run() })
+}
+
+// rehearseKills rehearses mini for a test that kills castle, and calls inside there. CASTLE_<name>_KILLS and
+// the like configure it.
+func rehearseKills(t *testing.T, name, kills string, inside func(*soak)) {
+	seed := strconv.FormatInt(time.Now().Unix(), 10)
+	settings := map[string]string{"KILLS": kills, "SEED": seed, "ROUND": "1"}
+	reaches := func(setting string) string {
+		return "TF_VAR_castle_test_" + strings.ToLower(name+"_"+setting) // castle passes no others on
+	}
 	if here := os.Getenv(inLab); here != "" {
 		t.Chdir(here)
-		newRolloutKills(t).run()
+		inside(newKills(t, func(setting string) uint64 {
+			n, err := strconv.ParseUint(os.Getenv(reaches(setting)), 10, 64)
+			if err != nil {
+				t.Fatalf("CASTLE_%s_%s: %v", name, setting, err)
+			}
+			return n
+		}))
 		return
 	}
-	defaults := map[string]string{"CASTLE_ROLLOUT_KILLS": "3",
-		"CASTLE_ROLLOUT_SEED": strconv.FormatInt(time.Now().Unix(), 10), "CASTLE_ROLLOUT_ROUND": "1"}
-	var settings []string
-	for name, inside := range rolloutSettings {
-		settings = append(settings, inside+"="+cmp.Or(os.Getenv(name), defaults[name]))
+	var environ []string
+	for setting, usual := range settings {
+		environ = append(environ, reaches(setting)+"="+cmp.Or(os.Getenv("CASTLE_"+name+"_"+setting), usual))
 	}
 	// A restart takes two seconds: long enough that a kill may fall into it.
 	args := []string{"-C", "../..", "mini", "--speed", "20"}
 	if os.Getenv("CASTLE_SOAK_KEEP") != "" {
 		args = append(args, "--keep")
 	}
-	rehearse(t, settings, args...)
+	rehearse(t, environ, args...)
+}
+
+func newKills(t *testing.T, setting func(string) uint64) *soak {
+	drawn := rand.NewPCG(setting("SEED"), 0)
+	state := filepath.Join(os.Getenv("CASTLE_STATE_DIR"), "mini", "proxmox")
+	files, random := &soakFiles{t: t, state: state}, rand.New(drawn)
+	return &soak{t: t, seed: setting("SEED"), round: setting("ROUND"), rand: random, drawn: drawn,
+		kills: int(setting("KILLS")), out: t.TempDir(), repository: "../..", cluster: "mini",
+		lab: &soakLab{t: t, state: state}, files: files, harm: &soakHarm{t: t, rand: random, files: files},
+		hits: soakHits{}}
 }
 
 // rolloutKills is such a test, inside its rehearsal: a soak whose command changes machines.
@@ -111,24 +131,6 @@ func (w wanted) vms() []string {
 		all = append(all, "443 mini-worker-02 running\n")
 	}
 	return all
-}
-
-func newRolloutKills(t *testing.T) *rolloutKills {
-	setting := func(name string) uint64 {
-		n, err := strconv.ParseUint(os.Getenv(rolloutSettings[name]), 10, 64)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		return n
-	}
-	seed, drawn := setting("CASTLE_ROLLOUT_SEED"), rand.NewPCG(0, 0)
-	state := filepath.Join(os.Getenv("CASTLE_STATE_DIR"), "mini", "proxmox")
-	files, random := &soakFiles{t: t, state: state}, rand.New(drawn)
-	k := &rolloutKills{soak: &soak{t: t, seed: seed, round: setting("CASTLE_ROLLOUT_ROUND"), rand: random,
-		drawn: drawn, kills: int(setting("CASTLE_ROLLOUT_KILLS")), out: t.TempDir(), repository: "../..",
-		cluster: "mini", lab: &soakLab{t: t, state: state}, files: files,
-		harm: &soakHarm{t: t, rand: random, files: files}, hits: soakHits{}}, used: 20 * time.Second}
-	return k
 }
 
 func (k *rolloutKills) run() {

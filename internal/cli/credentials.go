@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,10 +60,6 @@ func printCertificates(w io.Writer, items []expiry.Item) {
 	if len(items) == 0 {
 		fmt.Fprintln(w, "nothing is created that expires")
 	}
-	width := 0
-	for _, i := range items {
-		width = max(width, len(i.Name))
-	}
 	for _, i := range items {
 		when := map[string]string{expiry.Never: "never expires", expiry.NotChecked: "not checked"}[i.State]
 		if when == "" {
@@ -75,6 +70,6 @@ func printCertificates(w io.Writer, items []expiry.Item) {
 			when = i.Expires.UTC().Format(time.DateOnly) + ", expired"
 		}
 		more := cmp.Or(i.Reason, textIf(i.Note != "", i.Note+"; ")+i.Fix)
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-*s  %-24s  %s", width, i.Name, when, more), " "))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", i.Name, when, more)
 	}
 }

@@ -50,7 +50,8 @@ another reason.
 
 --certificates lists what expires instead: the kubeconfig, the talosconfig, the CAs, the caBundles
 of webhooks, the tokens of the platform and of the secret stores, each with what renews it. What
-castle could not read is shown as not checked. castle status and castle doctor warn 30 days before.
+castle could not read is shown as not checked. castle status and castle doctor warn 30 days before;
+for what a secret store knows, doctor alone does.
 
 --watch looks again every two seconds until it is interrupted: on a terminal it redraws the
 screen, elsewhere it prints a block for each change, with -o json one line.`,

@@ -64,8 +64,10 @@ Without a store, the lock belongs to a process on this machine and ends with it.
 // completion names the command that completes a run.
 func completion(c *cluster.Cluster, run string) string {
 	switch kind := state.RunKind(run); kind {
-	case "create", "destroy", "recreate":
+	case "create", "destroy", "recreate", "rollout":
 		return fmt.Sprintf("`%s` completes it", c.Command(kind))
+	case "restore":
+		return fmt.Sprintf("`%s --backup newest` completes it", c.Command(kind))
 	case "renew":
 		return fmt.Sprintf("`%s` completes it, or renews again", c.Command("create"))
 	}

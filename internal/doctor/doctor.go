@@ -58,7 +58,7 @@ type Target struct {
 	// has started to create the stage.
 	Known   func(*config.Stage) ([]gate.Known, error)
 	Started func(*config.Stage) bool
-	// Certificates tells which credentials of the cluster expire soon, and which could not be read.
+	// Certificates tells which credentials of the cluster expire soon.
 	Certificates func(context.Context) []finding.Finding
 	Key          string // from which the uuids of its machines may derive, as a state holds it
 	Plugins      string // castle's provider cache

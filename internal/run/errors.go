@@ -105,15 +105,15 @@ type Refusal interface {
 // IsRefusal marks the error.
 func (*PreflightError) IsRefusal() {}
 
-// RefusedError reports that castle does not begin an operation, and why.
+// RefusedError reports what castle refuses to do, and why.
 type RefusedError struct {
-	Operation string // rollout
-	Reasons   []string
-	Fix       string // empty: each reason has its own
+	Refused string // the rollout was not begun; nothing was changed
+	Reasons []string
+	Fix     string // empty: each reason has its own
 }
 
 func (e *RefusedError) Error() string {
-	lines := append([]string{"the " + e.Operation + " was not begun; nothing was changed:"}, e.Reasons...)
+	lines := append([]string{e.Refused + ":"}, e.Reasons...)
 	if e.Fix != "" {
 		lines = append(lines, e.Fix)
 	}

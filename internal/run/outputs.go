@@ -121,16 +121,25 @@ func (o *Outputs) Target() gate.Target {
 		Talosconfig: text(cluster.TalosconfigOutput)}
 }
 
-// ControlPlanes returns the addresses of the configured control planes, by name.
-func (o *Outputs) ControlPlanes() map[string]string {
-	all := map[string]string{}
+// Machine is a machine of the configuration.
+type Machine struct {
+	Name, Address string
+	ControlPlane  bool
+}
+
+// Machines returns the machines of the configuration, by their names.
+func (o *Outputs) Machines() (all []Machine) {
 	machines := tfeval.Map(o.Scope(nil).Outputs[cluster.PlatformLayer][cluster.MachinesOutput])
-	for name, m := range machines {
-		if tfeval.Text(tfeval.Attribute(m, "role")) == "controlplane" {
-			all[name] = tfeval.Text(tfeval.Attribute(m, "address"))
-		}
+	for _, name := range slices.Sorted(maps.Keys(machines)) {
+		text := func(of string) string { return tfeval.Text(tfeval.Attribute(machines[name], of)) }
+		all = append(all, Machine{name, text("address"), text("role") == "controlplane"})
 	}
 	return all
+}
+
+// ControlPlanes are the control planes among Machines.
+func (o *Outputs) ControlPlanes() []Machine {
+	return slices.DeleteFunc(o.Machines(), func(m Machine) bool { return !m.ControlPlane })
 }
 
 // RecordedOutputs returns the outputs in a stage's state. It adds null outputs only if the last apply

@@ -91,7 +91,6 @@ func (d *Dir) Recreation() Document[Recreation] {
 
 // Restoration is an unfinished restore of etcd.
 type Restoration struct {
-	Run    string `json:"run"`
 	Backup string `json:"backup"` // its id
 	// Founding: etcd was bootstrapped from the backup, or was about to be. What has a quorum since is that.
 	Founding bool `json:"founding"`

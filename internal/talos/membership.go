@@ -17,20 +17,6 @@ import (
 // leaveBound is longer than Talos tries to remove its own member.
 const leaveBound = 6 * time.Minute
 
-// Leads reports whether the machine's etcd member is the leader; false on workers.
-func (n *Node) Leads(ctx context.Context) (leads bool, err error) {
-	err = n.call(ctx, attempt, "read etcd", func(ctx context.Context, c *client.Client) error {
-		answer, err := first(c.EtcdStatus(ctx))
-		if status.Code(err) == codes.Unimplemented && !isOtherAPI(err) {
-			return nil
-		}
-		member := answer.GetMemberStatus()
-		leads = err == nil && member.GetMemberId() == member.GetLeader()
-		return err
-	})
-	return leads, err
-}
-
 // ForfeitLeadership lets another etcd member lead. A member that does not lead, or is alone, changes nothing.
 func (n *Node) ForfeitLeadership(ctx context.Context) error {
 	return n.call(ctx, attempt, "change etcd", func(ctx context.Context, c *client.Client) error {

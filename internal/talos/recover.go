@@ -15,9 +15,9 @@ type Etcd int
 
 // The states of a control plane's etcd.
 const (
-	EtcdUnknown Etcd = iota // the machine does not answer
+	EtcdUnknown Etcd = iota // the machine does not answer, or not about etcd
 	EtcdBlank               // it has no data: etcd waits for a bootstrap, or the machine for a configuration
-	EtcdAlone               // it has data, and no quorum that it follows
+	EtcdAlone               // it has data, and follows no leader, or does not run
 	EtcdServes              // it follows a leader: there is a quorum
 )
 
@@ -34,10 +34,20 @@ func (n *Node) Etcd(ctx context.Context) (Etcd, error) {
 	case !view.hasEtcdData:
 		return EtcdBlank, nil
 	}
-	if m, err := n.EtcdMember(ctx); err == nil && m.Leader {
+	var member EtcdMember
+	p := n.machines.call(bounded, n.address, "etcd", func(c *client.Client) (err error) {
+		member, err = readMember(bounded, c)
+		return err
+	})
+	switch {
+	case ctx.Err() != nil:
+		return EtcdUnknown, context.Cause(ctx)
+	case p != nil && p.kind != etcdDown: // it may well serve
+		return EtcdUnknown, fmt.Errorf("machine %s: %s", hostOf(n.address), p.reason)
+	case member.Leader:
 		return EtcdServes, nil
 	}
-	return EtcdAlone, context.Cause(ctx)
+	return EtcdAlone, nil
 }
 
 // EtcdService describes the service of etcd on the machine: "Preparing: Running pre state".

@@ -24,14 +24,18 @@ type EtcdMember struct {
 
 // EtcdMember asks the machine's member. It is an error if etcd does not run there.
 func (n *Node) EtcdMember(ctx context.Context) (m EtcdMember, err error) {
-	err = n.call(ctx, attempt, "read etcd", func(ctx context.Context, c *client.Client) error {
-		answer, err := first(c.EtcdStatus(ctx))
-		s := answer.GetMemberStatus()
-		m = EtcdMember{Size: s.GetDbSize(), Learner: s.GetIsLearner(), Leader: s.GetLeader() != 0,
-			Leads: s.GetLeader() != 0 && s.GetLeader() == s.GetMemberId()}
+	err = n.call(ctx, attempt, "read etcd", func(ctx context.Context, c *client.Client) (err error) {
+		m, err = readMember(ctx, c)
 		return err
 	})
 	return m, err
+}
+
+func readMember(ctx context.Context, c *client.Client) (EtcdMember, error) {
+	answer, err := first(c.EtcdStatus(ctx))
+	s := answer.GetMemberStatus()
+	return EtcdMember{Size: s.GetDbSize(), Learner: s.GetIsLearner(), Leader: s.GetLeader() != 0,
+		Leads: s.GetLeader() != 0 && s.GetLeader() == s.GetMemberId()}, err
 }
 
 // Snapshot writes a snapshot of etcd as the machine's member has it. It is not verified: the stream may end

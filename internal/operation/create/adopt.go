@@ -29,25 +29,32 @@ func founds(s *config.Stage) bool {
 	})
 }
 
-// checkEtcd refuses to wait for an etcd that nobody would found: the machines of all control planes are new,
-// and the state says that the former ones have founded it.
-func (a *attempt) checkEtcd(before *state.State) error {
-	founded := func(adopt *config.Adopt) bool {
-		return slices.ContainsFunc(before.Resources,
-			func(res state.Resource) bool { return res.Address == adopt.Address })
-	}
+// checkEtcd refuses to wait for an etcd that nobody would found: the state says that it was founded, and the
+// control planes, whose machines are new by the record, say that they have no data.
+func (a *attempt) checkEtcd(ctx context.Context, before *state.State) error {
+	founded := func(adopt *config.Adopt) bool { return before.Has(adopt.Address) }
 	if a.creation.found != nil || !founds(a.stage) || !slices.ContainsFunc(a.stage.Adopts, founded) {
 		return nil
 	}
-	for name := range a.run.Outputs.ControlPlanes() {
-		isNew := func(address string) bool { key, _ := terraform.KeyOf(address); return key == name }
+	all := a.run.Outputs.ControlPlanes()
+	for _, m := range all {
+		isNew := func(address string) bool { key, _ := terraform.KeyOf(address); return key == m.Name }
 		if !slices.ContainsFunc(a.outdated, isNew) {
 			return nil
 		}
 	}
-	return &run.RefusedError{Operation: a.stage.Name + " stage",
-		Reasons: []string{"the machines of all control planes are new, and etcd's data is gone with the " +
-			"former ones"},
+	// A killed apply records no machine, though etcd may run there. Those of this run cannot have any.
+	lookups, err := waiting.Adoptions(a.run, a.stage, &state.State{}, "")
+	for _, one := range lookups {
+		if there, unknown := exists(ctx, a.run, a.stage, one); there || unknown != nil {
+			return unknown
+		}
+	}
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	return &run.RefusedError{Refused: "stage " + a.stage.Name + " was not applied",
+		Reasons: []string{"etcd's data is gone with the former machines of all control planes"},
 		Fix: fmt.Sprintf("with a backup: %s --backup newest; without one: %s",
 			a.run.Cluster.Command("restore"), a.run.Cluster.Command("recreate"))}
 }

@@ -128,7 +128,7 @@ func (a *attempt) checkMachines(ctx context.Context) error {
 	if m := a.creation.machine; m != nil {
 		return m.check(ctx, a, st, intent)
 	}
-	if err := a.checkEtcd(st); err != nil {
+	if err := a.checkEtcd(ctx, st); err != nil {
 		return err
 	}
 	if a.creation.issuers != nil {
@@ -144,7 +144,7 @@ func (a *attempt) checkMachines(ctx context.Context) error {
 // checkRenewal refuses a plan that makes or ends anything but the resources that issue credentials, or that a
 // machine would notice.
 func (a *attempt) checkRenewal(ctx context.Context, before *state.State, intent *state.Intent) error {
-	e := &run.RefusedError{Operation: "renewal",
+	e := &run.RefusedError{Refused: "the plan would do more than renew credentials, and was not applied",
 		Fix: "apply other changes first: " + a.run.Cluster.Command("create")}
 	for _, c := range a.plan.Changes {
 		renews := c.Action == "replace" && slices.Contains(a.creation.issuers[a.stage.Name], c.Address)

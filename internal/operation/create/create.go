@@ -4,6 +4,7 @@
 package create
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,8 +72,10 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := completesRestore(c); err != nil {
-		return r.End(err)
+	// It would wait for etcd, or bootstrap an empty one where a backup was to be restored.
+	if begun, err := c.Dir.Restoration().Value(); err != nil || begun.Backup != "" {
+		return r.End(cmp.Or(err, cluster.Usagef("a restore was interrupted; complete it: %s --backup %s",
+			c.Command("restore"), begun.Backup)))
 	}
 	creation := newCreation(r, o)
 	if plan != nil {
@@ -89,16 +92,6 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 		err = c.Dir.Recreation().Clear() // this completes an interrupted recreate
 	}
 	return r.End(err)
-}
-
-// completesRestore refuses a create that would bootstrap an empty etcd where a backup was to be restored.
-func completesRestore(c *cluster.Cluster) error {
-	begun, err := c.Dir.Restoration().Value()
-	if err == nil && begun.Backup != "" {
-		err = cluster.Usagef("a restore was interrupted; complete it: %s --backup %s", c.Command("restore"),
-			begun.Backup)
-	}
-	return err
 }
 
 // Stages raises stages in a run that has begun. The options have no Selection and no Plan.

@@ -183,7 +183,7 @@ func (x *renewal) changes(s *config.Stage) (others []string, involved bool, err 
 }
 
 func (x *renewal) refuse(reasons ...string) error {
-	return &run.RefusedError{Operation: "renewal", Reasons: reasons,
+	return &run.RefusedError{Refused: "the renewal was not begun; nothing was changed", Reasons: reasons,
 		Fix: "apply other changes first: " + x.run.Cluster.Command("create")}
 }
 

@@ -4,6 +4,7 @@ package recreate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -142,7 +143,9 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 		}
 	}
 	progress := state.Recreation{Run: r.ID, Began: r.Began, Rotate: re.options.Rotate}
-	if err := r.Cluster.Dir.Recreation().Write(progress); err != nil {
+	// Nothing is left to restore.
+	dir := r.Cluster.Dir
+	if err := errors.Join(dir.Recreation().Write(progress), dir.Restoration().Clear()); err != nil {
 		return err
 	}
 	// Without any stage it writes no receipt, unless one is due.

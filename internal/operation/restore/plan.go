@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,12 +11,12 @@ import (
 	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/backup"
-	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/talos"
-	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // quorumTime is how long etcd has to be without a leader before castle believes that it has no quorum. An
@@ -57,9 +56,14 @@ func (x *restore) plan(ctx context.Context, v *backup.Verified) (*Plan, error) {
 	if err := x.look(ctx); err != nil {
 		return nil, err
 	}
-	absent, err := x.absent(ctx)
+	found, err := unrecorded.Look(ctx, x.run, x.run.Cluster.Config.Stages)
 	if err != nil {
 		return nil, err
+	}
+	isAbsent := func(m machine) bool {
+		return slices.ContainsFunc(found.Facts, func(f platform.Fact) bool {
+			return f.Key == m.name && f.Status == "absent"
+		})
 	}
 	for _, m := range x.machines {
 		switch {
@@ -67,9 +71,9 @@ func (x *restore) plan(ctx context.Context, v *backup.Verified) (*Plan, error) {
 			refuse("etcd has a quorum, which %s follows; a restore would be a second cluster beside it\n"+
 				"    a control plane that is lost alone is replaced: %s --replace NAME", m.name,
 				x.run.Cluster.Command("rollout"))
-		case m.controlPlane && m.etcd == talos.EtcdUnknown && !slices.Contains(absent, m.name):
-			refuse("%s may still have etcd's data: %v\n    bring it back, or remove the machine", m.name,
-				m.down)
+		case m.controlPlane && m.etcd == talos.EtcdUnknown && !isAbsent(m):
+			refuse("%s may still have etcd's data: %s\n    bring it back, or remove the machine", m.name,
+				strings.TrimSuffix(m.down.Error()+"; "+found.NotAsked, "; "))
 		case m.controlPlane && m.etcd == talos.EtcdAlone:
 			p.Wiped = append(p.Wiped, m.name)
 		case !m.controlPlane && m.boot != "":
@@ -84,27 +88,22 @@ func refusal(reasons []string) error {
 	if len(reasons) == 0 {
 		return nil
 	}
-	return &run.RefusedError{Operation: "restore", Reasons: reasons}
+	return &run.RefusedError{Refused: "the restore was not begun; nothing was changed", Reasons: reasons}
 }
 
 func (x *restore) listMachines() error {
-	outputs := x.run.Outputs.Scope(nil).Outputs[cluster.PlatformLayer]
-	all := tfeval.Map(outputs[cluster.MachinesOutput])
 	talosconfig := x.run.Outputs.Target().Talosconfig
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		m := machine{name: name, address: tfeval.Text(tfeval.Attribute(all[name], "address")),
-			controlPlane: tfeval.Text(tfeval.Attribute(all[name], "role")) == "controlplane"}
-		if talosconfig != nil {
-			var err error
-			if m.node, err = talos.OpenNode(talosconfig, m.address); err != nil {
-				return err
-			}
-		}
-		x.machines = append(x.machines, m)
-	}
-	if talosconfig == nil || len(x.controlPlanes()) == 0 {
+	if talosconfig == nil || len(x.run.Outputs.ControlPlanes()) == 0 {
 		return cluster.Usagef("no stage has configured a control plane with Talos, and castle restores " +
 			"etcd through Talos")
+	}
+	for _, one := range x.run.Outputs.Machines() {
+		node, err := talos.OpenNode(talosconfig, one.Address)
+		if err != nil {
+			return err
+		}
+		x.machines = append(x.machines, machine{name: one.Name, address: one.Address,
+			controlPlane: one.ControlPlane, node: node})
 	}
 	return nil
 }
@@ -138,37 +137,6 @@ func (x *restore) look(ctx context.Context) error {
 	defer stop()
 	_ = waiting.Until(bounded, x.run.Notice, once) //nolint:errcheck // then it has no leader
 	return context.Cause(ctx)
-}
-
-// absent are the machines that the datacenter does not have any more.
-func (x *restore) absent(ctx context.Context) (names []string, err error) {
-	for _, s := range x.run.Cluster.Config.Stages {
-		datacenter, err := recovery.Datacenter(x.run, s)
-		if errors.Is(err, recovery.ErrNoLookup) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		st, err := x.run.Cluster.Dir.Stage(s.Name).LastKnown()
-		if err != nil {
-			return nil, err
-		}
-		ids, err := cluster.MachineIDs(x.run.Cluster.Dir.Stage(s.Name)).Value()
-		if err != nil {
-			return nil, err
-		}
-		facts, err := datacenter.Facts(ctx, cluster.Known(st, ids...))
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range facts {
-			if f.Status == "absent" {
-				names = append(names, f.Key)
-			}
-		}
-	}
-	return names, nil
 }
 
 // changed are the stages whose state is another one than at the time of the backup.

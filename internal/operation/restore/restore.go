@@ -3,8 +3,8 @@
 //
 // It is refused while any control plane could still serve: two clusters of the same name would fight for the
 // same addresses. Once etcd was bootstrapped from the backup, the same command completes what is left. The
-// machines that ran before restart then, because what watches Kubernetes misses the changes of a revision
-// that came twice (etcd-io/etcd#16028).
+// workers that ran before restart then, because what watches Kubernetes misses the changes of a revision that
+// came twice (etcd-io/etcd#16028). On a control plane, nothing has run meanwhile.
 package restore
 
 import (
@@ -14,6 +14,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -54,7 +55,7 @@ type Plan struct {
 	// Completes reports that an interrupted restore has bootstrapped etcd, or was about to.
 	Completes bool
 	Wiped     []string // control planes whose etcd is left without a quorum
-	Restarts  []string // machines that run
+	Restarts  []string // workers that run
 	Changed   []string // stages whose state castle has changed since the backup
 }
 
@@ -77,11 +78,8 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 }
 
 func (x *restore) do(ctx context.Context) (err error) {
-	x.run.Outputs.Compute(x.run.Cluster.Config.Stages)
-	for _, s := range x.run.Cluster.Config.Stages {
-		if _, err := x.run.ReadRecorded(s); err != nil {
-			return err
-		}
+	if _, err := x.run.LastKnownStates(); err != nil {
+		return err
 	}
 	if x.progress, err = x.run.Cluster.Dir.Restoration().Value(); err != nil {
 		return err
@@ -103,14 +101,14 @@ func (x *restore) do(ctx context.Context) (err error) {
 		}
 		return x.perform(ctx, p)
 	}
-	_, err = backup.Open(ctx, x.run, x.options.Backup, use)
+	_, err = backup.Verify(ctx, x.run, x.options.Backup, use)
 	return err
 }
 
 func (x *restore) perform(ctx context.Context, p *Plan) error {
 	dir := x.run.Cluster.Dir.Restoration()
 	if !p.Completes {
-		x.progress.Run, x.progress.Backup, x.progress.Boots = x.run.ID, x.backup.ID, map[string]string{}
+		x.progress.Backup, x.progress.Boots = x.backup.ID, map[string]string{}
 		for _, m := range x.machines {
 			if slices.Contains(p.Restarts, m.name) {
 				x.progress.Boots[m.name] = m.boot
@@ -214,17 +212,18 @@ func (x *restore) recover(ctx context.Context, first machine) error {
 	})
 }
 
-// removeNodes deletes the Nodes of the backup that no machine of the configuration has: their machines have
-// left since. Those of machines that joined since register themselves.
+// removeNodes deletes the Nodes of machines that castle has made, and that have left the configuration since
+// the backup. What else has no machine there may be a node that somebody else runs: a gate names it.
 func (x *restore) removeNodes(ctx context.Context) error {
 	target := x.run.Outputs.Target()
 	nodes, err := drain.Nodes(ctx, target)
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		has := func(m machine) bool { return x.run.Cluster.Config.Name+"-"+m.name == name }
-		if slices.ContainsFunc(x.machines, has) {
+		of, own := strings.CutPrefix(name, x.run.Cluster.Config.Name+"-")
+		configured := slices.ContainsFunc(x.machines, func(m machine) bool { return m.name == of })
+		if !own || configured || !slices.Contains(x.backup.Machines, of) {
 			continue
 		}
-		x.run.Notice("Node " + foreign.OneLine(name) + " is deleted: its machine has left since the backup")
+		x.run.Notice("Node " + name + " is deleted: its machine has left since the backup")
 		if err := kube.DeleteNode(ctx, target, name); err != nil {
 			return err
 		}

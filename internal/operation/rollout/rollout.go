@@ -86,7 +86,8 @@ func (x *rollout) do(ctx context.Context) error {
 		return err
 	}
 	if len(p.Obstacles) > 0 {
-		return &run.RefusedError{Operation: "rollout", Reasons: p.Obstacles}
+		return &run.RefusedError{Refused: "the rollout was not begun; nothing was changed",
+			Reasons: p.Obstacles}
 	}
 	if len(p.Steps) > 0 && x.options.Confirm != nil {
 		if err := x.options.Confirm(p); err != nil {
@@ -260,7 +261,7 @@ func (x *rollout) lateness(ctx context.Context) (func(*machine) int, error) {
 		if err != nil {
 			return nil, err
 		}
-		if leads, err := node.Leads(ctx); err == nil && leads {
+		if member, err := node.EtcdMember(ctx); err == nil && member.Leads {
 			late[m] += 2
 		}
 	}

@@ -25,7 +25,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
-	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // machine is a machine that the cluster has, or is to have.
@@ -82,12 +81,9 @@ func (x *rollout) survey(ctx context.Context) error {
 		}
 	}
 	x.machines = map[string]*machine{}
-	outputs := x.run.Outputs.Scope(nil).Outputs[cluster.PlatformLayer]
-	for name, v := range tfeval.Map(outputs[cluster.MachinesOutput]) {
-		m := x.machine(name)
-		m.wanted = true
-		m.address = tfeval.Text(tfeval.Attribute(v, "address"))
-		m.controlPlane = tfeval.Text(tfeval.Attribute(v, "role")) == "controlplane"
+	for _, one := range x.run.Outputs.Machines() {
+		m := x.machine(one.Name)
+		m.wanted, m.address, m.controlPlane = true, one.Address, one.ControlPlane
 	}
 	for _, s := range machineStages(x.run.Cluster) {
 		if err := x.plan(ctx, s); err != nil {

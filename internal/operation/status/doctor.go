@@ -98,7 +98,7 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 	}
 	p.Outputs = r.Outputs.Scope(&config.Stage{}).Outputs
 	p.Certificates = func(ctx context.Context) []finding.Finding {
-		return findings(expiry.Look(ctx, r, states))
+		return findings(expiry.Look(ctx, r, states, true))
 	}
 	p.Key = cluster.MachineKey(dir)
 	p.Exists = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool {

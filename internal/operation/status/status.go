@@ -171,7 +171,7 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 		found, err = unrecorded.Look(ctx, r, c.Config.Stages)
 		looked <- err
 	}()
-	go func() { read <- expiry.Look(ctx, r, states) }()
+	go func() { read <- expiry.Look(ctx, r, states, false) }()
 	all.Stages = run.Each(c.Config.Stages, func(s *config.Stage) StageStatus {
 		one, err := statusOf(ctx, r, s, states[s], held)
 		one.remember(all.Head.last)
@@ -450,7 +450,7 @@ func Certificates(ctx context.Context, c *cluster.Cluster) (Credentials, error) 
 	if err != nil {
 		return all, c.MaskError(err)
 	}
-	all.Certificates = append([]expiry.Item{}, expiry.Look(ctx, r, states)...)
+	all.Certificates = append([]expiry.Item{}, expiry.Look(ctx, r, states, true)...)
 	if ctx.Err() != nil {
 		return all, context.Cause(ctx)
 	}

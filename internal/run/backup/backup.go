@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -17,8 +16,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/etcd"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state/backups"
 	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // most is the largest database that castle backs up, in bytes. etcd's own default limit is 2 GiB.
@@ -54,7 +55,7 @@ func Take(ctx context.Context, r *run.Run, o Options) (_ *Result, err error) {
 		return nil, err
 	}
 	result := &Result{Backup: newest, Deleted: []string{}, Place: r.Cluster.Place()}
-	if newest != nil && newest.Age() < o.IfOlderThan {
+	if newest != nil && time.Since(newest.Time) < o.IfOlderThan {
 		return result, nil
 	}
 	file, remove, err := temporary(r)
@@ -70,7 +71,11 @@ func Take(ctx context.Context, r *run.Run, o Options) (_ *Result, err error) {
 		return nil, err
 	}
 	result.Taken = true
-	if result.Backup, err = shelf.Save(ctx, *b, file); err == nil && o.Keep > 0 {
+	if result.Backup, err = shelf.Save(ctx, *b, file); err != nil || o.Keep == 0 {
+		return result, err
+	}
+	begun, err := r.Cluster.Dir.Restoration().Value()
+	if err == nil && begun.Backup == "" { // else it needs its backup until it is completed
 		result.Deleted, err = shelf.Prune(ctx, o.Keep)
 	}
 	return result, err
@@ -86,13 +91,14 @@ type member struct {
 // members returns the members that have what the quorum has agreed to, followers first.
 func members(ctx context.Context, r *run.Run) (all []member, err error) {
 	talosconfig := r.Outputs.Target().Talosconfig
-	addresses := slices.Sorted(maps.Values(r.Outputs.ControlPlanes()))
-	if talosconfig == nil || len(addresses) == 0 {
+	controlPlanes := r.Outputs.ControlPlanes()
+	if talosconfig == nil || len(controlPlanes) == 0 {
 		return nil, cluster.Usagef("no stage has configured a control plane with Talos, and castle backs " +
 			"up etcd through Talos")
 	}
 	var reasons []string
-	for _, address := range addresses {
+	for _, one := range controlPlanes {
+		address := one.Address
 		node, err := talos.OpenNode(talosconfig, address)
 		if err != nil {
 			return nil, err
@@ -177,8 +183,14 @@ func snapshotOf(ctx context.Context, r *run.Run, m member, file *os.File) (*back
 	}
 	for _, s := range r.Cluster.Config.Stages {
 		st, err := r.Cluster.Dir.Stage(s.Name).LastKnown()
-		if err == nil && st.Exists {
-			b.Serials[s.Name] = st.Serial
+		if err != nil || !st.Exists {
+			continue
+		}
+		b.Serials[s.Name] = st.Serial
+		for _, res := range st.Managed() {
+			if name, keyed := terraform.KeyOf(res.Address); keyed && res.Type == review.ApplyType {
+				b.Machines = append(b.Machines, name)
+			}
 		}
 	}
 	return b, nil

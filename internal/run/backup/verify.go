@@ -29,7 +29,10 @@ func temporary(r *run.Run) (file *os.File, remove func() error, err error) {
 		return nil, nil, err
 	}
 	file, err = ownfile.OpenFile(filepath.Join(folder, "snapshot"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	return file, func() error { return errors.Join(file.Close(), ownfile.RemoveAll(folder)) }, err
+	if err != nil {
+		return nil, nil, errors.Join(err, ownfile.RemoveAll(folder))
+	}
+	return file, func() error { return errors.Join(file.Close(), ownfile.RemoveAll(folder)) }, nil
 }
 
 // Verified is a backup that Verify has read from its beginning to its end.
@@ -42,14 +45,10 @@ type Verified struct {
 	Compared bool `json:"compared"`
 }
 
-// Verify reads the backup with an id, and checks it as Take has checked it. It compares the
-// keys with those of the configuration in the states, which r has read.
-func Verify(ctx context.Context, r *run.Run, id string) (*Verified, error) {
-	return Open(ctx, r, id, func(*Verified, io.ReadSeeker) error { return nil })
-}
-
-// Open is Verify, and passes the snapshot to use.
-func Open(ctx context.Context, r *run.Run, id string, use func(*Verified, io.ReadSeeker) error) (
+// Verify reads the backup with an id, and checks it as Take has checked it. It compares the keys with those
+// of the configuration in the states, which r has read. use, unless it is nil, gets the snapshot, and seeks
+// in it.
+func Verify(ctx context.Context, r *run.Run, id string, use func(*Verified, io.ReadSeeker) error) (
 	_ *Verified, err error) {
 	shelf, err := r.Cluster.Backups(ctx)
 	if err != nil {
@@ -80,13 +79,10 @@ func Open(ctx context.Context, r *run.Run, id string, use func(*Verified, io.Rea
 		v.Compared = true
 		v.OtherKeys, err = otherKeys(b, configuration)
 	}
-	if err == nil {
-		_, err = file.Seek(0, io.SeekStart)
+	if err == nil && use != nil {
+		err = use(v, file)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return v, use(v, file)
+	return v, err
 }
 
 // Newest stands for the id of the newest backup.

@@ -78,12 +78,20 @@ func (i Item) String() string {
 // answerTime bounds what is read from the systems.
 const answerTime = 10 * time.Second
 
-// Look lists the credentials of r's cluster. states are the last known ones, whose outputs r has.
-func Look(ctx context.Context, r *run.Run, states map[*config.Stage]*state.State) []Item {
+// Look lists the credentials of r's cluster; without a cluster there are none. states are the last known
+// ones, whose outputs r has. Only if logsIn is set, castle logs in to secret stores: that costs a use of the
+// credential, and some have a limit.
+func Look(ctx context.Context, r *run.Run, states map[*config.Stage]*state.State, logsIn bool) []Item {
 	ctx, stop := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer within %s", answerTime))
 	defer stop()
-	reads := []func(context.Context, *run.Run) []Item{webhooks, platformTokens, secretStores}
 	all := recorded(r, states)
+	if len(all) == 0 {
+		return nil
+	}
+	reads := []func(context.Context, *run.Run) []Item{webhooks, platformTokens}
+	if logsIn {
+		reads = append(reads, secretStores)
+	}
 	for _, more := range run.Each(reads, func(read func(context.Context, *run.Run) []Item) []Item {
 		return read(ctx, r)
 	}) {

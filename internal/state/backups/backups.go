@@ -54,14 +54,13 @@ type Backup struct {
 	Keys       map[string]string `json:"keys"`
 	Talos      string            `json:"talos"`
 	Kubernetes string            `json:"kubernetes"`
+	// Machines are the names of the machines that castle had configured.
+	Machines []string `json:"machines"`
 	// Serials are those of the stages' Terraform states then, by stage.
 	Serials map[string]uint64 `json:"serials"`
 
 	Parts []string `json:"parts"` // the SHA-256 of each, as it is stored
 }
-
-// Age is how long ago the backup was begun.
-func (b *Backup) Age() time.Duration { return time.Since(b.Time) }
 
 // Shelf holds the backups of one cluster.
 type Shelf struct {
