@@ -44,14 +44,6 @@ func Survey(ctx context.Context, target gate.Target) gate.Diagnosis {
 // Inline refuses a kubeconfig that runs a program or names a file.
 func Inline(kubeconfig []byte) error { return client.Inline(kubeconfig) }
 
-// Administers returns an error unless the API lets a target's kubeconfig do what an administrator may.
-func Administers(ctx context.Context, target gate.Target) error {
-	return client.Do(ctx, target, func(ctx context.Context, a *client.API) error {
-		_, err := a.List(ctx, client.Selection{Resource: client.Core("nodes")}, "Node")
-		return err
-	})
-}
-
 // ClientCertificates returns the certificates, in PEM, that a kubeconfig's users have.
 func ClientCertificates(kubeconfig []byte) [][]byte { return client.ClientCertificates(kubeconfig) }
 

@@ -187,19 +187,3 @@ func (n *Node) unready(c Condition, before string) error {
 	}
 	return fmt.Errorf("machine %s: %s", hostOf(n.address), why)
 }
-
-// Administers returns an error unless a machine that a talosconfig names lets it do what an administrator
-// may.
-func Administers(ctx context.Context, talosconfig []byte) (err error) {
-	for _, address := range Endpoints(talosconfig) {
-		node, failed := OpenNode(talosconfig, address)
-		if failed == nil {
-			_, failed = node.Condition(ctx)
-		}
-		if failed == nil {
-			return nil
-		}
-		err = errors.Join(err, failed)
-	}
-	return err
-}

@@ -14,15 +14,20 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/kube/drain"
 	"github.com/ephemeral-castle/castle/internal/operation/create"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -77,10 +82,14 @@ func (x *renewal) stages() (all []*config.Stage, err error) {
 	}
 	x.files = []*file{
 		{"kubeconfig", func(t gate.Target) []byte { return t.Kubeconfig }, kube.ClientCertificates,
-			kube.Administers, nil},
-		{"talosconfig", func(t gate.Target) []byte { return t.Talosconfig }, talos.ClientCertificates,
 			func(ctx context.Context, t gate.Target) error {
-				return talos.Administers(ctx, t.Talosconfig)
+				_, err := drain.Nodes(ctx, t)
+				return err
+			}, nil},
+		{"talosconfig", func(t gate.Target) []byte { return t.Talosconfig }, talos.ClientCertificates,
+			func(ctx context.Context, t gate.Target) error { // only an administrator may read that
+				_, err := talos.ActiveConfig(ctx, t.Talosconfig, x.run.Outputs.Machines()[0].Address)
+				return err
 			}, nil},
 	}
 	for _, f := range x.files {
@@ -108,10 +117,26 @@ func (x *renewal) stages() (all []*config.Stage, err error) {
 			pending = append(pending, s.Name+" has other changes: "+strings.Join(others, ", "))
 		}
 	}
+	// Each gets its configuration with the new certificate, and Terraform would try for ten minutes.
+	for _, err := range run.Each(x.run.Outputs.Machines(), answers) {
+		if err != nil {
+			pending = append(pending, err.Error())
+		}
+	}
 	if len(pending) > 0 {
 		return nil, x.refuse(pending...)
 	}
 	return graph.Sort(all, run.StageNeeds)
+}
+
+// answers returns an error unless Talos' API listens on a machine: whom it knows does not matter.
+func answers(m run.Machine) error {
+	address := net.JoinHostPort(m.Address, strconv.Itoa(constants.ApidPort))
+	c, err := net.DialTimeout("tcp", address, answerTime)
+	if err != nil {
+		return fmt.Errorf("machine %s does not answer: %w", m.Name, err)
+	}
+	return c.Close()
 }
 
 // findIssuer notes the resources that have issued a file's certificate: those with one of the same subject.

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -150,13 +151,8 @@ func (s *Shelf) keys(ctx context.Context) (map[string][]string, error) {
 	return all, err
 }
 
-func newestFirst(all map[string][]string) (ids []string) {
-	for id := range all {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	slices.Reverse(ids)
-	return ids
+func newestFirst(all map[string][]string) []string {
+	return slices.SortedFunc(maps.Keys(all), func(a, b string) int { return strings.Compare(b, a) })
 }
 
 // Newest returns the newest backup, nil if there is none.
