@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+
+	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
+)
+
+const (
+	group   = "postgres-operator.crunchydata.com"
+	version = group + "/v1beta1"
+	kind    = "PostgresCluster"
+)
+
+// The conditions of a PostgresCluster, and the reason of one (PGO v5.8, internal/controller/postgrescluster).
+const (
+	initialized   = "PostgresDataInitialized"
+	restoreFailed = "PGBackRestRestoreFailed"
+	backedUp      = "PGBackRestReplicaCreate"
+	repoReady     = "PGBackRestReplicaRepoReady"
+)
+
+// postgresCluster is what castle reads of a PostgresCluster.
+type postgresCluster struct {
+	title       string
+	path        string // where it archives
+	restores    bool   // it has a dataSource
+	from        string // the path of that
+	initialized bool
+	failed      string // why the restore failed
+	backedUp    bool
+	waits       string // what the first backup waits for
+}
+
+// read reads the PostgresCluster. The error is a finding of the kind gate.NotFound if there is none.
+func (d *database) read(ctx context.Context) (is postgresCluster, err error) {
+	err = client.Do(ctx, d.target, func(ctx context.Context, a *client.API) error {
+		in, err := a.Resolve(ctx, version, kind)
+		if client.IsNotServed(err) {
+			return client.NotFound(kind, d.namespace, d.pgo)
+		}
+		if err != nil {
+			return err
+		}
+		o, err := a.Get(ctx, client.Selection{Resource: in.GroupVersionResource, Namespace: d.namespace,
+			Name: d.pgo}, kind)
+		if err != nil {
+			return err
+		}
+		is = describe(o)
+		return nil
+	})
+	return is, err
+}
+
+func describe(o *client.Object) postgresCluster {
+	is := postgresCluster{title: client.Title(o),
+		path: client.Text(o, "spec", "backups", "pgbackrest", "global", "repo1-path"),
+		from: client.Text(o, "spec", "dataSource", "pgbackrest", "global", "repo1-path")}
+	spec, _ := o.Object["spec"].(map[string]any)
+	_, is.restores = spec["dataSource"]
+	if c, has := client.ConditionOf(o, initialized); has {
+		is.initialized = c.Status == "True"
+		if c.Reason == restoreFailed {
+			is.failed = foreign.OneLine(c.Why())
+		}
+	}
+	if c, has := client.ConditionOf(o, backedUp); has {
+		is.backedUp, is.waits = c.Status == "True", foreign.OneLine(c.Why())
+	} else if c, has := client.ConditionOf(o, repoReady); has && c.Status != "True" {
+		is.waits = foreign.OneLine(c.Why())
+	}
+	return is
+}
+
+// account is what castle logs in with: PGO's Secrets hold it.
+type account struct{ password, authority []byte }
+
+// superuser is the user whose Secret PGO makes if spec.users names it.
+const superuser = "postgres"
+
+// account reads the Secrets of the superuser and of the server's certificate.
+func (d *database) account(ctx context.Context) (found account, err error) {
+	err = client.Do(ctx, d.target, func(ctx context.Context, a *client.API) error {
+		get := func(name, key string) ([]byte, error) {
+			o, err := a.Get(ctx, client.Selection{Resource: client.Core("secrets"), Namespace: d.namespace,
+				Name: name}, "Secret")
+			if err != nil {
+				return nil, err
+			}
+			return secretValue(o, key)
+		}
+		if found.authority, err = get(d.pgo+"-cluster-cert", "ca.crt"); err != nil {
+			return err
+		}
+		found.password, err = get(d.pgo+"-pguser-"+superuser, "password")
+		if gate.KindOf(err) == gate.NotFound {
+			err = fmt.Errorf("%w\n  castle needs the superuser: spec.users of the PostgresCluster has to "+
+				"name %s", err, superuser)
+		}
+		return err
+	})
+	return found, err
+}
+
+// secretValue returns a value of a Secret.
+func secretValue(o *client.Object, key string) ([]byte, error) {
+	value, err := base64.StdEncoding.DecodeString(client.Text(o, "data", key))
+	if err != nil || len(value) == 0 {
+		return nil, fmt.Errorf("%s has no %s", client.Title(o), key)
+	}
+	return value, nil
+}

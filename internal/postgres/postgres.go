@@ -1,0 +1,228 @@
+// Package postgres keeps a PostgreSQL database alive over the end of its cluster: a PostgresCluster of
+// Crunchy's operator (PGO v5) that archives with pgBackRest into a bucket.
+//
+// pgBackRest saves and restores; PGO runs it. castle ends the writes, has PostgreSQL hand over the last of
+// its log, and reads in the bucket itself whether all is there that a restore needs (repository.go). After
+// the restore it compares what is in the database (database.go).
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/store"
+	"github.com/ephemeral-castle/castle/internal/survivor"
+)
+
+// Type is the type of a survives block: a PostgresCluster with pgBackRest in S3.
+func Type() survivor.Type {
+	text := func(help string) gate.Attribute {
+		return gate.Attribute{Type: cty.String, Required: true, Help: help, Valid: notEmpty}
+	}
+	optional := func(help string) gate.Attribute { return gate.Attribute{Type: cty.String, Help: help} }
+	path := text("where in the bucket the data are, such as \"/database\"; each birth has a folder there")
+	path.Valid = validPath
+	address := text("host:port at which castle reaches the database")
+	address.Valid = validAddress
+	rpo := optional("how old the last save may be, such as \"24h\": beyond that, castle status is not ready")
+	rpo.Valid = gate.ValidDuration
+	tables := gate.Attribute{Type: cty.List(cty.String), Valid: validTables,
+		Help: "tables whose rows are counted and compared after a restore, such as [\"public.orders\"]"}
+	return survivor.Type{
+		Name: "postgres", Summary: "a PostgresCluster of PGO v5 that archives with pgBackRest into a bucket",
+		Kubernetes: true,
+		Attributes: map[string]gate.Attribute{
+			"namespace":  text("the namespace of the PostgresCluster"),
+			"cluster":    text("the name of the PostgresCluster"),
+			"address":    address,
+			"database":   text("the database in which castle leaves a marker and compares tables"),
+			"tables":     tables,
+			"rpo":        rpo,
+			"endpoint":   text("host or host:port of the S3 server, which has TLS"),
+			"region":     text("the region of the bucket"),
+			"bucket":     text("the bucket"),
+			"path":       path,
+			"access_key": text("the id of the account's key, an output of the secrets layer"),
+			"secret_key": text("the key itself"),
+			"ca_file":    optional("a file with the certificates to trust; without it, those of the system"),
+		},
+		New: func(name string, target gate.Target, v gate.Values) (survivor.Survivor, error) {
+			return newDatabase(name, target, v)
+		},
+	}
+}
+
+func notEmpty(v cty.Value) error {
+	if v.AsString() == "" {
+		return errors.New("it is empty")
+	}
+	return nil
+}
+
+var paths = regexp.MustCompile(`^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$`)
+
+func validPath(v cty.Value) error {
+	if !paths.MatchString(v.AsString()) {
+		return fmt.Errorf("%q is no path such as \"/database\": pgBackRest requires the first slash, and "+
+			"there is no last one", v.AsString())
+	}
+	return nil
+}
+
+func validAddress(v cty.Value) error {
+	if _, _, err := net.SplitHostPort(v.AsString()); err != nil {
+		return fmt.Errorf("%q is not of the form host:port", v.AsString())
+	}
+	return nil
+}
+
+var table = regexp.MustCompile(`^[^."]+\.[^."]+$`)
+
+func validTables(v cty.Value) error {
+	for it := v.ElementIterator(); it.Next(); {
+		if _, name := it.Element(); name.IsNull() || !table.MatchString(name.AsString()) {
+			return errors.New("a table is named with its schema, such as \"public.orders\"")
+		}
+	}
+	return nil
+}
+
+// database is a PostgresCluster and its repository.
+type database struct {
+	name            string // of the gate or block, for messages
+	target          gate.Target
+	namespace, pgo  string // where the PostgresCluster is, and its name
+	address, dbname string
+	tables          []string
+	base            string // the path below which births have their folders
+	bucket          store.Bucket
+}
+
+func newDatabase(name string, target gate.Target, v gate.Values) (*database, error) {
+	d := &database{name: name, target: target, namespace: v.String("namespace"), pgo: v.String("cluster"),
+		address: v.String("address"), dbname: v.String("database"), base: v.String("path"),
+		bucket: store.Bucket{Endpoint: v.String("endpoint"), Region: v.String("region"),
+			Name: v.String("bucket"), AccessKey: v.String("access_key"), SecretKey: v.String("secret_key")},
+	}
+	if err := v.Decode("tables", &d.tables); err != nil {
+		return nil, fmt.Errorf("%s: tables: %w", name, err)
+	}
+	if file := v.String("ca_file"); file != "" {
+		var err error
+		if d.bucket.Authorities, err = os.ReadFile(file); err != nil {
+			return nil, fmt.Errorf("%s: ca_file: %w", name, err)
+		}
+	}
+	return d, nil
+}
+
+// saveTime bounds how long castle waits until the bucket has a save.
+const saveTime = 5 * time.Minute
+
+// Freeze makes every new session read-only and ends those that there are. The setting is none of a database
+// or a role: those would be restored with the data.
+func (d *database) Freeze(ctx context.Context) error {
+	return d.within(ctx, func(c *pgx.Conn) error {
+		if err := set(ctx, c, endWrites); err != nil {
+			return err
+		}
+		return endSessions(ctx, c)
+	})
+}
+
+// Thaw undoes Freeze.
+func (d *database) Thaw(ctx context.Context) error {
+	return d.within(ctx, func(c *pgx.Conn) error { return set(ctx, c, permitWrites) })
+}
+
+// Live returns the paths of the PostgresCluster's repository and of its dataSource.
+func (d *database) Live(ctx context.Context) (path, from string, err error) {
+	is, err := d.read(ctx)
+	if gate.KindOf(err) == gate.NotFound {
+		return "", "", nil
+	}
+	if err == nil && is.path == "" {
+		err = fmt.Errorf("%s has no repo1-path in spec.backups.pgbackrest.global", is.title)
+	}
+	return is.path, is.from, err
+}
+
+// Options returns the options of pgbackrest restore.
+func (d *database) Options(s survivor.Save, exactly bool) string {
+	if exactly && s.Position != nil {
+		return "--type=lsn --target=" + s.Position[lsn]
+	}
+	return "--type=default"
+}
+
+// Base is the path of the block.
+func (d *database) Base() string { return d.base }
+
+// Save writes a marker, has PostgreSQL archive its log up to there, and waits until the bucket holds a backup
+// and all of the log from its beginning to the marker. It writes the document of the save last.
+func (d *database) Save(ctx context.Context, b survivor.Birth, frozen bool) (*survivor.Save, error) {
+	ctx, stop := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("not saved within %s", saveTime))
+	defer stop()
+	s, err := d.mark(ctx, frozen)
+	if err != nil {
+		return nil, err
+	}
+	s.Path = b.Path
+	var complete *backup
+	archived := gate.Gate{Name: d.name, Check: func(ctx context.Context) (err error) {
+		if complete, err = d.complete(ctx, *s); err != nil {
+			err = errors.Join(err, d.archiver(ctx))
+		}
+		return err
+	}}
+	if err := gate.Wait(ctx, archived, gate.Policy{Timeout: saveTime}, gate.Listener{}); err != nil {
+		return nil, err
+	}
+	s.Position["backup"], s.Bytes = complete.label, complete.Bytes
+	return s, d.create(ctx, documents+s.ID, s)
+}
+
+// Restored compares the PostgresCluster with its birth.
+func (d *database) Restored(ctx context.Context, b survivor.Birth) error {
+	is, err := d.read(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case is.path != b.Path:
+		return &gate.Finding{Object: is.title, Text: fmt.Sprintf("archives to %q instead of %q: its "+
+			"repo1-path has to be the path of this birth, survives.NAME.path", is.path, b.Path)}
+	case is.restores && b.From == nil:
+		return gate.Permanent(fmt.Errorf("%s has a dataSource, although this birth is new: PGO would delete "+
+			"its data and restore others", is.title))
+	case !is.restores && b.From != nil && b.Restored.IsZero():
+		return &gate.Finding{Object: is.title, Text: "has no dataSource, although it was to be restored " +
+			"from " + b.From.String()}
+	case is.restores && is.from != b.From.Path:
+		return gate.Permanent(fmt.Errorf("%s restores from %q instead of %q", is.title, is.from, b.From.Path))
+	case is.failed != "":
+		return gate.Permanent(fmt.Errorf("%s: the restore failed: %s", is.title, is.failed))
+	case is.restores && !is.initialized:
+		return &gate.Finding{Kind: gate.Waits, Object: is.title, Text: "is being restored"}
+	}
+	if b.From != nil && b.Restored.IsZero() {
+		if err := d.compare(ctx, *b.From); err != nil {
+			return err
+		}
+	}
+	if !is.backedUp {
+		return &gate.Finding{Kind: gate.Waits, Object: is.title, Text: "has no first backup in its " +
+			"repository yet" + strings.TrimSuffix(": "+is.waits, ": ")}
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+// Package survivor defines the data of a cluster that outlives it. castle saves it before the cluster ends,
+// and the next cluster of the same name is born with it.
+//
+// A survives block in cluster.hcl declares it. Its types live with the system that keeps the data. A type
+// triggers, waits and proves; how data are saved and restored is the system's own matter.
+package survivor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/gocty"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// Type is one kind of survives block.
+type Type = gate.BlockType[Survivor]
+
+// Survivor is data of one cluster, bound to known arguments. Its methods only read, unless they say
+// otherwise. A method that names no cluster needs none.
+type Survivor interface {
+	// Saves lists the saves in the object store that are of this cluster, the newest first. A save counts
+	// once its data are complete there.
+	Saves(ctx context.Context) ([]Save, error)
+	// Base is the path below which births have theirs.
+	Base() string
+	// Options are those of a restore from a save: exactly that, or what was written after it, too.
+	Options(s Save, exactly bool) string
+	// Prove reads in the object store whether all data of a save are there. The error names what lacks.
+	Prove(ctx context.Context, s Save) error
+	// Announce writes to the object store that a birth saves there from now on.
+	Announce(ctx context.Context, b Birth) error
+	// Live returns the path below which the object in the cluster saves its data, and the one from which it
+	// was restored, if it was. Without a path the API has proved that there is no such object.
+	Live(ctx context.Context) (path, from string, err error)
+	// Freeze ends every write. Thaw permits them again. Both change the cluster, and may be repeated.
+	Freeze(ctx context.Context) error
+	Thaw(ctx context.Context) error
+	// Save saves what was written until now, and returns when the object store has it all. frozen says that
+	// nothing can be written meanwhile: then the save also records what Restored compares.
+	Save(ctx context.Context, b Birth, frozen bool) (*Save, error)
+	// Restored returns nil once the object in the cluster has the data with which it was to be born, and
+	// saves its own.
+	Restored(ctx context.Context, b Birth) error
+}
+
+// Save is data in an object store. Its document is written by castle last of all, beside the data.
+type Save struct {
+	ID      string    `json:"id"`
+	Cluster string    `json:"cluster"` // tazlab/proxmox
+	Name    string    `json:"name"`    // the label of the block
+	Path    string    `json:"path"`    // where the data are
+	Time    time.Time `json:"time"`
+	Frozen  bool      `json:"frozen"` // nothing was written after it
+	By      string    `json:"by"`     // the machine that saved it
+	Release string    `json:"release"`
+	// Position is where in its log the save ends, in the terms of the type. Without one castle has found the
+	// data of a cluster that ended before castle saved it: they end somewhere after Time.
+	Position map[string]string `json:"position"`
+	Bytes    int64             `json:"bytes"`
+	Tables   []Table           `json:"tables"`
+}
+
+// Table is what castle compares of a table after a restore.
+type Table struct {
+	Name string `json:"name"`
+	Rows int64  `json:"rows"`
+	Sum  string `json:"sum"` // of the checksums of all rows
+}
+
+// Birth is how a cluster's data began. It is decided once in the life of a cluster.
+type Birth struct {
+	ID   string    `json:"id"`
+	Time time.Time `json:"time"`
+	// Life identifies the cluster in which the object lives: another one has another birth. Empty: not known.
+	Life string `json:"life,omitempty"`
+	// Path is where this birth saves. Two births never share one.
+	Path string `json:"path"`
+	From *Save  `json:"from"` // nil: the data are new
+	// Options tell the restore how far to go.
+	Options string `json:"options,omitempty"`
+	// Restored is when castle has proved that the data of From were there; what is in use since may differ.
+	Restored time.Time `json:"restored,omitzero"`
+	// Frozen: castle has ended all writes, and nobody has permitted them since.
+	Frozen bool `json:"frozen,omitempty"`
+	// Saved is the proved save since which nothing was written; nil unless Frozen.
+	Saved *Save `json:"saved,omitempty"`
+}
+
+// Births are the births of a cluster's data by the label of their blocks.
+type Births map[string]Birth
+
+// Born makes a birth that is restored from a save; nil: that is new. base is where all births have their
+// paths, and now tells them apart.
+func Born(base string, from *Save, now time.Time) Birth {
+	id := now.UTC().Format("20060102t150405z")
+	return Birth{ID: id, Time: now.UTC(), Path: base + "/" + id, From: from}
+}
+
+// value is a birth as expressions see it.
+type value struct {
+	Birth string `cty:"birth"` // new or restore
+	Path  string `cty:"path"`
+	From  string `cty:"from"`
+	Save  string `cty:"save"`
+
+	Options string `cty:"options"`
+}
+
+// ValueType is the type of Value: what survives.<label> is in an expression.
+func ValueType() cty.Type {
+	all := map[string]cty.Type{}
+	for _, name := range ValueNames() {
+		all[name] = cty.String
+	}
+	return cty.Object(all)
+}
+
+// ValueNames are the attributes of Value.
+func ValueNames() []string { return []string{"birth", "from", "options", "path", "save"} }
+
+// Value is what survives.<label> is in an expression: birth (new or restore), path, and of a restored one
+// from, the path of the save, save, its id, and options that restore no further than that, if there is more.
+func (b Birth) Value() cty.Value {
+	v := value{Birth: "new", Path: b.Path}
+	if b.From != nil {
+		v.Birth, v.From, v.Save, v.Options = "restore", b.From.Path, b.From.ID, b.Options
+	}
+	all, err := gocty.ToCtyValue(v, ValueType())
+	if err != nil {
+		return cty.UnknownVal(ValueType())
+	}
+	return all
+}
+
+// Undecided is Value before a birth: castle checks a configuration as if the data were new.
+func Undecided() cty.Value {
+	all := map[string]cty.Value{}
+	for _, name := range ValueNames() {
+		all[name] = cty.UnknownVal(cty.String)
+	}
+	all["birth"] = cty.StringVal("new")
+	return cty.ObjectVal(all)
+}
+
+// Sort orders saves, the newest first.
+func Sort(saves []Save) {
+	slices.SortFunc(saves, func(a, b Save) int {
+		return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(b.ID, a.ID))
+	})
+}
+
+// String describes a save to a person.
+func (s Save) String() string {
+	return fmt.Sprintf("save %s of %s", s.ID, s.Time.UTC().Format("2006-01-02 15:04:05 UTC"))
+}
+
+// Names returns the labels of births, sorted.
+func (b Births) Names() []string { return slices.Sorted(maps.Keys(b)) }
+
+// BirthArgument is the argument of the gate of data that holds their birth; it stands in no file.
+const BirthArgument = "birth"
+
+// Encode returns a birth as an argument of a gate.
+func (b Birth) Encode() cty.Value {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return cty.UnknownVal(cty.String)
+	}
+	return cty.StringVal(string(text))
+}
+
+// GateType returns the gate of a type of data, which opens once Restored returns nil.
+func GateType(t Type) gate.Type {
+	return gate.Type{
+		Name: "data", Summary: "the cluster has the data with which it was to be born, and saves its own",
+		Attributes: t.Attributes, Kubernetes: true,
+		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
+			var b Birth
+			if err := json.Unmarshal([]byte(v.String(BirthArgument)), &b); err != nil {
+				return gate.Gate{}, errors.New("it is not decided how the data begin: castle create decides")
+			}
+			data, err := t.New(name, target, v)
+			if err != nil {
+				return gate.Gate{}, err
+			}
+			check := func(ctx context.Context) error { return data.Restored(ctx, b) }
+			return gate.Gate{Name: name, Check: check}, nil
+		},
+	}
+}
