@@ -111,7 +111,8 @@ func TestEveryExampleOfAGateIsValid(t *testing.T) {
 			_, diags := config.Load(config.Options{
 				Repository: repository, Cluster: "green", Gates: cluster.GateTypes(),
 				Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
-				Library: stages.Library, Templates: templates.Files,
+				Survivors: cluster.SurvivorTypes(),
+				Library:   stages.Library, Templates: templates.Files,
 			})
 			if diags.HasErrors() {
 				t.Error(diags)

@@ -39,6 +39,8 @@ func sentences() map[string]string {
 		"entry.Needs": "layers that come first although no value flows; it " +
 			"replaces the list in stage.hcl",
 		"entry.Gates": "arguments that replace those of a gate in stage.hcl",
+		"entry.Survives": "data that outlive the cluster: castle saves them before a destroy, and the next " +
+			"cluster begins with them (docs/data.md)",
 		"gitopsBlock.Repository": "the folder of a clone of what Flux reads, relative " +
 			"to this file",
 		"stageSyntax.Stage": "the stage itself; the block is required",

@@ -195,7 +195,8 @@ stage "local" { source = "secrets/local" }
 	cluster, diags := config.Load(config.Options{
 		Repository: repository, Cluster: "green", Gates: cluster.GateTypes(),
 		Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
-		Library: stages.Library, Templates: templates.Files,
+		Survivors: cluster.SurvivorTypes(),
+		Library:   stages.Library, Templates: templates.Files,
 	})
 	if diags.HasErrors() {
 		t.Fatal(diags)

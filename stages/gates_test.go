@@ -62,7 +62,8 @@ func gates(t *testing.T) map[string]waits {
 		loaded, diags := config.Load(config.Options{
 			Repository: repository, Cluster: name, Gates: cluster.GateTypes(),
 			Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
-			Library: stages.Library, Templates: templates.Files,
+			Survivors: cluster.SurvivorTypes(),
+			Library:   stages.Library, Templates: templates.Files,
 		})
 		if diags.HasErrors() {
 			t.Fatal(diags)

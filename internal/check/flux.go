@@ -69,8 +69,13 @@ func checkFlux(c *cluster, report reporter) {
 	}
 	r := &repository{cluster: c}
 	namespace := ""
+	variables := ""
 	for _, s := range c.config.Stages {
-		r.objects = append(r.objects, tfeval.Read(s, s.KnownInputs(c.outputs())).Objects()...)
+		inputs := s.KnownInputs(c.outputs())
+		r.objects = append(r.objects, tfeval.Read(s, inputs).Objects()...)
+		if v, has := inputs["sync_substitutes"]; has && tfeval.Printed(v) == "true" {
+			variables = "cluster-vars"
+		}
 	}
 	for _, o := range r.objects {
 		if o.Group == "kustomize.toolkit.fluxcd.io" { // the root
@@ -78,7 +83,7 @@ func checkFlux(c *cluster, report reporter) {
 		}
 	}
 	o := gitops.Options{Folder: c.config.GitOps.Repository, Path: path, Namespace: namespace,
-		Variables: r.variables}
+		Variables: r.variables, RootVariables: variables}
 	var err error
 	r.kustomizations, err = gitops.Read(o)
 	if !errors.As(err, &r.problems) && err != nil {

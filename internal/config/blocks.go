@@ -14,6 +14,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/survivor"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -58,6 +59,7 @@ func (r *blockReader) add(s *Stage) {
 		r.checkAddress(s, own)
 		s.Replaces = append(s.Replaces, &Replace{Address: b.labels[0], block: own})
 	}
+	r.addSurvivors(s)
 }
 
 // exists returns the lookup of an adoption, if it has one.
@@ -166,7 +168,13 @@ func (r *blockReader) checkAddress(s *Stage, b *block) {
 func (b *block) of(s *Stage) string { return "stage " + s.Name + ": " + b.name() }
 
 // Values returns the gate's arguments in the scope of the stage that has it.
-func (g *Gate) Values(sc Scope) (gate.Values, hcl.Diagnostics) { return g.block.values(g.Of, sc) }
+func (g *Gate) Values(sc Scope) (gate.Values, hcl.Diagnostics) {
+	values, diags := g.block.values(g.Of, sc)
+	if b, decided := sc.Births[g.Label]; g.survives && decided {
+		values[survivor.BirthArgument] = b.Encode()
+	}
+	return values, diags
+}
 
 // Values returns the preflight's arguments for stage s.
 func (p *Preflight) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
@@ -246,9 +254,10 @@ func (b *block) argument(s *Stage, arg *hcl.Attribute, takes gate.Attribute,
 	return v, diags
 }
 
-// blocks are the stage's preflights, adoptions and replacements.
+// blocks are the stage's preflights, adoptions, replacements and data.
 func (s *Stage) blocks() []*block {
 	all := xslices.Map(s.Preflights, func(p *Preflight) *block { return p.block })
+	all = append(all, xslices.Map(s.Survivors, func(d *Survivor) *block { return d.block })...)
 	for _, a := range s.Adopts {
 		all = append(all, a.block)
 		if a.Exists != nil {

@@ -57,10 +57,12 @@ type entry struct {
 	Inputs     *hcl.Attribute `hcl:"inputs,optional" type:"map of expressions"`
 	Needs      *hcl.Attribute `hcl:"needs,optional" type:"list of layers"`
 	Gates      []blockSyntax  `hcl:"gate,block"`
+	Survives   []blockSyntax  `hcl:"survives,block"`
 
 	disabled bool // Enabled is false
 	settings settings
 	gates    []*block
+	survives []*block
 }
 
 // gitopsBlock is the block gitops.
@@ -187,6 +189,7 @@ func (l *loader) readEntry(e *entry) {
 	e.disabled = enabled.IsKnown() && enabled.False()
 	e.settings = l.diags.readSettings(e.Timeout, e.Inputs, e.Needs)
 	e.gates = l.diags.readBlocks("gate", "stage "+e.Name+": ", e.Gates)
+	e.survives = l.diags.readBlocks("survives", "stage "+e.Name+": ", e.Survives)
 }
 
 // addGitOps takes the block gitops of a file, over that of the file before.

@@ -17,6 +17,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/survivor"
 )
 
 // Options configure Load.
@@ -30,6 +31,7 @@ type Options struct {
 	Gates         []gate.Type
 	Preflights    []gate.PreflightType
 	Exists        []gate.ExistsType
+	Survivors     []survivor.Type
 	Library       fs.FS        // the embedded stages: networking/metallb/main.tf
 	Definitions   *Definitions // nil: read for this cluster alone
 	Templates     fs.FS        // the embedded templates, for castle new
@@ -102,6 +104,7 @@ type Stage struct {
 	Preflights []*Preflight
 	Adopts     []*Adopt
 	Replaces   []*Replace
+	Survivors  []*Survivor
 	Gates      []*Gate
 
 	cluster    *Cluster
@@ -151,8 +154,9 @@ type Gate struct {
 	// Of is the stage whose stage.hcl has the gate: the one that checks it, or a disabled one.
 	Of *Stage
 
-	block *block
-	needs []need
+	block    *block
+	needs    []need
+	survives bool // it is that of a survives block, and knows how the data began
 }
 
 // Name is the gate's type and label; of a delegated gate, "metallb.endpoint_slice.webhook".

@@ -94,6 +94,10 @@ func (c *connector) connect(s *Stage) {
 	for _, b := range s.blocks() {
 		s.needs = append(s.needs, c.blockNeeds(s, b)...)
 	}
+	for _, d := range s.Survivors {
+		d.needs = c.blockNeeds(s, d.block)
+		d.Needs = c.distinctStages(s, d.needs)
+	}
 	c.connectPlatform(s)
 	s.Needs = c.distinctStages(s, s.needs)
 	for _, g := range s.Gates {
@@ -108,7 +112,7 @@ func (c *connector) connect(s *Stage) {
 func (c *connector) connectInputs(s *Stage) {
 	for _, name := range slices.Sorted(maps.Keys(s.bindings)) {
 		if b := s.bindings[name]; b.Value == cty.NilVal {
-			needs, ok := c.references(s, b.expr, site{of: "input " + name, input: true})
+			needs, ok := c.references(s, b.expr, site{of: "input " + name, input: true, birth: true})
 			b.needs, s.needs = needs, append(s.needs, needs...)
 			if !ok {
 				b.Value = cty.UnknownVal(s.Variables[name].Type)
@@ -121,7 +125,8 @@ func (c *connector) blockNeeds(s *Stage, b *block) []need {
 	var needs []need
 	for _, name := range slices.Sorted(maps.Keys(b.args)) {
 		expr := b.args[name].Expr
-		more, ok := c.references(s, expr, site{of: b.name() + ": " + name, gate: b.kind == "gate"})
+		more, ok := c.references(s, expr, site{of: b.name() + ": " + name, gate: b.kind == "gate",
+			birth: b.kind == "gate"})
 		needs = append(needs, more...)
 		if !ok {
 			b.args[name] = unknownArgument(name, expr.Range())
@@ -172,6 +177,9 @@ func (c *connector) connectPlatform(s *Stage) {
 				"castle configures the provider from platform.kubeconfig, which this stage itself has. "+
 					"Configure the provider in %s.", s.Source)
 		}
+	}
+	for _, d := range s.Survivors {
+		c.platformOutput(s, "kubeconfig", d.block.of(s), d.block.at)
 	}
 	for _, g := range s.Gates {
 		of := fmt.Sprintf("stage %s: gate %s", s.Name, g.Name())

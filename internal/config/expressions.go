@@ -5,13 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/function"
-	"github.com/zclconf/go-cty/cty/function/stdlib"
 
+	"github.com/ephemeral-castle/castle/internal/survivor"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -46,6 +44,7 @@ type site struct {
 	of    string // "input namespace", "gate nodes.ready: count"
 	input bool   // var reaches only variables that are not wired themselves
 	gate  bool   // self is known
+	birth bool   // survives is known
 }
 
 // references checks every name in an expression, and returns the stages whose outputs
@@ -80,13 +79,14 @@ func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
 	wrong := func(what, detail string, args ...any) *hcl.Diagnostic {
 		return problem(r.at, fmt.Sprintf("stage %s: %s: %s", s.Name, at.of, what), detail, args...)
 	}
-	roots := append([]string{"var", "self", "cluster"}, Layers()...)
+	roots := append([]string{"var", "self", "cluster", "survives"}, Layers()...)
 	if r.root == "stage" {
 		return wrong("unknown name stage", "Write the layer and the output, such as platform.vip.")
 	}
 	if !slices.Contains(roots, r.root) {
 		return wrong("unknown name "+r.root,
-			"An expression may name var, cluster, a layer and, in a gate, self%s", hint(r.root, roots))
+			"An expression may name var, cluster, a layer, in a gate self, and in an input survives%s",
+			hint(r.root, roots))
 	}
 	if r.name == "" {
 		return wrong(r.root+" as a whole", "Name one of its values: %s.<name>.", r.root)
@@ -96,6 +96,10 @@ func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
 	owner := c.load.cluster.owners[r.root][r.name]
 	parts := []string{"name", "platform"} // of cluster
 	switch {
+	case r.root == "survives":
+		if detail := s.checkBirth(r, at); detail != "" {
+			return wrong("unknown "+name, "%s", detail)
+		}
 	case r.root == "cluster" && !slices.Contains(parts, r.name):
 		return wrong("unknown "+name, "There are cluster.name and cluster.platform%s", hint(r.name, parts))
 	case r.root == "self" && !at.gate:
@@ -170,6 +174,7 @@ func (c *connector) disabled(layer, output string) *Stage {
 type Scope struct {
 	Outputs map[string]map[string]cty.Value // by layer, merged from its stages
 	Self    map[string]cty.Value            // the stage's own outputs, for gates
+	Births  survivor.Births                 // of the stage's data, by the labels of their blocks
 
 	unknown bool // every other output is unknown, which is no error
 }
@@ -227,6 +232,8 @@ func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnost
 			v, more = s.input(r.name, sc)
 		case "self":
 			v, more = s.output(r, sc.Self, sc, s)
+		case "survives":
+			v, more = s.birth(r, sc)
 		default:
 			v, more = s.output(r, sc.Outputs[r.root], sc, s.cluster.owners[r.root][r.name])
 		}
@@ -264,7 +271,7 @@ func (s *Stage) output(r reference, known map[string]cty.Value, sc Scope,
 // context returns the values and functions that every expression may use.
 func (c *Cluster) context() *hcl.EvalContext {
 	return &hcl.EvalContext{
-		Functions: Functions(),
+		Functions: syntax.Functions(),
 		Variables: map[string]cty.Value{"cluster": cty.ObjectVal(map[string]cty.Value{
 			"name":     cty.StringVal(c.Name),
 			"platform": cty.StringVal(c.Platform),
@@ -274,36 +281,3 @@ func (c *Cluster) context() *hcl.EvalContext {
 
 // unknownScope is the scope before a run: every output is unknown.
 func unknownScope() Scope { return Scope{unknown: true} }
-
-// Functions returns the functions of expressions. It leaves out those whose errors quote their argument, such
-// as parseint and jsondecode: it may be a secret.
-func Functions() map[string]function.Function { return functions() }
-
-// Each expression needs them.
-var functions = sync.OnceValue(func() map[string]function.Function {
-	return map[string]function.Function{
-		// numbers
-		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc,
-		"max": stdlib.MaxFunc, "min": stdlib.MinFunc,
-		// strings
-		"chomp": stdlib.ChompFunc, "format": stdlib.FormatFunc, "formatlist": stdlib.FormatListFunc,
-		"indent": stdlib.IndentFunc, "join": stdlib.JoinFunc, "lower": stdlib.LowerFunc,
-		"replace": stdlib.ReplaceFunc, "split": stdlib.SplitFunc, "substr": stdlib.SubstrFunc,
-		"title": stdlib.TitleFunc, "trim": stdlib.TrimFunc, "trimprefix": stdlib.TrimPrefixFunc,
-		"trimspace": stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
-		// collections
-		"coalesce": stdlib.CoalesceFunc, "coalescelist": stdlib.CoalesceListFunc,
-		"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc,
-		"distinct": stdlib.DistinctFunc, "element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc,
-		"keys": stdlib.KeysFunc, "length": stdlib.LengthFunc, "lookup": stdlib.LookupFunc,
-		"merge": stdlib.MergeFunc, "range": stdlib.RangeFunc, "reverse": stdlib.ReverseListFunc,
-		"setintersection": stdlib.SetIntersectionFunc, "setsubtract": stdlib.SetSubtractFunc,
-		"setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
-		"values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
-		// conversions
-		"jsonencode": stdlib.JSONEncodeFunc, "tolist": stdlib.MakeToFunc(cty.List(cty.DynamicPseudoType)),
-		"tomap":    stdlib.MakeToFunc(cty.Map(cty.DynamicPseudoType)),
-		"toset":    stdlib.MakeToFunc(cty.Set(cty.DynamicPseudoType)),
-		"tostring": stdlib.MakeToFunc(cty.String),
-	}
-})

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/ext/typeexpr"
-	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/ephemeral-castle/castle/internal/syntax"
@@ -155,7 +153,7 @@ func (l *library) describe(d *definition, proves map[string]string) *LibraryStag
 
 func (l *library) input(d *definition, v Variable) LibraryInput {
 	in := LibraryInput{
-		Name: v.Name, Type: typeText(v.constraint), Description: v.Description, Sensitive: v.Sensitive,
+		Name: v.Name, Type: syntax.TypeText(v.constraint), Description: v.Description, Sensitive: v.Sensitive,
 		Required: v.Required, From: []string{},
 	}
 	if !v.Required && !v.Sensitive && v.fallback.IsWhollyKnown() {
@@ -210,27 +208,6 @@ func (l *library) comment(d *definition, at hcl.Range) string {
 	}
 	slices.Reverse(found)
 	return strings.Join(found, " ")
-}
-
-// typeText writes a type as it stands in Terraform, optional attributes included.
-func typeText(t cty.Type) string {
-	switch {
-	case t.IsCollectionType():
-		kind, _, _ := strings.Cut(t.FriendlyName(), " ") // list of string
-		return kind + "(" + typeText(t.ElementType()) + ")"
-	case t.IsObjectType():
-		attributes := t.AttributeTypes()
-		var fields []string
-		for _, name := range slices.Sorted(maps.Keys(attributes)) {
-			field := typeText(attributes[name])
-			if t.AttributeOptional(name) {
-				field = "optional(" + field + ")"
-			}
-			fields = append(fields, name+" = "+field)
-		}
-		return "object({ " + strings.Join(fields, ", ") + " })"
-	}
-	return typeexpr.TypeString(t)
 }
 
 func layerNames(needs []layerName) []string {

@@ -36,6 +36,8 @@ type Options struct {
 	Path      string    // where the root begins in it: castle's git_path, "./clusters/blue"
 	Namespace string    // of the root; empty: flux-system
 	Variables Variables // the known ConfigMaps and Secrets of the cluster; may be nil
+	// RootVariables is the ConfigMap from which the root substitutes, too; empty: none.
+	RootVariables string
 }
 
 // Place is a line of a file of the repository; Line is 0 where it is not known.
@@ -114,6 +116,9 @@ const rootName = "flux-system"
 func Read(o Options) ([]*Kustomization, error) {
 	key := Key{cmp.Or(o.Namespace, rootName), rootName}
 	root := &Kustomization{Key: key, Path: clean(o.Path), source: "GitRepository " + key.String()}
+	if o.RootVariables != "" {
+		root.VariablesFrom = []VariableSource{{Kind: "ConfigMap", Name: o.RootVariables}}
+	}
 	r := &reader{options: o, seen: map[Key]*Kustomization{}, root: root}
 	r.follow(root)
 	r.checkDependencies()

@@ -113,7 +113,7 @@ func parseTemplate(src []byte, file string) (hclsyntax.Expression, error) {
 
 // fill renders a template.
 func fill(text hclsyntax.Expression, values map[string]cty.Value) ([]byte, error) {
-	v, diags := text.Value(&hcl.EvalContext{Variables: values, Functions: config.Functions()})
+	v, diags := text.Value(&hcl.EvalContext{Variables: values, Functions: syntax.Functions()})
 	if diags.HasErrors() {
 		return nil, templateError(syntax.Distinct(syntax.Plain(diags)))
 	}

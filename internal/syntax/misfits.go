@@ -118,7 +118,7 @@ func (p part) attributes(ty cty.Type) (all []Misfit) {
 
 // Convert converts v; its error names the part of v that failed.
 func Convert(v cty.Value, ty cty.Type) (cty.Value, error) {
-	converted, err := convert.Convert(v, ty)
+	converted, err := convert.Convert(typed(v, ty), ty)
 	var p cty.PathError
 	if errors.As(err, &p) && len(p.Path) > 0 {
 		return cty.NilVal, fmt.Errorf("%s: %w", renderPath(p.Path), err)
@@ -127,6 +127,25 @@ func Convert(v cty.Value, ty cty.Type) (cty.Value, error) {
 		return cty.NilVal, err
 	}
 	return converted, nil
+}
+
+// typed gives the unknown attributes of an object the type of a map's elements: cty makes one of them the
+// whole map unknown.
+func typed(v cty.Value, ty cty.Type) cty.Value {
+	if !ty.IsMapType() || v.IsMarked() || !v.IsKnown() || v.IsNull() || !v.Type().IsObjectType() ||
+		ty.ElementType() == cty.DynamicPseudoType {
+		return v
+	}
+	attributes := v.AsValueMap()
+	for name, one := range attributes {
+		if !one.IsMarked() && !one.IsKnown() && one.Type() == cty.DynamicPseudoType {
+			attributes[name] = cty.UnknownVal(ty.ElementType())
+		}
+	}
+	if attributes == nil {
+		return v
+	}
+	return cty.ObjectVal(attributes)
 }
 
 func renderPath(p cty.Path) string {

@@ -80,10 +80,12 @@ func (b Block) objects() []Object {
 		if data == cty.NilVal {
 			data = cty.DynamicVal
 		}
-		if kind == "ConfigMap" && data.IsWhollyKnown() && Map(data) != nil {
+		if kind == "ConfigMap" && Map(data) != nil {
 			o.Data = map[string]string{}
 			for key, v := range Map(data) {
-				o.Data[key] = Text(v)
+				if o.Data[key] = Text(v); !known(v) {
+					o.Data[key] = "${" + key + "}" // Flux substitutes it later
+				}
 			}
 		}
 		b.note(o, data)

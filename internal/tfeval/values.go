@@ -17,7 +17,7 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 	"github.com/zclconf/go-cty/cty/gocty"
 
-	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // known reports whether v has a value.
@@ -122,7 +122,7 @@ func zero(t cty.Type) cty.Value {
 // functions are those that behave as Terraform's do. Nothing is marked as sensitive
 // here, so sensitive and nonsensitive return their argument.
 var functions = sync.OnceValue(func() map[string]function.Function {
-	all := maps.Clone(config.Functions())
+	all := maps.Clone(syntax.Functions())
 	delete(all, "replace") // Terraform's knows regular expressions
 	maps.Copy(all, map[string]function.Function{
 		"alltrue":      allFunc(true),
