@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/platform/all"
+	"github.com/ephemeral-castle/castle/internal/postgres"
 	"github.com/ephemeral-castle/castle/internal/probe"
 	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/secret"
@@ -23,6 +24,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/secretstore/vault"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/keys"
+	"github.com/ephemeral-castle/castle/internal/survivor"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -74,7 +76,7 @@ func (o Options) Config() config.Options {
 	return config.Options{
 		Repository: o.Repository, Cluster: o.Cluster,
 		Vars: o.Vars, VarFiles: o.VarFiles, Environ: o.Environ,
-		Gates: GateTypes(), Preflights: PreflightTypes(), Exists: ExistsTypes(),
+		Gates: GateTypes(), Preflights: PreflightTypes(), Exists: ExistsTypes(), Survivors: SurvivorTypes(),
 		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version, GitOps: o.GitOps,
 	}
 }
@@ -82,6 +84,14 @@ func (o Options) Config() config.Options {
 // GateTypes returns every type of gate that a stage may use.
 func GateTypes() []gate.Type {
 	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes())
+}
+
+// SurvivorTypes returns every type of data that may outlive a cluster.
+func SurvivorTypes() []survivor.Type { return []survivor.Type{postgres.Type()} }
+
+// Births is the document of how the cluster's data began.
+func (c *Cluster) Births() state.Document[survivor.Births] {
+	return state.ClusterDocument[survivor.Births](c.Dir, "births")
 }
 
 // Platforms returns every platform that machines may stand on.

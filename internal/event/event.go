@@ -217,8 +217,19 @@ type Receipt struct {
 	// Unknown are machines with the name and the tags of the cluster, or with the uuid of one of its
 	// machines, that no state knows: castle leaves them.
 	Unknown []string `json:"unknown,omitempty"`
+	// Saved lists the data that outlive the cluster.
+	Saved []SavedData `json:"saved,omitempty"`
 	// Disk lists what stays of the cluster on the disk of the state directory.
 	Disk []KeptPath `json:"disk,omitempty"`
+}
+
+// SavedData are data that were saved and proved before the cluster ended.
+type SavedData struct {
+	Name  string    `json:"name"` // the label of their survives block
+	Save  string    `json:"save"` // its id
+	Place string    `json:"place"`
+	Time  time.Time `json:"time"`
+	Bytes int64     `json:"bytes"`
 }
 
 // KeptPath is a file or folder that a destroy keeps.

@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/survivor"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -32,6 +33,7 @@ type Outputs struct {
 	// computed are outputs that castle knows before an apply.
 	computed map[*config.Stage]map[string]cty.Value
 	layers   map[string]map[string]cty.Value // by layer; a change replaces the map of its layer
+	births   survivor.Births                 // a change replaces the map
 }
 
 // NewOutputs returns an empty set of outputs that adds sensitive values to masker.
@@ -104,7 +106,39 @@ func (o *Outputs) Set(s *config.Stage, outputs map[string]state.Output) {
 func (o *Outputs) Scope(s *config.Stage) config.Scope {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	return config.Scope{Outputs: maps.Clone(o.layers), Self: o.stages[s]}
+	return config.Scope{Outputs: maps.Clone(o.layers), Self: o.stages[s], Births: o.births}
+}
+
+// Births returns how the cluster's data began, by the labels of their blocks.
+func (o *Outputs) Births() survivor.Births {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.births
+}
+
+// SetBirth records how data began; nil: it is not decided.
+func (r *Run) SetBirth(label string, b *survivor.Birth) error {
+	r.Outputs.mu.Lock()
+	defer r.Outputs.mu.Unlock()
+	all := survivor.Births{}
+	maps.Copy(all, r.Outputs.births)
+	delete(all, label)
+	if b != nil {
+		all[label] = *b
+	}
+	if err := r.Cluster.Births().Write(all); err != nil {
+		return err
+	}
+	r.Outputs.births = all
+	return nil
+}
+
+// ClearBirths forgets how the data began: the cluster is gone.
+func (r *Run) ClearBirths() error {
+	r.Outputs.mu.Lock()
+	defer r.Outputs.mu.Unlock()
+	r.Outputs.births = nil
+	return r.Cluster.Births().Clear()
 }
 
 // Target returns the cluster as the platform's outputs describe it so far.

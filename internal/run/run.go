@@ -55,6 +55,7 @@ type Run struct {
 func Observe(ctx context.Context, c *cluster.Cluster) *Run {
 	r := &Run{Cluster: c, Outputs: NewOutputs(c.Masker), Binary: c.FindBinary(ctx, func(string) {})}
 	r.Providers = r.providers()
+	r.Outputs.births, _ = c.Births().Value() //nolint:errcheck // then the gates of data are closed
 	return r
 }
 
@@ -85,6 +86,9 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string, cleanUp func(*R
 	}
 	if err == nil {
 		r.Journal, err = files.Journal()
+	}
+	if err == nil {
+		r.Outputs.births, err = c.Births().Value()
 	}
 	if err != nil {
 		r.deactivate()

@@ -237,7 +237,7 @@ func OnDisk(d *Dir, runs int) (all []event.KeptPath, err error) {
 		case "runs":
 			add(path, "journals, logs, diagnoses and receipts", untilPruned, false)
 		case "layout", "lock", "recreate.json", "recreate.json.copy", "restore.json", "restore.json.copy",
-			"store.json", "store.lock", removedFile:
+			"births.json", "births.json.copy", "store.json", "store.lock", removedFile:
 			add(path, "castle's own record", forGood, false)
 		case "backups":
 			add(path, "backups of etcd, with every Secret of Kubernetes", forGood, true)

@@ -27,6 +27,8 @@ var documents = map[string]string{
 	"revisions.json": dispensable, "instances.json": dispensable, "recreate.json": dispensable,
 	"restore.json": dispensable, "rollout.json": dispensable,
 	"proved.json": dispensable,
+	"births.json": "castle knows by it how the data of the cluster began: restore it from a backup, or " +
+		"delete it and its copy, and castle reads it from the cluster",
 }
 
 const (

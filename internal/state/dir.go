@@ -8,7 +8,7 @@
 // and have a copy beside them (checksum.go), and seen.json identifies the state that castle last saw.
 //
 //	<root>/<cluster>/<platform>/
-//	  layout  lock  recreate.json  restore.json  proved.jsonl  kubeconfig  talosconfig
+//	  layout  lock  recreate.json  restore.json  births.json  proved.jsonl  kubeconfig  talosconfig
 //	  backups/  where there is no store (package backups)
 //	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  revisions.json  seen.json
 //	                   intent.jsonl  snapshots/  module/  work/

@@ -76,6 +76,12 @@ func (d Document[T]) write(v T, write func(string, []byte) error) error {
 // Clear removes the document.
 func (d Document[T]) Clear() error { return d.dir.removeKept(d.path) }
 
+// ClusterDocument returns a document of a cluster with a name such as "births", which stays until it is
+// cleared.
+func ClusterDocument[T any](d *Dir, name string) Document[T] {
+	return Document[T]{filepath.Join(d.path, name+".json"), d}
+}
+
 // Recreation is an unfinished recreate.
 type Recreation struct {
 	Run       string    `json:"run"`
@@ -116,12 +122,13 @@ type Record struct {
 	InCluster   []string        `json:"in_cluster,omitempty"` // providers that castle configures
 	Preflights  []RecordedCheck `json:"preflights,omitempty"`
 	Adopts      []RecordedAdopt `json:"adopts,omitempty"`
-	Castle      string          `json:"castle,omitempty"` // the version of castle that wrote this
-	Module      string          `json:"module,omitempty"` // the digest of the module that was applied
-	Files       Fingerprint     `json:"files,omitempty"`  // of the copy of that module, without its inputs
-	Run         string          `json:"run"`              // the run that wrote this
-	Created     time.Time       `json:"created,omitzero"` // when the stage was first recorded
-	Applied     time.Time       `json:"applied,omitzero"` // when an apply last succeeded
+	Survives    []RecordedCheck `json:"survives,omitempty"` // data that castle saves before a destroy
+	Castle      string          `json:"castle,omitempty"`   // the version of castle that wrote this
+	Module      string          `json:"module,omitempty"`   // the digest of the module that was applied
+	Files       Fingerprint     `json:"files,omitempty"`    // of the copy of that module, without its inputs
+	Run         string          `json:"run"`                // the run that wrote this
+	Created     time.Time       `json:"created,omitzero"`   // when the stage was first recorded
+	Applied     time.Time       `json:"applied,omitzero"`   // when an apply last succeeded
 }
 
 // RecordedAdopt is the check whether the object of a resource exists, by which

@@ -31,7 +31,7 @@ func TestTheDirectoryIsRefusedWithALinkOrAPipe(t *testing.T) {
 	write(t, outside, []byte("precious"))
 	for _, name := range []string{"lock", "layout", "stages", "runs", "kubeconfig", "talosconfig",
 		"store.json",
-		"store.lock", "recreate.json", "restore.json",
+		"store.lock", "recreate.json", "restore.json", "births.json",
 		"proved.jsonl", "diverged", "archive", "stages/other", "stages/seed",
 		"stages/seed/terraform.tfstate", "stages/seed/record.json", "stages/seed/intent.jsonl",
 		"stages/seed/snapshots", "stages/seed/module", "stages/seed/work", "stages/seed/machines.json"} {

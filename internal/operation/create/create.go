@@ -47,6 +47,8 @@ type Options struct {
 	PlanDigest string
 	// RefuseLosses refuses a Plan that replaces or destroys what exists.
 	RefuseLosses bool
+	// Backup is the id of the save with which data are born; empty: the newest.
+	Backup string
 	// Found brings etcd into being in place of Terraform. It is called after the apply of the stage that
 	// adopts what would have bootstrapped it, and before the gates of that stage; nil lets Terraform do it.
 	Found func(context.Context) error
@@ -101,7 +103,7 @@ func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, o Options) 
 
 func newCreation(r *run.Run, o Options) *creation {
 	c := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm, found: o.Found,
-		issuers:  o.Issuers,
+		issuers: o.Issuers, backup: o.Backup,
 		progress: map[*config.Stage]*progress{}}
 	for _, s := range r.Cluster.Config.Stages {
 		c.progress[s] = &progress{}
@@ -118,6 +120,7 @@ type creation struct {
 	found   func(context.Context) error                      // see Options.Found
 	asking  sync.Mutex
 	issuers map[string][]string // see Options.Issuers
+	backup  string              // see Options.Backup
 	machine *Machine            // that alone is changed; nil: all that a stage has
 	saved   *savedPlan          // nil without one
 
@@ -135,7 +138,9 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	c.run.Emit(event.Event{Kind: event.StagesSelected, Selection: history.Selection("create", order)})
 	tasks, needs := c.createTasks(order), func(t *task) []*task { return t.needs }
 	stages := c.run.Cluster.Config.Stages
-	c.preflights = slices.ContainsFunc(order, func(s *config.Stage) bool { return len(s.Preflights) > 0 })
+	c.preflights = slices.ContainsFunc(order, func(s *config.Stage) bool {
+		return len(s.Preflights)+len(s.Survivors) > 0
+	})
 	finish := c.prepareAll(ctx, order)
 	defer func() { err = errors.Join(err, finish()) }()
 	if c.saved != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
+	"github.com/ephemeral-castle/castle/internal/run/survival"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 )
 
@@ -24,6 +25,9 @@ func (c *creation) stage(ctx context.Context, s *config.Stage, deferred bool) er
 		defer stop()
 	}
 	c.begin(ctx, s)
+	if err := survival.Begin(ctx, c.run, s); err != nil {
+		return err
+	}
 	upToDate, err := c.upToDate(ctx, s)
 	switch {
 	case err != nil:
@@ -105,6 +109,9 @@ func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
 // date.
 func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 	p := c.progress[s]
+	if err := survival.Proved(c.run, s); err != nil {
+		return err
+	}
 	if p.outcome != event.StageUpToDate {
 		if err := applied.RecordRevisions(ctx, c.run, s); err != nil {
 			return err

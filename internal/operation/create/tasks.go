@@ -7,6 +7,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/survival"
 )
 
 // task is one node of a run's graph.
@@ -29,18 +30,31 @@ func (t *task) String() string { return t.name }
 // stages whose outputs a preflight reads: castle reports a conflict before it changes anything. These stages
 // follow the preflights that read fewer of them.
 //
+// How data begin is decided as early as a preflight runs.
+//
 // A gate with needs waits for them.
 func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	b := &taskBuilder{creation: c, ready: map[*config.Stage]*task{}}
 	type early struct {
-		stage     *config.Stage
-		preflight *config.Preflight
-		reads     []*config.Stage
+		task  *task
+		needs []*config.Stage
+		reads []*config.Stage
 	}
 	var all []early
+	add := func(s *config.Stage, name string, edges []config.Edge, do func(context.Context) error) {
+		needs := c.reads(edges)
+		all = append(all, early{&task{name: name, stage: s, do: do}, needs,
+			graph.Closure(chosen, run.StageNeeds, needs...)})
+	}
 	for _, s := range chosen {
 		for _, p := range s.Preflights {
-			all = append(all, early{s, p, graph.Closure(chosen, run.StageNeeds, c.reads(p)...)})
+			add(s, "preflight "+p.Name(), p.Edges(),
+				func(ctx context.Context) error { return c.earlyPreflight(ctx, s, p) })
+		}
+		for _, d := range s.Survivors {
+			add(s, "data "+d.Label, d.Edges(), func(ctx context.Context) error {
+				return survival.Decide(ctx, c.run, s, d, c.backup)
+			})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b early) int { return len(a.reads) - len(b.reads) })
@@ -50,7 +64,8 @@ func (c *creation) createTasks(chosen []*config.Stage) []*task {
 				b.addStage(s)
 			}
 		}
-		b.addPreflight(x.stage, x.preflight)
+		x.task.needs = b.after(x.needs)
+		b.preflights = append(b.preflights, b.add(x.task))
 	}
 	for _, s := range chosen {
 		if b.ready[s] == nil {
@@ -63,10 +78,10 @@ func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	return b.tasks
 }
 
-// reads returns the stages that precede a preflight, because it reads outputs of theirs that castle cannot
+// reads returns the stages that precede a task, because it reads outputs of theirs that castle cannot
 // compute.
-func (c *creation) reads(p *config.Preflight) (stages []*config.Stage) {
-	for _, edge := range p.Edges() {
+func (c *creation) reads(edges []config.Edge) (stages []*config.Stage) {
+	for _, edge := range edges {
 		if !c.run.Outputs.IsComputed(edge) {
 			stages = append(stages, edge.From)
 		}
@@ -114,12 +129,6 @@ func (b *taskBuilder) addStage(s *config.Stage) {
 		b.ready[s] = b.add(&task{name: s.Name + " gates", stage: s, needs: []*task{apply},
 			do: func(ctx context.Context) error { return b.creation.waitDeferredGates(ctx, s, late) }})
 	}
-}
-
-func (b *taskBuilder) addPreflight(s *config.Stage, p *config.Preflight) {
-	b.preflights = append(b.preflights, b.add(&task{name: "preflight " + p.Name(), stage: s,
-		needs: b.after(b.creation.reads(p)),
-		do:    func(ctx context.Context) error { return b.creation.earlyPreflight(ctx, s, p) }}))
 }
 
 // connectLate adds the needs of a stage's deferred gates, once every stage has its task.

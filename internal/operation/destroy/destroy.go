@@ -39,6 +39,8 @@ type Options struct {
 	All       bool // persistent stages too
 	// Graceful deletes the objects in the cluster properly, though the cluster ends.
 	Graceful bool
+	// DiscardData destroys the cluster without saving its data.
+	DiscardData bool
 	// KeepSecrets keeps the stages of the secrets layer that need no cluster.
 	KeepSecrets bool
 }
@@ -55,7 +57,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 		err = errors.Join(c.Dir.Recreation().Clear(), c.Dir.Restoration().Clear())
 	}
 	if err == nil {
-		err = Stages(ctx, r, stages, o.Graceful)
+		err = Stages(ctx, r, stages, o)
 	}
 	return r.End(err)
 }
@@ -87,13 +89,14 @@ type destruction struct {
 	deferred []*Stage // archived when the cluster is gone
 }
 
-// Stages destroys stages in a run that has begun, in the reverse order of their needs.
-func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) error {
+// Stages destroys stages in a run that has begun, in the reverse order of their needs. Of the options, those
+// that select stages do not matter. If the cluster ends, its data are saved first.
+func Stages(ctx context.Context, r *run.Run, stages []*Stage, o Options) error {
 	all, err := RecordedStages(r.Cluster)
 	if err != nil {
 		return err
 	}
-	d := &destruction{run: r, all: all, graceful: graceful}
+	d := &destruction{run: r, all: all, graceful: o.Graceful}
 	if d.receipt, err = newReceipt(r); err != nil {
 		return err
 	}
@@ -104,6 +107,9 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 		return err
 	}
 	if err := (&tokens{r, all, stages}).check(ctx); err != nil {
+		return err
+	}
+	if err := d.saveData(ctx, stages, o.DiscardData); err != nil {
 		return err
 	}
 	d.ahead = openAhead(r, stages)
@@ -208,7 +214,7 @@ func (d *destruction) archiveDeferred() error {
 		d.emit(event.StageGone, s, "ended with the cluster")
 	}
 	d.deferred = nil
-	return d.run.Cluster.RemoveExports()
+	return errors.Join(d.run.ClearBirths(), d.run.Cluster.RemoveExports())
 }
 
 // datacenter makes a client of the datacenter of a stage's objects. It comes from the stage's own preflight,

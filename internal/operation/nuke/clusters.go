@@ -231,7 +231,8 @@ func (c *recordedCluster) archive(stages []*recordedStage, id, repository string
 			return err
 		}
 	}
-	return errors.Join(c.dir.Recreation().Clear(), c.dir.Restoration().Clear())
+	return errors.Join(c.dir.Recreation().Clear(), c.dir.Restoration().Clear(),
+		state.ClusterDocument[struct{}](c.dir, "births").Clear())
 }
 
 // affectedStates returns the clusters with ids in the range, and why the state of one may have to stay.

@@ -23,10 +23,13 @@ type Options struct {
 	Rotate   bool // destroy the secrets layer too
 	Graceful bool // destroy the resources in the cluster before the cluster
 	Refresh  bool // apply even what is up to date
+	// DiscardData destroys the cluster without saving its data.
+	DiscardData bool
+	Backup      string // see create.Options
 }
 
 func (o Options) destroy() destroy.Options {
-	return destroy.Options{Graceful: o.Graceful, KeepSecrets: !o.Rotate}
+	return destroy.Options{Graceful: o.Graceful, KeepSecrets: !o.Rotate, DiscardData: o.DiscardData}
 }
 
 // Plan lists the stages that a recreate would destroy before it creates the cluster again.
@@ -116,7 +119,7 @@ func recreate(ctx context.Context, r *run.Run, re *Plan) error {
 	default:
 		r.Notice(fmt.Sprintf("run %s has destroyed the cluster; resuming with the create", begun.Run))
 	}
-	o := create.Options{Refresh: re.options.Refresh}
+	o := create.Options{Refresh: re.options.Refresh, Backup: re.options.Backup}
 	if err := create.Stages(ctx, r, r.Cluster.Config.Stages, o); err != nil {
 		return err
 	}
@@ -151,7 +154,7 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 	// Without any stage it writes no receipt, unless one is due.
 	due, err := destroy.ReceiptDue(r.Cluster)
 	if err == nil && (due || len(stages) > 0) {
-		err = destroy.Stages(ctx, r, stages, re.options.Graceful)
+		err = destroy.Stages(ctx, r, stages, re.options.destroy())
 	}
 	if err != nil {
 		return err

@@ -25,6 +25,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/expiry"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/survival"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -59,6 +60,8 @@ type Status struct {
 	Certificates []string `json:"certificates,omitempty"`
 	// Backup is the newest backup of etcd; nil for a cluster that castle cannot back up.
 	Backup *Backup `json:"backup,omitempty"`
+	// Data tells how old the newest saves of the data are that outlive the cluster.
+	Data []survival.Age `json:"data,omitempty"`
 
 	Head Head `json:"head"`
 }
@@ -125,10 +128,21 @@ func (s Status) OnlyGates() bool {
 		!slices.ContainsFunc(s.Stages, failed)
 }
 
-// AllReady reports whether every stage is ready or up to date, and no machine is unknown.
+// AllReady reports whether every stage is ready or up to date, no machine is unknown, and no data are
+// overdue.
 func (s Status) AllReady() bool {
 	unready := func(one StageStatus) bool { return one.State != Ready && one.State != UpToDate }
-	return !s.lacksMachines() && !slices.ContainsFunc(s.Stages, unready)
+	return !s.lacksMachines() && len(s.overdue()) == 0 && !slices.ContainsFunc(s.Stages, unready)
+}
+
+// overdue names the data whose last save is older than their rpo, or not known.
+func (s Status) overdue() (names []string) {
+	for _, d := range s.Data {
+		if d.Overdue {
+			names = append(names, d.Name)
+		}
+	}
+	return names
 }
 
 // lacksMachines reports whether the record may lack machines of the configuration. A copy of one that it has
@@ -190,7 +204,7 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 	for _, one := range all.Stages {
 		err = errors.Join(err, one.err)
 	}
-	all.Backup = newestBackup(ctx, r)
+	all.Backup, all.Data = newestBackup(ctx, r), survival.Ages(ctx, r)
 	if ctx.Err() != nil {
 		return all, context.Cause(ctx) // an interrupted status is incomplete
 	}

@@ -68,6 +68,17 @@ func recordOf(r *run.Run, s *config.Stage) (state.Record, error) {
 		}
 		rec.Preflights = append(rec.Preflights, check)
 	}
+	for _, d := range s.Survivors {
+		values, diags := d.Values(s, scope)
+		if diags.HasErrors() {
+			return rec, diags
+		}
+		data, err := state.NewRecordedCheck(d.Type.Name, d.Label, values)
+		if err != nil {
+			return rec, err
+		}
+		rec.Survives = append(rec.Survives, data)
+	}
 	for _, a := range s.Adopts {
 		if a.Exists == nil {
 			continue

@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/survival"
 	"github.com/ephemeral-castle/castle/internal/state/backups"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -40,6 +41,8 @@ type Result struct {
 	Taken   bool            `json:"taken"` // now; else Backup is young enough
 	Deleted []string        `json:"deleted"`
 	Place   string          `json:"place"`
+	// Data are those of survives blocks, which Take leaves to its caller.
+	Data []survival.Taken `json:"data"`
 }
 
 // Take backs up etcd of the cluster that r has read the outputs of. It asks the control planes one after the

@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/survival"
 	"github.com/ephemeral-castle/castle/internal/state/backups"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
@@ -43,6 +44,8 @@ type Verified struct {
 	OtherKeys []string `json:"other_keys"`
 	// Compared is false if the state has no configuration of a control plane whose keys could be compared.
 	Compared bool `json:"compared"`
+	// Data are those of survives blocks, which Verify leaves to its caller.
+	Data []survival.Proof `json:"data"`
 }
 
 // Verify reads the backup with an id, and checks it as Take has checked it. It compares the keys with those

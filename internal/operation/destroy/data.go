@@ -1,0 +1,41 @@
+package destroy
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/run/survival"
+)
+
+// saveData saves what outlives the cluster, if the cluster or what brings the data ends now: nothing is
+// destroyed before it is proved to be saved, unless the user discards it.
+func (d *destruction) saveData(ctx context.Context, stages []*Stage, discard bool) error {
+	if !slices.ContainsFunc(stages, func(s *Stage) bool {
+		return s.Record.EndsCluster || len(s.Record.Survives) > 0
+	}) {
+		return nil
+	}
+	target, err := targetOf(d.run.Cluster)
+	if err != nil {
+		return err
+	}
+	var all []survival.Data
+	for _, s := range d.all {
+		data, err := survival.Recorded(d.run, s.Record, target)
+		if err != nil {
+			return err
+		}
+		all = append(all, data...)
+	}
+	if discard {
+		survival.Discarded(ctx, d.run, all)
+		return nil
+	}
+	saved, err := survival.End(ctx, d.run, target, all)
+	for _, s := range saved {
+		d.receipt.rec.Saved = append(d.receipt.rec.Saved,
+			event.SavedData{Name: s.Name, Save: s.ID, Place: s.Path, Time: s.Time, Bytes: s.Bytes})
+	}
+	return err
+}

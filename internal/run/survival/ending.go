@@ -1,0 +1,189 @@
+package survival
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/survivor"
+)
+
+// Recorded binds the data in a stage's record to the cluster.
+func Recorded(r *run.Run, rec state.Record, target gate.Target) (all []Data, err error) {
+	types := cluster.SurvivorTypes()
+	for _, one := range rec.Survives {
+		at := slices.IndexFunc(types, func(t survivor.Type) bool { return t.Name == one.Type })
+		if at < 0 {
+			return nil, fmt.Errorf("data %s: this castle does not know the type %s", one.Label, one.Type)
+		}
+		values, err := one.Decode()
+		if err != nil {
+			return nil, err
+		}
+		data, err := bind(r, types[at], one.Label, target, values)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, data)
+	}
+	return all, nil
+}
+
+// End saves data before their cluster ends: Flux is suspended, so that it undoes nothing, and all writes end.
+// It returns what was saved. If anything cannot be saved and proved, everything is set going again, and the
+// error is a *run.RefusedError. What an interrupted destroy has saved is only proved once more.
+func End(ctx context.Context, r *run.Run, target gate.Target, all []Data) (saved []survivor.Save, err error) {
+	var due []Data
+	for _, data := range all {
+		done, err := finished(ctx, r, data)
+		if err != nil {
+			return nil, refusal(ctx, r, data, err)
+		}
+		if done != nil {
+			saved = append(saved, *done)
+		}
+		if b := r.Outputs.Births()[data.Label]; done == nil && b.Path != "" {
+			due = append(due, data)
+		}
+	}
+	var exist []Data
+	for _, data := range due {
+		at, _, err := data.Survivor.Live(ctx)
+		if err != nil {
+			return nil, refusal(ctx, r, data, err)
+		}
+		if at == "" {
+			r.Notice(fmt.Sprintf("data %s: the cluster has no such object, so nothing to save", data.Label))
+			continue
+		}
+		exist = append(exist, data)
+	}
+	if len(exist) == 0 {
+		return saved, nil
+	}
+	r.Notice("saving " + names(exist) + ": Flux is suspended and all writes end")
+	for _, data := range exist {
+		one, err := end(ctx, r, target, data)
+		if err != nil {
+			return nil, setGoing(ctx, r, target, exist, refusal(ctx, r, data, err))
+		}
+		saved = append(saved, *one)
+	}
+	return saved, nil
+}
+
+// finished returns the save of data that need no other one; nil if they have none.
+func finished(ctx context.Context, r *run.Run, data Data) (*survivor.Save, error) {
+	b := r.Outputs.Births()[data.Label]
+	switch {
+	case b.Frozen && b.Saved != nil: // nothing was written since
+		return b.Saved, data.Survivor.Prove(ctx, *b.Saved)
+	case b.From != nil && b.Restored.IsZero():
+		r.Notice(fmt.Sprintf("data %s: their restore was not completed; %s stays the newest", data.Label,
+			b.From))
+		return b.From, data.Survivor.Prove(ctx, *b.From)
+	}
+	return nil, nil
+}
+
+// end freezes and saves data. The record comes first: whoever completes or undoes a run that was killed knows
+// what was frozen.
+func end(ctx context.Context, r *run.Run, target gate.Target, data Data) (*survivor.Save, error) {
+	b := r.Outputs.Births()[data.Label]
+	b.Frozen, b.Saved = true, nil
+	err := r.SetBirth(data.Label, &b)
+	if err == nil {
+		err = kube.SuspendFlux(ctx, target)
+	}
+	if err == nil {
+		err = data.Survivor.Freeze(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	saved, err := data.Survivor.Save(ctx, b, true)
+	if err != nil {
+		return nil, err
+	}
+	b.Saved = saved
+	r.Notice(fmt.Sprintf("data %s: saved as %s, and proved in the object store", data.Label, saved.ID))
+	return saved, r.SetBirth(data.Label, &b)
+}
+
+// setGoing permits what was frozen again, also if the run was interrupted.
+func setGoing(ctx context.Context, r *run.Run, target gate.Target, all []Data, reason error) error {
+	ctx = context.WithoutCancel(ctx)
+	for _, data := range all {
+		if !r.Outputs.Births()[data.Label].Frozen {
+			continue
+		}
+		if err := thaw(ctx, r, data, target); err != nil {
+			reason = errors.Join(reason, fmt.Errorf("data %s: writes are still off, which %s ends: %w",
+				data.Label, r.Cluster.Command("create"), err))
+		}
+	}
+	return reason
+}
+
+// thaw permits writing again and lets Flux go on.
+func thaw(ctx context.Context, r *run.Run, data Data, target gate.Target) error {
+	b := r.Outputs.Births()[data.Label]
+	at, _, err := data.Survivor.Live(ctx)
+	if err == nil && at == b.Path {
+		err = data.Survivor.Thaw(ctx)
+	}
+	if err == nil {
+		err = kube.ResumeFlux(ctx, target)
+	}
+	if err != nil {
+		return err
+	}
+	b.Frozen, b.Saved = false, nil
+	return r.SetBirth(data.Label, &b)
+}
+
+// refusal tells what would be lost if the cluster ended now.
+func refusal(ctx context.Context, r *run.Run, data Data, reason error) error {
+	if ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), reason)
+	}
+	refused := &run.RefusedError{
+		Refused: fmt.Sprintf("the data %s cannot be saved; nothing was destroyed", data.Label),
+		Reasons: []string{foreign.OneLine(reason.Error()), newest(ctx, data)},
+		Fix: "repair it, and run the same command again; or lose what is not saved: " +
+			r.Cluster.Options.CommandLine + " --discard-data",
+	}
+	return refused
+}
+
+// newest describes the newest save that can be restored.
+func newest(ctx context.Context, data Data) string {
+	saves, err := data.Survivor.Saves(ctx)
+	if err != nil {
+		return "castle cannot tell what is saved: " + foreign.OneLine(err.Error())
+	}
+	for _, s := range saves {
+		if data.Survivor.Prove(ctx, s) == nil {
+			return fmt.Sprintf("what was written since %s is lost: that is the newest one, %s old", s,
+				age(s.Time))
+		}
+	}
+	return "all of them are lost: there is no save that can be restored"
+}
+
+// Discarded tells what ends with the cluster unsaved.
+func Discarded(ctx context.Context, r *run.Run, all []Data) {
+	for _, data := range all {
+		if done, err := finished(ctx, r, data); done == nil || err != nil {
+			r.Notice(fmt.Sprintf("data %s: not saved, as --discard-data says: %s", data.Label,
+				newest(ctx, data)))
+		}
+	}
+}

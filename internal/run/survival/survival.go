@@ -1,0 +1,358 @@
+// Package survival carries data over the end of a cluster: it decides with which a cluster is born, and saves
+// them before its end. What the data are is the matter of their type (package survivor).
+package survival
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/siderolabs/gen/xslices"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/survivor"
+)
+
+// Data are those of one survives block, bound to the cluster as it is now.
+type Data struct {
+	Label    string
+	Survivor survivor.Survivor
+	RPO      time.Duration // 0: none
+}
+
+// Bind binds a survives block of a stage to what is known so far.
+func Bind(r *run.Run, s *config.Stage, d *config.Survivor) (Data, error) {
+	values, diags := d.Values(s, r.Outputs.Scope(s))
+	if diags.HasErrors() {
+		return Data{}, diags
+	}
+	return bind(r, d.Type, d.Label, r.Outputs.Target(), values)
+}
+
+func bind(r *run.Run, t survivor.Type, label string, target gate.Target, v gate.Values) (Data, error) {
+	r.Cluster.Masker.Add(v.String("secret_key"))
+	bound, err := t.New(t.Name+"."+label, target, v)
+	return Data{Label: label, Survivor: bound, RPO: v.Duration("rpo")}, err
+}
+
+// Decide decides how data begin, unless that is decided: from the newest save that is complete, or from the
+// one with this id. Without any save they are new. A newest save that cannot be restored is refused: castle
+// does not go back further than it has to without being told.
+func Decide(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor, id string) error {
+	if b, decided := r.Outputs.Births()[d.Label]; decided {
+		if id != "" && (b.From == nil || b.From.ID != id) {
+			return cluster.Usagef("data %s: they have begun already, and not with %s; to begin anew: %s "+
+				"--backup %s", d.Label, id, r.Cluster.Command("recreate"), id)
+		}
+		return nil
+	}
+	data, err := Bind(r, s, d)
+	if err != nil {
+		return err
+	}
+	b, err := live(ctx, r, s, data)
+	if err == nil && b == nil {
+		b, err = choose(ctx, r, data, id)
+	}
+	if err != nil {
+		return fmt.Errorf("data %s: %w", d.Label, err)
+	}
+	return r.SetBirth(d.Label, b)
+}
+
+// live returns the birth of an object that is in the cluster already, although castle has no record of it;
+// nil if there is none. A stage that was never applied has none.
+func live(ctx context.Context, r *run.Run, s *config.Stage, data Data) (*survivor.Birth, error) {
+	if st, err := r.Cluster.Dir.Stage(s.Name).LastKnown(); err != nil || !st.Exists {
+		return nil, err
+	}
+	at, from, err := data.Survivor.Live(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("castle has no record of how they began, and the cluster does not tell: %w",
+			err)
+	}
+	if at == "" {
+		return nil, nil
+	}
+	b := &survivor.Birth{ID: path.Base(at), Time: time.Now().UTC(), Path: at}
+	if from != "" {
+		b.From, b.Restored = &survivor.Save{ID: "unknown", Path: from}, b.Time
+	}
+	r.Notice(fmt.Sprintf("data %s: castle had no record of how they began; it read from the cluster that "+
+		"they are saved in %s", data.Label, foreign.OneLine(at)))
+	return b, data.Survivor.Announce(ctx, *b)
+}
+
+// choose returns a new birth, from a save if there is one.
+func choose(ctx context.Context, r *run.Run, data Data, id string) (*survivor.Birth, error) {
+	saves, err := data.Survivor.Saves(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(saves, func(s survivor.Save) bool { return s.ID == id })
+	switch {
+	case id != "" && i < 0:
+		return nil, cluster.Usagef("there is no save %s; castle backup list shows those that there are", id)
+	case id == "" && len(saves) > 0:
+		i = 0
+	}
+	var from *survivor.Save
+	if i >= 0 {
+		from = &saves[i]
+		if err := data.Survivor.Prove(ctx, *from); err != nil {
+			return nil, unusable(r, data, saves[i:], err)
+		}
+	}
+	b := survivor.Born(data.Survivor.Base(), from, time.Now())
+	text := "no save of them exists, so they begin anew"
+	if from != nil {
+		b.Options = data.Survivor.Options(*from, id != "")
+		text = fmt.Sprintf("they are restored from %s (%s old)", from, age(from.Time))
+	}
+	r.Notice(fmt.Sprintf("data %s: %s, and are saved in %s", data.Label, text, b.Path))
+	return &b, data.Survivor.Announce(ctx, b)
+}
+
+// unusable refuses a birth, because the first of these saves cannot be restored.
+func unusable(r *run.Run, data Data, saves []survivor.Save, reason error) error {
+	refused := &run.RefusedError{
+		Refused: fmt.Sprintf("the data %s cannot be restored from %s; nothing of them was changed",
+			data.Label, saves[0]),
+		Reasons: []string{foreign.OneLine(reason.Error())},
+		Fix:     "repair the object store, and run the same command again",
+	}
+	if len(saves) > 1 {
+		refused.Fix += fmt.Sprintf("; or lose what is newer, and take the one of %s before: --backup %s",
+			age(saves[1].Time), saves[1].ID)
+	}
+	return refused
+}
+
+func age(at time.Time) string { return time.Since(at).Round(time.Second).String() }
+
+// Begin prepares the data of a stage that is about to be applied, in a cluster that answers. A birth belongs
+// to one life of the cluster: castle decides anew in another one. What an unfinished destroy has frozen may
+// be written again.
+func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
+	if len(s.Survivors) == 0 {
+		return nil
+	}
+	life, err := kube.Life(ctx, r.Outputs.Target())
+	if err != nil {
+		return err
+	}
+	for _, d := range s.Survivors {
+		b, decided := r.Outputs.Births()[d.Label]
+		if decided && b.Life != "" && b.Life != life {
+			r.Notice(fmt.Sprintf("data %s: the cluster in which they began has ended", d.Label))
+			if err := r.SetBirth(d.Label, nil); err != nil {
+				return err
+			}
+			decided = false
+		}
+		if !decided {
+			if err := Decide(ctx, r, s, d, ""); err != nil {
+				return err
+			}
+			b = r.Outputs.Births()[d.Label]
+		}
+		if b.Frozen {
+			data, err := Bind(r, s, d)
+			if err == nil {
+				err = thaw(ctx, r, data, r.Outputs.Target())
+			}
+			if err != nil {
+				return fmt.Errorf("data %s: %w", d.Label, err)
+			}
+			b = r.Outputs.Births()[d.Label]
+		}
+		if b.Life = life; b != r.Outputs.Births()[d.Label] {
+			if err := r.SetBirth(d.Label, &b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Proved records that the data of a stage whose gates are open were restored: applications may change them
+// now.
+func Proved(r *run.Run, s *config.Stage) error {
+	var errs []error
+	for _, d := range s.Survivors {
+		if b, decided := r.Outputs.Births()[d.Label]; decided && b.From != nil && b.Restored.IsZero() {
+			b.Restored = time.Now().UTC()
+			errs = append(errs, r.SetBirth(d.Label, &b))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Age is how old the newest save of data is. Without a Save there is none, or Problem says why castle does
+// not know.
+type Age struct {
+	Name    string         `json:"name"`
+	Save    *survivor.Save `json:"save,omitempty"`
+	RPO     string         `json:"rpo,omitempty"` // the oldest that it may be
+	Overdue bool           `json:"overdue"`
+	Problem string         `json:"problem,omitempty"`
+}
+
+// Ages looks for the newest saves of all data of the cluster, and proves none of them.
+func Ages(ctx context.Context, r *run.Run) []Age {
+	return each(r, func(data Data, err error) Age {
+		a := Age{Name: data.Label}
+		if data.RPO > 0 {
+			a.RPO = data.RPO.String()
+		}
+		var saves []survivor.Save
+		if err == nil {
+			saves, err = data.Survivor.Saves(ctx)
+		}
+		switch {
+		case err != nil:
+			a.Problem, a.Overdue = foreign.OneLine(err.Error()), data.RPO > 0
+		case len(saves) == 0:
+			a.Overdue = data.RPO > 0
+		default:
+			a.Save, a.Overdue = &saves[0], data.RPO > 0 && time.Since(saves[0].Time) > data.RPO
+		}
+		return a
+	})
+}
+
+// Listed are the saves of data, the newest first.
+type Listed struct {
+	Name    string          `json:"name"`
+	Saves   []survivor.Save `json:"saves"`
+	Problem string          `json:"problem,omitempty"` // why castle could not list them
+}
+
+// List lists the saves of all data of the cluster.
+func List(ctx context.Context, r *run.Run) []Listed {
+	return each(r, func(data Data, err error) Listed {
+		l := Listed{Name: data.Label, Saves: []survivor.Save{}}
+		var saves []survivor.Save
+		if err == nil {
+			saves, err = data.Survivor.Saves(ctx)
+		}
+		if err != nil {
+			l.Problem = foreign.OneLine(err.Error())
+		}
+		l.Saves = append(l.Saves, saves...)
+		return l
+	})
+}
+
+// Proof is the result of reading a save in the object store.
+type Proof struct {
+	Name    string         `json:"name"`
+	Save    *survivor.Save `json:"save,omitempty"` // nil: there is none
+	Problem string         `json:"problem,omitempty"`
+}
+
+// Verify reads the save with an id, or the newest one of all data, in the object store.
+func Verify(ctx context.Context, r *run.Run, id string) []Proof {
+	return each(r, func(data Data, err error) Proof {
+		p := Proof{Name: data.Label}
+		var saves []survivor.Save
+		if err == nil {
+			saves, err = data.Survivor.Saves(ctx)
+		}
+		for i, s := range saves {
+			if p.Save == nil && (id == "" || s.ID == id) {
+				p.Save, err = &saves[i], data.Survivor.Prove(ctx, s)
+			}
+		}
+		if err != nil {
+			p.Problem = foreign.OneLine(err.Error())
+		}
+		return p
+	})
+}
+
+// each calls do for the data of each survives block, or with the reason why they are not known.
+func each[T any](r *run.Run, do func(Data, error) T) []T {
+	type one struct {
+		data Data
+		err  error
+	}
+	var all []one
+	for _, s := range r.Cluster.Config.Stages {
+		for _, d := range s.Survivors {
+			data, err := Bind(r, s, d)
+			data.Label = d.Label
+			all = append(all, one{data, err})
+		}
+	}
+	return run.Each(all, func(o one) T { return do(o.data, o.err) })
+}
+
+// Taken is the save of data that a backup took, or the newest one where that was young enough.
+type Taken struct {
+	Name  string         `json:"name"`
+	Save  *survivor.Save `json:"save"`
+	Taken bool           `json:"taken"`
+}
+
+// Take saves all data of the cluster while applications write to them, except those whose newest save is
+// younger than ifOlderThan.
+func Take(ctx context.Context, r *run.Run, ifOlderThan time.Duration) ([]Taken, error) {
+	all := []Taken{}
+	var errs []error
+	for _, result := range each(r, func(data Data, err error) func() (Taken, error) {
+		return func() (Taken, error) {
+			if err != nil {
+				return Taken{}, err
+			}
+			return take(ctx, r, data, ifOlderThan)
+		}
+	}) {
+		one, err := result()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, one)
+	}
+	return all, errors.Join(errs...)
+}
+
+func take(ctx context.Context, r *run.Run, data Data, ifOlderThan time.Duration) (Taken, error) {
+	t := Taken{Name: data.Label}
+	b, decided := r.Outputs.Births()[data.Label]
+	if !decided {
+		return t, cluster.Usagef("data %s: it is not decided how they begin; create the cluster first: %s",
+			data.Label, r.Cluster.Command("create"))
+	}
+	if ifOlderThan > 0 {
+		saves, err := data.Survivor.Saves(ctx)
+		if err != nil {
+			return t, fmt.Errorf("data %s: %w", data.Label, err)
+		}
+		if len(saves) > 0 && saves[0].Path == b.Path && time.Since(saves[0].Time) < ifOlderThan {
+			t.Save = &saves[0]
+			return t, nil
+		}
+	}
+	var err error
+	if t.Save, err = data.Survivor.Save(ctx, b, false); err != nil {
+		return t, fmt.Errorf("data %s cannot be saved: %w", data.Label, err)
+	}
+	t.Taken = true
+	return t, nil
+}
+
+// names lists labels within a sentence.
+func names(all []Data) string {
+	return strings.Join(xslices.Map(all, func(d Data) string { return d.Label }), ", ")
+}
