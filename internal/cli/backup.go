@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/backup"
+	"github.com/ephemeral-castle/castle/internal/run/survival"
 	"github.com/ephemeral-castle/castle/internal/state/backups"
 )
 
@@ -44,11 +46,7 @@ castle restore needs the same keys that the cluster had: those are in the state.
 			if o.Keep < 1 || o.IfOlderThan < 0 {
 				return refuse("--keep is at least 1, and --if-older-than is not negative")
 			}
-			result, err := backup.Take(ctx, r, o)
-			if err != nil {
-				return err
-			}
-			return a.print(result, func(w io.Writer) { printBackup(w, result) })
+			return takeBackup(ctx, a, r, o)
 		}),
 	})
 	cmd.Flags().DurationVar(&o.IfOlderThan, "if-older-than", 0,
@@ -56,6 +54,35 @@ castle restore needs the same keys that the cluster had: those are in the state.
 	cmd.Flags().IntVar(&o.Keep, "keep", backup.Keep, "how many backups stay, the newest `COUNT`")
 	cmd.AddCommand(newBackupList(a), newBackupVerify(a))
 	return cmd
+}
+
+// takeBackup backs up etcd and saves the data, whichever fails.
+func takeBackup(ctx context.Context, a *app, r *run.Run, o backup.Options) error {
+	data, failed := survival.Take(ctx, r, o.IfOlderThan)
+	result, err := backup.Take(ctx, r, o)
+	if result == nil {
+		result = &backup.Result{Deleted: []string{}, Place: r.Cluster.Place()}
+	}
+	result.Data = data
+	printed := a.print(result, func(w io.Writer) {
+		if result.Backup != nil {
+			printBackup(w, result)
+		}
+		for _, d := range data {
+			printTaken(w, d)
+		}
+	})
+	return errors.Join(printed, err, failed)
+}
+
+func printTaken(w io.Writer, t survival.Taken) {
+	if !t.Taken {
+		fmt.Fprintf(w, "data %s: save %s is %s old; no new one was taken\n", t.Name, t.Save.ID,
+			ageOf(t.Save.Time))
+		return
+	}
+	fmt.Fprintf(w, "data %s: save %s, proved in the object store, in %s\n", t.Name, t.Save.ID,
+		foreign.OneLine(t.Save.Path))
 }
 
 // onBackups returns a runE that reads the state of a cluster and holds no lock.
@@ -102,14 +129,18 @@ func newBackupList(a *app) *cobra.Command {
 				Cluster string            `json:"cluster"`
 				Place   string            `json:"place"`
 				Backups []*backups.Backup `json:"backups"`
-			}{r.Cluster.Name(), r.Cluster.Place(), []*backups.Backup{}}
+				Data    []survival.Listed `json:"data"`
+			}{r.Cluster.Name(), r.Cluster.Place(), []*backups.Backup{}, survival.List(ctx, r)}
 			for _, id := range ids {
 				b, unread := shelf.Find(ctx, id)
 				if err = errors.Join(err, unread); unread == nil {
 					document.Backups = append(document.Backups, b)
 				}
 			}
-			printed := a.print(document, func(w io.Writer) { printBackups(a, w, document.Backups) })
+			printed := a.print(document, func(w io.Writer) {
+				printBackups(a, w, document.Backups)
+				printSaves(a, w, document.Data)
+			})
 			return errors.Join(printed, err)
 		}),
 	}
@@ -128,6 +159,30 @@ func printBackups(a *app, w io.Writer, all []*backups.Backup) {
 	}
 }
 
+// printSaves lists the saves of data, below the backups of etcd.
+func printSaves(a *app, w io.Writer, all []survival.Listed) {
+	rows := 0
+	for _, l := range all {
+		rows += len(l.Saves)
+		switch {
+		case l.Problem != "":
+			fmt.Fprintf(a.stderr, "castle: the saves of data %s are unknown: %s\n", l.Name, l.Problem)
+		case len(l.Saves) == 0:
+			fmt.Fprintf(a.stderr, "castle: data %s were never saved\n", l.Name)
+		}
+	}
+	if rows == 0 {
+		return
+	}
+	fmt.Fprintln(w, "save\ttime\tage\tsize\tdata\tin")
+	for _, l := range all {
+		for _, s := range l.Saves {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", foreign.OneLine(s.ID), localTime(s.Time),
+				ageOf(s.Time), bytes(s.Bytes), l.Name, foreign.OneLine(s.Path))
+		}
+	}
+}
+
 func newBackupVerify(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify CLUSTER [BACKUP]",
@@ -140,18 +195,50 @@ cluster cannot be restored from this backup.`,
   castle backup verify blue 20261125-031500-k3zq`,
 		Args: a.cluster(cobra.RangeArgs(1, 2)),
 		RunE: onBackups(a, func(ctx context.Context, r *run.Run, args []string) error {
-			v, err := backup.Verify(ctx, r, cmp.Or(strings.Join(args, ""), backup.Newest), nil)
-			if err != nil {
-				return err
-			}
-			if err := a.print(v, func(w io.Writer) { printVerified(w, v) }); err != nil {
-				return err
-			}
-			if len(v.OtherKeys) > 0 {
-				return exitError(exitFailed)
-			}
-			return nil
+			return verifyBackups(ctx, a, r, strings.Join(args, ""))
 		}),
+	}
+}
+
+// verifyBackups verifies the backup or the save with an id, or the newest of each.
+func verifyBackups(ctx context.Context, a *app, r *run.Run, id string) error {
+	data, v := survival.Verify(ctx, r, id), &backup.Verified{}
+	isSave := func(p survival.Proof) bool { return id != "" && p.Save != nil }
+	if !slices.ContainsFunc(data, isSave) {
+		var err error
+		if v, err = backup.Verify(ctx, r, cmp.Or(id, backup.Newest), nil); err != nil {
+			return err
+		}
+	}
+	broken := len(v.OtherKeys) > 0
+	for _, p := range data {
+		if p.Save != nil || id == "" {
+			v.Data, broken = append(v.Data, p), broken || p.Problem != ""
+		}
+	}
+	err := a.print(v, func(w io.Writer) {
+		if v.Backup != nil {
+			printVerified(w, v)
+		}
+		for _, p := range v.Data {
+			printProof(w, p)
+		}
+	})
+	if err == nil && broken {
+		err = exitError(exitFailed)
+	}
+	return err
+}
+
+func printProof(w io.Writer, p survival.Proof) {
+	switch {
+	case p.Problem != "":
+		fmt.Fprintf(w, "data %s: cannot be restored: %s\n", p.Name, p.Problem)
+	case p.Save == nil:
+		fmt.Fprintf(w, "data %s: never saved\n", p.Name)
+	default:
+		fmt.Fprintf(w, "data %s: save %s, %s old: all of it is in the object store\n", p.Name, p.Save.ID,
+			ageOf(p.Save.Time))
 	}
 }
 

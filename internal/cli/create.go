@@ -76,6 +76,7 @@ pipeline can thus apply a plan that nobody has reviewed.`,
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
 	cmd.Flags().BoolVar(&o.Adopt, "adopt", false, "import VMs whose uuid proves them this cluster's")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "replace and destroy resources without asking")
+	backupFlag(cmd, &o.Backup)
 	cmd.Flags().StringVar(&o.Plan, "plan", "", "apply exactly the saved plan in `FILE`")
 	cmd.Flags().StringVar(&o.PlanDigest, "plan-digest", "",
 		"with --plan: the `SHA256` of the file, as castle plan --plan-out printed it")
@@ -84,6 +85,12 @@ pipeline can thus apply a plan that nobody has reviewed.`,
 	a.lockFlag(cmd)
 	reportFlag(a, cmd)
 	return cmd
+}
+
+// backupFlag adds --backup of a birth.
+func backupFlag(cmd *cobra.Command, id *string) {
+	cmd.Flags().StringVar(id, "backup", "",
+		"begin the data of survives blocks with the save `ID`, not the newest")
 }
 
 func selectionFlags(cmd *cobra.Command, s *cluster.Selection) {

@@ -31,6 +31,10 @@ If the record lacks the machines of the configuration, castle asks Proxmox for V
 the cluster's name and tags. If there are any, it destroys nothing: exit code 4. If it
 cannot ask, nothing is proved: exit code 6.
 
+Data of survives blocks are saved first: Flux is suspended, all writes end, and castle
+proves in the object store that they can be restored. If it cannot, everything is set
+going again and nothing is destroyed: exit code 4. --discard-data goes on without.
+
 castle first runs the recorded preflights of all stages; a refusal ends the command
 before anything is destroyed. castle deletes only VMs that their uuids prove to be the
 cluster's. One with another uuid stays. One that looks like the cluster's, and that no
@@ -88,9 +92,16 @@ with the remedies: exit code 6. The same command verifies again.`,
 	cmd.Flags().BoolVar(&o.All, "all", false, "destroy persistent stages, too")
 	cmd.Flags().BoolVar(&o.Graceful, "graceful", false,
 		"delete the resources inside the cluster before the cluster")
+	discardFlag(cmd, &o.DiscardData)
 	a.lockFlag(cmd)
 	reportFlag(a, cmd)
 	return cmd
+}
+
+// discardFlag adds --discard-data.
+func discardFlag(cmd *cobra.Command, discard *bool) {
+	cmd.Flags().BoolVar(discard, "discard-data", false,
+		"lose the data of survives blocks that are not saved yet")
 }
 
 // keptStages describes the stages that stay because they are persistent, "" if there are none.

@@ -20,6 +20,8 @@ anything remains after the destroy, nothing is created; if the secrets that the
 cluster needs cannot be read, nothing is destroyed. The same command resumes an
 interrupted run. The secrets layer (keys, passwords, Talos' secrets) stays, so that
 clients that trust it keep working; --rotate replaces it. Persistent stages stay.
+Data of survives blocks are saved and proved before the first machine is touched, and
+the new cluster begins with them.
 Asks for the cluster's name; without a terminal it requires --yes.`,
 		Example: `  castle recreate blue
   castle recreate blue --rotate --yes`,
@@ -58,6 +60,8 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 	cmd.Flags().BoolVar(&o.Rotate, "rotate", false, "replace keys, passwords and Talos' secrets, too")
 	cmd.Flags().BoolVar(&o.Graceful, "graceful", false,
 		"delete the resources inside the cluster before the cluster")
+	discardFlag(cmd, &o.DiscardData)
+	backupFlag(cmd, &o.Backup)
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
 	a.lockFlag(cmd)
 	reportFlag(a, cmd)

@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/operation/plan"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/survival"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
@@ -290,6 +291,9 @@ func printStatus(p page, s status.Status) {
 	if s.Backup != nil {
 		p.line(0, backupLine(s))
 	}
+	for _, d := range s.Data {
+		p.line(0, dataLine(s, d))
+	}
 	writeUnknown(p.w, s.Unknown)
 }
 
@@ -303,6 +307,18 @@ func backupLine(s status.Status) string {
 	default:
 		return fmt.Sprintf("the newest backup of etcd is %s old (%s)", ageOf(b.Time), b.ID)
 	}
+}
+
+// dataLine tells how old the newest save of data is.
+func dataLine(s status.Status, d survival.Age) string {
+	switch {
+	case d.Problem != "":
+		return fmt.Sprintf("whether data %s are saved is unknown: %s", d.Name, d.Problem)
+	case d.Save == nil:
+		return fmt.Sprintf("data %s were never saved; castle backup %s saves them", d.Name, s.Cluster)
+	}
+	return fmt.Sprintf("the newest save of data %s is %s old (%s)%s", d.Name, ageOf(d.Save.Time), d.Save.ID,
+		textIf(d.Overdue, ", older than its rpo of "+d.RPO))
 }
 
 // stageRemarks returns why a stage is in its state, and what needs lines of its own.
