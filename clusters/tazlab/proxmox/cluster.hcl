@@ -32,8 +32,33 @@ stage "flux" { source = "gitops/flux" }
 stage "sync" {
   source = "gitops/sync"
 
+  # The database outlives the cluster. castle saves it before a destroy, and tells Flux whether the
+  # next one begins empty or with the last save. docs/data.md explains it.
+  survives "postgres" "database" {
+    namespace = "tazlab-db"
+    cluster   = "tazlab-db"
+    address   = "192.168.1.184:5432"
+    database  = "tazlab"
+    tables    = ["public.notes"]
+    rpo       = "24h"
+
+    endpoint   = "s3.example.org" # CHANGE: as in ../fleet/database
+    region     = "eu-south-1"
+    bucket     = "tazlab"
+    path       = "/database"
+    access_key = secrets.s3_access_key_id
+    secret_key = secrets.s3_secret_access_key
+  }
+
   inputs = {
+    sync_substitutes = true # the path of Kustomization database has a variable
+
     cluster_vars = {
+      database_birth   = survives.database.birth
+      database_path    = survives.database.path
+      database_from    = survives.database.from
+      database_options = survives.database.options
+
       vault_address       = "https://vault.example.org:8200" # CHANGE: as in terraform.tfvars
       vault_jwt_path      = secrets.vault_jwt_path
       vault_database_path = secrets.vault_database_path

@@ -3,8 +3,8 @@
 
 vault_address = "https://vault.example.org:8200" # CHANGE: it stands outside of the cluster
 
-# This cluster makes no backups, and External Secrets reads Vault with a token.
-vault_optional_secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY", "TALOS_SECRETBOX_KEY"]
+# External Secrets reads Vault with a token.
+vault_optional_secrets = ["ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY", "TALOS_SECRETBOX_KEY"]
 
 # The name that the cluster's tokens carry and that Vault looks for. It need not be an address.
 serviceaccount_issuer = "https://tazlab.example.org"
@@ -28,7 +28,7 @@ vault_database_roles = {
   }
 }
 
-bootstrap_database            = { name = "tazlab-db", namespace = "tazlab-db" }
+bootstrap_database            = { name = "tazlab-db", namespace = "tazlab-db", s3 = true }
 bootstrap_vault               = { namespace = "external-secrets" }
 bootstrap_tailscale_namespace = "tailscale" # of whoever adds the operator to ../fleet
 

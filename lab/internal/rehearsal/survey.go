@@ -57,7 +57,8 @@ func inspect(repository string, o Options) (*survey, error) {
 	loaded, diags := config.Load(config.Options{
 		Repository: repository, Cluster: o.Cluster, Environ: environ,
 		Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
-		Library: stages.Library, Templates: templates.Files,
+		Survivors: cluster.SurvivorTypes(),
+		Library:   stages.Library, Templates: templates.Files,
 	})
 	if diags.HasErrors() {
 		return nil, &cluster.ConfigError{Diagnostics: errorsOf(diags), Files: loaded.Files}

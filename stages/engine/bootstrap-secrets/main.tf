@@ -46,6 +46,34 @@ resource "kubernetes_secret_v1" "database" {
   depends_on = [kubernetes_namespace_v1.wanted]
 }
 
+# pgBackRest reads its account there, to archive and to restore.
+resource "kubernetes_secret_v1" "s3" {
+  count = try(var.bootstrap_database.s3, false) ? 1 : 0
+
+  metadata {
+    name      = "${var.bootstrap_database.name}-s3"
+    namespace = var.bootstrap_database.namespace
+    labels    = local.ours
+  }
+
+  data = {
+    "s3.conf" = <<-EOT
+      [global]
+      repo1-s3-key=${coalesce(var.s3_access_key_id, "-")}
+      repo1-s3-key-secret=${coalesce(var.s3_secret_access_key, "-")}
+    EOT
+  }
+
+  lifecycle {
+    precondition {
+      condition     = var.s3_access_key_id != null && var.s3_secret_access_key != null
+      error_message = "bootstrap_database has s3 = true, and the vault has no AWS_ACCESS_KEY_ID or no AWS_SECRET_ACCESS_KEY."
+    }
+  }
+
+  depends_on = [kubernetes_namespace_v1.wanted]
+}
+
 # The operator's chart finds it by this name.
 resource "kubernetes_secret_v1" "tailscale" {
   count = var.bootstrap_tailscale_namespace == null ? 0 : 1

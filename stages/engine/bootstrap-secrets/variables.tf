@@ -11,9 +11,23 @@ variable "database_passwords" {
 }
 
 variable "bootstrap_database" {
-  description = "Name of the PostgresCluster that Flux brings, and its namespace. null: no Secrets for a database."
-  type        = object({ name = string, namespace = string })
+  description = "Name of the PostgresCluster that Flux brings, and its namespace. s3: pgBackRest finds the account of a bucket in the Secret <name>-s3. null: no Secrets for a database."
+  type        = object({ name = string, namespace = string, s3 = optional(bool, false) })
   default     = null
+}
+
+variable "s3_access_key_id" {
+  description = "Access key id of the bucket that pgBackRest archives into. castle wires it."
+  type        = string
+  default     = null
+  sensitive   = true
+}
+
+variable "s3_secret_access_key" {
+  description = "Its secret access key. castle wires it."
+  type        = string
+  default     = null
+  sensitive   = true
 }
 
 variable "bootstrap_tailscale_namespace" {

@@ -46,6 +46,7 @@ resource "helm_release" "sync" {
     branch         = var.git_branch
     path           = var.git_path
     secret         = kubernetes_secret_v1.git.metadata[0].name
+    substitutes    = var.sync_substitutes
     sourceInterval = var.sync_source_interval
     interval       = var.sync_interval
   })]

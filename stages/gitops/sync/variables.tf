@@ -29,6 +29,12 @@ variable "git_branch" {
   }
 }
 
+variable "sync_substitutes" {
+  description = "Whether Flux substitutes cluster_vars also in git_path itself, such as in the path of a Kustomization. Text like $${NAME} there that is none of them becomes empty."
+  type        = bool
+  default     = false
+}
+
 variable "git_path" {
   description = "Folder of this cluster in the repository."
   type        = string
