@@ -33,7 +33,7 @@ func options(dir string) check.Options {
 	return check.Options{
 		Config: config.Options{
 			Repository: dir, Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(),
-			Exists:  cluster.ExistsTypes(), Survivors: cluster.SurvivorTypes(),
+			Exists: cluster.ExistsTypes(), Survivors: cluster.SurvivorTypes(),
 			Library: stages.Library, Templates: templates.Files, CastleVersion: "development",
 		},
 		StateDir: filepath.Join(dir, ".state"),

@@ -170,7 +170,7 @@ func (b *block) of(s *Stage) string { return "stage " + s.Name + ": " + b.name()
 // Values returns the gate's arguments in the scope of the stage that has it.
 func (g *Gate) Values(sc Scope) (gate.Values, hcl.Diagnostics) {
 	values, diags := g.block.values(g.Of, sc)
-	if b, decided := sc.Births[g.Label]; g.survives && decided {
+	if b, decided := sc.Births[g.Label]; g.OfData && decided {
 		values[survivor.BirthArgument] = b.Encode()
 	}
 	return values, diags

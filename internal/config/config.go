@@ -154,9 +154,10 @@ type Gate struct {
 	// Of is the stage whose stage.hcl has the gate: the one that checks it, or a disabled one.
 	Of *Stage
 
-	block    *block
-	needs    []need
-	survives bool // it is that of a survives block, and knows how the data began
+	OfData bool // it is that of a survives block, and knows how the data began
+
+	block *block
+	needs []need
 }
 
 // Name is the gate's type and label; of a delegated gate, "metallb.endpoint_slice.webhook".

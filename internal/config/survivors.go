@@ -44,7 +44,7 @@ func (r *blockReader) addSurvivors(s *Stage) {
 		own := b.overriddenBy(nil)
 		r.setArguments(s, own, t.Attributes, t.Check, "timeout")
 		s.Survivors = append(s.Survivors, &Survivor{Type: *t, Label: label, block: own})
-		opens := &Gate{Type: survivor.GateType(*t), Label: label, Of: s, block: own, survives: true}
+		opens := &Gate{Type: survivor.GateType(*t), Label: label, Of: s, block: own, OfData: true}
 		s.Gates = append(s.Gates, opens)
 	}
 }

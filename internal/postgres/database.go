@@ -172,18 +172,28 @@ func (d *database) mark(ctx context.Context, frozen bool) (*survivor.Save, error
 	})
 }
 
-// countTables counts the rows of tables and sums their checksums, all at one moment.
+// countTables counts the rows of tables and sums their checksums, all at one moment. A table may not exist
+// yet.
 func countTables(ctx context.Context, c *pgx.Conn, names []string) (all []survivor.Table, err error) {
 	all = []survivor.Table{}
 	moment := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	return all, pgx.BeginTxFunc(ctx, c, moment, func(tx pgx.Tx) error {
 		for _, name := range names {
-			t := survivor.Table{Name: name}
+			t := survivor.Table{Name: name, Sum: "absent"}
 			schema, of, _ := strings.Cut(name, ".")
+			quoted, there := pgx.Identifier{schema, of}.Sanitize(), false
+			err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", quoted).Scan(&there)
+			if err != nil {
+				return err
+			}
+			if !there {
+				all = append(all, t)
+				continue
+			}
 			// The first 60 bits of MD5: a sum of these does not depend on the order of the rows.
 			query := `SELECT count(*),
 				coalesce(sum(('x' || substr(md5(t::text), 1, 15))::bit(60)::bigint), 0)::text
-				FROM ` + pgx.Identifier{schema, of}.Sanitize() + " AS t"
+				FROM ` + quoted + " AS t"
 			if err := tx.QueryRow(ctx, query).Scan(&t.Rows, &t.Sum); err != nil {
 				return fmt.Errorf("table %s: %w", name, err)
 			}
@@ -256,8 +266,8 @@ func compareTables(ctx context.Context, c *pgx.Conn, s survivor.Save, object str
 	}
 	for i, t := range now {
 		if was := s.Tables[i]; t != was {
-			differ = append(differ, fmt.Sprintf("%s had %d rows with the sum %s, and has %d with %s", t.Name,
-				was.Rows, was.Sum, t.Rows, t.Sum))
+			differ = append(differ, foreign.OneLine(fmt.Sprintf("%s had %d rows with the sum %s, and has %d "+
+				"with %s", t.Name, was.Rows, was.Sum, t.Rows, t.Sum)))
 		}
 	}
 	if len(differ) == 0 {

@@ -157,6 +157,15 @@ func (d *database) Live(ctx context.Context) (path, from string, err error) {
 	return is.path, is.from, err
 }
 
+// InUse is false for a PostgresCluster that does not exist, or that PGO still restores.
+func (d *database) InUse(ctx context.Context) (bool, error) {
+	is, err := d.read(ctx)
+	if gate.KindOf(err) == gate.NotFound {
+		return false, nil
+	}
+	return !is.restores || is.initialized, err
+}
+
 // Options returns the options of pgbackrest restore.
 func (d *database) Options(s survivor.Save, exactly bool) string {
 	if exactly && s.Position != nil {
@@ -177,7 +186,7 @@ func (d *database) Save(ctx context.Context, b survivor.Birth, frozen bool) (*su
 	if err != nil {
 		return nil, err
 	}
-	s.Path = b.Path
+	s.Path, s.Cluster, s.Name = b.Path, b.Cluster, b.Name
 	var complete *backup
 	archived := gate.Gate{Name: d.name, Check: func(ctx context.Context) (err error) {
 		if complete, err = d.complete(ctx, *s); err != nil {

@@ -96,6 +96,7 @@ func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
 				return err
 			}
 			if found != nil {
+				found.Cluster, found.Name = b.Cluster, b.Name
 				all = append(all, *found)
 			}
 		}

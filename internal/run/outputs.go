@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -131,6 +132,16 @@ func (r *Run) SetBirth(label string, b *survivor.Birth) error {
 	}
 	r.Outputs.births = all
 	return nil
+}
+
+// ProveBirth records that the data with a label have been restored, once.
+func (r *Run) ProveBirth(label string) error {
+	b, decided := r.Outputs.Births()[label]
+	if !decided || b.From == nil || !b.Restored.IsZero() {
+		return nil
+	}
+	b.Restored = time.Now().UTC()
+	return r.SetBirth(label, &b)
 }
 
 // ClearBirths forgets how the data began: the cluster is gone.

@@ -41,6 +41,9 @@ type Survivor interface {
 	// Live returns the path below which the object in the cluster saves its data, and the one from which it
 	// was restored, if it was. Without a path the API has proved that there is no such object.
 	Live(ctx context.Context) (path, from string, err error)
+	// InUse reports whether applications can have changed the data. It is false only if the API has proved
+	// that there is no object, or that its restore is not complete.
+	InUse(ctx context.Context) (bool, error)
 	// Freeze ends every write. Thaw permits them again. Both change the cluster, and may be repeated.
 	Freeze(ctx context.Context) error
 	Thaw(ctx context.Context) error
@@ -78,8 +81,10 @@ type Table struct {
 
 // Birth is how a cluster's data began. It is decided once in the life of a cluster.
 type Birth struct {
-	ID   string    `json:"id"`
-	Time time.Time `json:"time"`
+	ID      string    `json:"id"`
+	Cluster string    `json:"cluster"` // tazlab/proxmox
+	Name    string    `json:"name"`    // the label of the block
+	Time    time.Time `json:"time"`
 	// Life identifies the cluster in which the object lives: another one has another birth. Empty: not known.
 	Life string `json:"life,omitempty"`
 	// Path is where this birth saves. Two births never share one.
@@ -98,11 +103,11 @@ type Birth struct {
 // Births are the births of a cluster's data by the label of their blocks.
 type Births map[string]Birth
 
-// Born makes a birth that is restored from a save; nil: that is new. base is where all births have their
-// paths, and now tells them apart.
-func Born(base string, from *Save, now time.Time) Birth {
+// Born makes a birth of the data of a block. base is where all births have their paths, and now tells them
+// apart.
+func Born(cluster, name, base string, now time.Time) Birth {
 	id := now.UTC().Format("20060102t150405z")
-	return Birth{ID: id, Time: now.UTC(), Path: base + "/" + id, From: from}
+	return Birth{ID: id, Cluster: cluster, Name: name, Time: now.UTC(), Path: base + "/" + id}
 }
 
 // value is a birth as expressions see it.

@@ -109,9 +109,6 @@ func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
 // date.
 func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 	p := c.progress[s]
-	if err := survival.Proved(c.run, s); err != nil {
-		return err
-	}
 	if p.outcome != event.StageUpToDate {
 		if err := applied.RecordRevisions(ctx, c.run, s); err != nil {
 			return err

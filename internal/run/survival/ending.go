@@ -42,55 +42,48 @@ func Recorded(r *run.Run, rec state.Record, target gate.Target) (all []Data, err
 func End(ctx context.Context, r *run.Run, target gate.Target, all []Data) (saved []survivor.Save, err error) {
 	var due []Data
 	for _, data := range all {
-		done, err := finished(ctx, r, data)
-		if err != nil {
-			return nil, refusal(ctx, r, data, err)
-		}
-		if done != nil {
-			saved = append(saved, *done)
-		}
-		if b := r.Outputs.Births()[data.Label]; done == nil && b.Path != "" {
-			due = append(due, data)
-		}
-	}
-	var exist []Data
-	for _, data := range due {
-		at, _, err := data.Survivor.Live(ctx)
-		if err != nil {
-			return nil, refusal(ctx, r, data, err)
-		}
-		if at == "" {
-			r.Notice(fmt.Sprintf("data %s: the cluster has no such object, so nothing to save", data.Label))
+		if r.Outputs.Births()[data.Label].Path == "" { // the stage was never applied
 			continue
 		}
-		exist = append(exist, data)
+		done, finished, err := finished(ctx, r, data)
+		switch {
+		case err != nil:
+			return nil, refusal(ctx, r, data, err)
+		case !finished:
+			due = append(due, data)
+		case done != nil:
+			saved = append(saved, *done)
+		}
 	}
-	if len(exist) == 0 {
+	if len(due) == 0 {
 		return saved, nil
 	}
-	r.Notice("saving " + names(exist) + ": Flux is suspended and all writes end")
-	for _, data := range exist {
+	r.Notice("saving " + names(due) + ": Flux is suspended and all writes end")
+	for _, data := range due {
 		one, err := end(ctx, r, target, data)
 		if err != nil {
-			return nil, setGoing(ctx, r, target, exist, refusal(ctx, r, data, err))
+			return nil, setGoing(ctx, r, target, due, refusal(ctx, r, data, err))
 		}
 		saved = append(saved, *one)
 	}
 	return saved, nil
 }
 
-// finished returns the save of data that need no other one; nil if they have none.
-func finished(ctx context.Context, r *run.Run, data Data) (*survivor.Save, error) {
+// finished reports whether data need no save, and returns the one that they have.
+func finished(ctx context.Context, r *run.Run, data Data) (*survivor.Save, bool, error) {
 	b := r.Outputs.Births()[data.Label]
-	switch {
-	case b.Frozen && b.Saved != nil: // nothing was written since
-		return b.Saved, data.Survivor.Prove(ctx, *b.Saved)
-	case b.From != nil && b.Restored.IsZero():
-		r.Notice(fmt.Sprintf("data %s: their restore was not completed; %s stays the newest", data.Label,
-			b.From))
-		return b.From, data.Survivor.Prove(ctx, *b.From)
+	if b.Frozen && b.Saved != nil { // nothing was written since
+		return b.Saved, true, data.Survivor.Prove(ctx, *b.Saved)
 	}
-	return nil, nil
+	if used, err := data.Survivor.InUse(ctx); err != nil || used {
+		return nil, false, err
+	}
+	if b.From == nil {
+		r.Notice(fmt.Sprintf("data %s: the cluster has no such object, so nothing to save", data.Label))
+		return nil, true, nil
+	}
+	r.Notice(fmt.Sprintf("data %s: their restore is not complete; %s stays the newest", data.Label, b.From))
+	return b.From, true, data.Survivor.Prove(ctx, *b.From)
 }
 
 // end freezes and saves data. The record comes first: whoever completes or undoes a run that was killed knows
@@ -181,7 +174,7 @@ func newest(ctx context.Context, data Data) string {
 // Discarded tells what ends with the cluster unsaved.
 func Discarded(ctx context.Context, r *run.Run, all []Data) {
 	for _, data := range all {
-		if done, err := finished(ctx, r, data); done == nil || err != nil {
+		if _, done, err := finished(ctx, r, data); !done || err != nil {
 			r.Notice(fmt.Sprintf("data %s: not saved, as --discard-data says: %s", data.Label,
 				newest(ctx, data)))
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/survivor"
 )
@@ -55,7 +57,19 @@ func Decide(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor
 		}
 		return nil
 	}
-	data, err := Bind(r, s, d)
+	values, diags := d.Values(s, r.Outputs.Scope(s))
+	if diags.HasErrors() {
+		return diags
+	}
+	target := r.Outputs.Target()
+	if target.Kubeconfig == nil { // the platform has not had its turn; an existing one has written this
+		recorded, err := ownfile.ReadFile(r.Cluster.Dir.Kubeconfig())
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		target.Kubeconfig = recorded
+	}
+	data, err := bind(r, d.Type, d.Label, target, values)
 	if err != nil {
 		return err
 	}
@@ -83,7 +97,8 @@ func live(ctx context.Context, r *run.Run, s *config.Stage, data Data) (*survivo
 	if at == "" {
 		return nil, nil
 	}
-	b := &survivor.Birth{ID: path.Base(at), Time: time.Now().UTC(), Path: at}
+	b := &survivor.Birth{ID: path.Base(at), Cluster: r.Cluster.Name(), Name: data.Label,
+		Time: time.Now().UTC(), Path: at}
 	if from != "" {
 		b.From, b.Restored = &survivor.Save{ID: "unknown", Path: from}, b.Time
 	}
@@ -99,7 +114,11 @@ func choose(ctx context.Context, r *run.Run, data Data, id string) (*survivor.Bi
 		return nil, err
 	}
 	i := slices.IndexFunc(saves, func(s survivor.Save) bool { return s.ID == id })
+	other := slices.IndexFunc(saves, func(s survivor.Save) bool { return s.Cluster != r.Cluster.Name() })
 	switch {
+	case other >= 0:
+		return nil, cluster.Usagef("%s has saves of cluster %s: give each cluster a path of its own",
+			data.Survivor.Base(), foreign.OneLine(saves[other].Cluster))
 	case id != "" && i < 0:
 		return nil, cluster.Usagef("there is no save %s; castle backup list shows those that there are", id)
 	case id == "" && len(saves) > 0:
@@ -112,7 +131,8 @@ func choose(ctx context.Context, r *run.Run, data Data, id string) (*survivor.Bi
 			return nil, unusable(r, data, saves[i:], err)
 		}
 	}
-	b := survivor.Born(data.Survivor.Base(), from, time.Now())
+	b := survivor.Born(r.Cluster.Name(), data.Label, data.Survivor.Base(), time.Now())
+	b.From = from
 	text := "no save of them exists, so they begin anew"
 	if from != nil {
 		b.Options = data.Survivor.Options(*from, id != "")
@@ -166,11 +186,7 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 			b = r.Outputs.Births()[d.Label]
 		}
 		if b.Frozen {
-			data, err := Bind(r, s, d)
-			if err == nil {
-				err = thaw(ctx, r, data, r.Outputs.Target())
-			}
-			if err != nil {
+			if err := goOn(ctx, r, s, d); err != nil {
 				return fmt.Errorf("data %s: %w", d.Label, err)
 			}
 			b = r.Outputs.Births()[d.Label]
@@ -184,17 +200,26 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 	return nil
 }
 
-// Proved records that the data of a stage whose gates are open were restored: applications may change them
-// now.
-func Proved(r *run.Run, s *config.Stage) error {
-	var errs []error
-	for _, d := range s.Survivors {
-		if b, decided := r.Outputs.Births()[d.Label]; decided && b.From != nil && b.Restored.IsZero() {
-			b.Restored = time.Now().UTC()
-			errs = append(errs, r.SetBirth(d.Label, &b))
-		}
+// goOn permits what an unfinished destroy has ended. If that has deleted the object, the data are born again.
+func goOn(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor) error {
+	data, err := Bind(r, s, d)
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	at, _, err := data.Survivor.Live(ctx)
+	if err == nil && at == "" && r.Outputs.Births()[d.Label].Saved != nil {
+		if err = kube.ResumeFlux(ctx, r.Outputs.Target()); err == nil {
+			err = r.SetBirth(d.Label, nil)
+		}
+		if err == nil {
+			err = Decide(ctx, r, s, d, "")
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return thaw(ctx, r, data, r.Outputs.Target())
 }
 
 // Age is how old the newest save of data is. Without a Save there is none, or Problem says why castle does

@@ -46,13 +46,23 @@ func (e *GateError) lastAnswer() error {
 // reason is the error without the gate's name.
 func (e *GateError) reason() string { return strings.TrimPrefix(e.Error(), "gate "+e.Gate+": ") }
 
-// BindGate binds a stage's gate to the cluster and to the outputs that are known so far.
+// BindGate binds a stage's gate to the cluster and to the outputs that are known so far. In a run that holds
+// the lock, a gate of data that opens is recorded: applications may change them from then on.
 func BindGate(r *run.Run, s *config.Stage, g *config.Gate) (gate.Gate, error) {
 	values, diags := g.Values(r.Outputs.Scope(s))
 	if diags.HasErrors() {
 		return gate.Gate{}, diags
 	}
-	return g.Type.New(g.Name(), r.Outputs.Target(), values)
+	bound, err := g.Type.New(g.Name(), r.Outputs.Target(), values)
+	if check := bound.Check; err == nil && g.OfData && r.ID != "" {
+		bound.Check = func(ctx context.Context) error {
+			if err := check(ctx); err != nil {
+				return err
+			}
+			return r.ProveBirth(g.Label)
+		}
+	}
+	return bound, err
 }
 
 // FirstClosedGate checks each gate once, in parallel. It returns the first closed one in the order of the

@@ -1,0 +1,42 @@
+//go:build integration
+
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestPhoenix destroys and recreates the cluster tazlab, whose database has to be there again: a real
+// PostgreSQL that the real pgBackRest archives into a real S3 server.
+func TestPhoenix(t *testing.T) {
+	scripts(t, "tazlab", "testdata/phoenix")
+}
+
+// sql runs statements in the database of tazlab as its superuser: sql STATEMENTS. With !, PostgreSQL refuses.
+func sql(ts *testscript.TestScript, neg bool, args []string) {
+	var secret struct{ Data map[string]string }
+	ts.Check(json.Unmarshal(ask(ts, http.MethodGet,
+		"/api/v1/namespaces/tazlab-db/secrets/tazlab-db-pguser-postgres", nil), &secret))
+	password, err := base64.StdEncoding.DecodeString(secret.Data["password"])
+	ts.Check(err)
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/psql")
+	ts.Check(err)
+	c := exec.Command(found[len(found)-1], "-h", "192.168.1.184", "-U", "postgres", "-d", "tazlab", "-At",
+		"-v", "ON_ERROR_STOP=on", "-c", strings.Join(args, " "))
+	c.Env = append(os.Environ(), "PGPASSWORD="+string(password), "PGSSLMODE=require")
+	out, err := c.CombinedOutput()
+	_, written := ts.Stdout().Write(out)
+	ts.Check(written)
+	if (err != nil) != neg {
+		ts.Fatalf("sql %s: %v\n%s", args, err, out)
+	}
+}
