@@ -112,7 +112,7 @@ func (c *connector) connect(s *Stage) {
 func (c *connector) connectInputs(s *Stage) {
 	for _, name := range slices.Sorted(maps.Keys(s.bindings)) {
 		if b := s.bindings[name]; b.Value == cty.NilVal {
-			needs, ok := c.references(s, b.expr, site{of: "input " + name, input: true, birth: true})
+			needs, ok := c.references(s, b.expr, site{of: "input " + name, input: true})
 			b.needs, s.needs = needs, append(s.needs, needs...)
 			if !ok {
 				b.Value = cty.UnknownVal(s.Variables[name].Type)
@@ -125,8 +125,7 @@ func (c *connector) blockNeeds(s *Stage, b *block) []need {
 	var needs []need
 	for _, name := range slices.Sorted(maps.Keys(b.args)) {
 		expr := b.args[name].Expr
-		more, ok := c.references(s, expr, site{of: b.name() + ": " + name, gate: b.kind == "gate",
-			birth: b.kind == "gate"})
+		more, ok := c.references(s, expr, site{of: b.name() + ": " + name, gate: b.kind == "gate"})
 		needs = append(needs, more...)
 		if !ok {
 			b.args[name] = unknownArgument(name, expr.Range())

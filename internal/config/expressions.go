@@ -42,9 +42,8 @@ func references(expr hcl.Expression) []reference {
 // site is the place of an expression, which decides the names that it may use.
 type site struct {
 	of    string // "input namespace", "gate nodes.ready: count"
-	input bool   // var reaches only variables that are not wired themselves
+	input bool   // var reaches only variables that are not wired themselves; survives is known
 	gate  bool   // self is known
-	birth bool   // survives is known
 }
 
 // references checks every name in an expression, and returns the stages whose outputs

@@ -53,7 +53,7 @@ func (r *blockReader) addSurvivors(s *Stage) {
 func (s *Stage) checkBirth(r reference, at site) string {
 	labels := xslices.Map(s.Survivors, func(d *Survivor) string { return d.Label })
 	switch {
-	case !at.birth:
+	case !at.input:
 		return "Only inputs of a stage know how its data began."
 	case !slices.Contains(labels, r.name):
 		return "The stage has no survives block of this label" + hint(r.name, labels)
