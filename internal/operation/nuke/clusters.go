@@ -254,6 +254,12 @@ func (n *Nuke) stateOf(c *recordedCluster) State {
 	other := c.elsewhere(n.Endpoint)
 	s := State{Cluster: c.name, IDs: c.ids, Archived: []string{}, dir: c.dir, working: c.working,
 		here: len(c.endpoints) > 0 && other == ""}
+	for _, d := range c.stages {
+		for _, data := range d.Record.Survives {
+			n.Remarks = append(n.Remarks, fmt.Sprintf("the data %s of %s are not saved; castle destroy %s "+
+				"saves them first, if the cluster still answers", data.Label, c.name, c.name))
+		}
+	}
 	var beyond, staying []string
 	for _, id := range c.ids {
 		if !n.options.Range.Contains(id) {
