@@ -203,7 +203,7 @@ func (d *descriptions) typed(of reflect.Type, definitions object) object {
 	case reflect.Map:
 		return object{"type": "object", "propertyNames": d.typed(of.Key(), definitions),
 			"additionalProperties": d.typed(of.Elem(), definitions)}
-	case reflect.Int:
+	case reflect.Int, reflect.Int64:
 		return object{"type": "integer"}
 	case reflect.Float64:
 		return object{"type": "number"}
