@@ -69,13 +69,13 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 
 .PHONY: vault
 vault: tools ## Build a real Vault for the lab and install PostgreSQL, for clusters that use them
-	$(call install,/usr/lib/postgresql/*/bin/postgres:postgresql)
+	$(call install,/usr/lib/postgresql/*/bin/postgres:postgresql pgbackrest:pgbackrest)
 	$(call say,building a real Vault for the lab (two minutes the first time))
 	cd lab/vault && go build -ldflags '-s -w' -o ../../bin/lab-vault .
 
 .PHONY: s3
-s3: tools ## Build a real S3 server and install PostgreSQL, for tests of state that is shared
-	$(call install,/usr/lib/postgresql/*/bin/postgres:postgresql)
+s3: tools ## Build a real S3 server and install PostgreSQL and pgBackRest, for shared state and for backups
+	$(call install,/usr/lib/postgresql/*/bin/postgres:postgresql pgbackrest:pgbackrest)
 	$(call say,building an S3 server (a minute the first time))
 	cd lab/s3 && go build -ldflags '-s -w' -o ../../bin/lab-s3 .
 

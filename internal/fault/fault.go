@@ -53,6 +53,11 @@ func All() []Fault {
 		{"snapshot-cut", Yes, "the first snapshot of etcd ends after half of it, without an error"},
 		{"control-planes-lost", Yes,
 			"the machines of all control planes lose their disks after the first snapshot of etcd"},
+		{"s3-refuses", Duration, "the S3 server refuses everything that long after a first backup"},
+		{"wal-behind", Duration, "after the first backup of a database, its WAL is archived that much later"},
+		{"backup-incomplete", Yes, "the first backup of a database that is requested loses its manifest"},
+		{"restore-slow", Duration, "the restore of a database takes that much longer"},
+		{"password-diverged", Yes, "a user of a restored database has another password than its Secret"},
 	}
 }
 

@@ -1,6 +1,6 @@
-// Command lab-s3 is a real S3 server for tests: versitygw, with a folder as its storage.
+// Command lab-s3 is a real S3 server for the lab and for tests: versitygw, with a folder as its storage.
 //
-//	lab-s3 --address IP:PORT --folder FOLDER
+//	lab-s3 --address IP:PORT --folder FOLDER [--region REGION]
 //
 // Its only account comes from the environment: ROOT_ACCESS_KEY and ROOT_SECRET_KEY. Each folder in FOLDER is
 // a bucket. What S3 knows of an object besides its content lies in meta-of-FOLDER, so that the file system
@@ -35,6 +35,7 @@ func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("lab-s3", flag.ContinueOnError)
 	address := flags.String("address", "", "IP:PORT")
 	folder := flags.String("folder", "", "the storage")
+	region := flags.String("region", "", "the region that requests are signed for; us-east-1 if empty")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -52,7 +53,8 @@ func serve(ctx context.Context, args []string) error {
 	}
 	return embedgw.RunVersityGW(ctx, backend, &embedgw.Config{
 		RootUserAccess: os.Getenv("ROOT_ACCESS_KEY"), RootUserSecret: os.Getenv("ROOT_SECRET_KEY"),
-		Ports: []string{*address}, MaxConnections: 1000, MaxRequests: 1000, MultipartMaxParts: 10000,
+		Region: *region,
+		Ports:  []string{*address}, MaxConnections: 1000, MaxRequests: 1000, MultipartMaxParts: 10000,
 		Quiet: true, KeepAlive: true, HealthPath: "/healthz",
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/pgo"
 )
 
 // cluster is the Kubernetes of one bootstrap. The datacenter's mutex guards it.
@@ -46,6 +47,7 @@ type kube struct {
 	mu       sync.Mutex
 	machines map[string]talos.MachineSpec // by address: those that are configured and on
 	booted   map[string]bool              // by address: their nodes do not know yet that they have booted
+	disks    map[string]bool              // by address: machines with volumes of the cluster
 	sources  map[string]string            // by address: where its API server's requests come from
 	holders  map[string]string            // by virtual address: who holds it, "" once nobody does any more
 	cluster  *cluster
@@ -55,6 +57,7 @@ func newKube(ctx context.Context, c Config, log *logger) *kube {
 	return &kube{
 		config: c, ctx: ctx, log: log, addresses: newAddresses(),
 		machines: map[string]talos.MachineSpec{}, booted: map[string]bool{}, sources: map[string]string{},
+		disks:   map[string]bool{},
 		holders: map[string]string{},
 	}
 }
@@ -166,6 +169,7 @@ func (k *kube) join(m talos.MachineSpec) {
 		k.kubelet(name, kubernetes.Nodes.Stop) // it has another name now, and nobody deletes the old node
 	}
 	c.nodes[m.Address] = m.Hostname
+	k.disks[m.Address] = true
 	if m.ControlPlane && !c.stalled { // without a quorum, no member of etcd joins
 		c.stored[m.Address] = true
 		k.certify(c, m, func() { k.open(m.Address, m.Address) })
@@ -264,6 +268,11 @@ func (k *kube) leave(address string, last func(kubernetes.Nodes, context.Context
 func (k *kube) diskLost(address string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.disks[address] {
+		if delete(k.disks, address); len(k.disks) == 0 {
+			defer k.volumesLost()
+		}
+	}
 	if k.cluster == nil {
 		return
 	}
@@ -272,6 +281,13 @@ func (k *kube) diskLost(address string) {
 		func(m talos.MachineSpec) bool { return m.ControlPlane })
 	if len(k.cluster.stored) == 0 && (k.cluster.answered || !on) {
 		k.endCluster()
+	}
+}
+
+// volumesLost is the loss of the last disk with data of databases; the caller holds the mutex.
+func (k *kube) volumesLost() {
+	if err := pgo.RemoveDatabases(k.dir()); err != nil {
+		k.log.say("volumes: %v", err)
 	}
 }
 

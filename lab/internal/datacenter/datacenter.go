@@ -1,4 +1,4 @@
-// Package datacenter simulates the environment of a rehearsal: Proxmox, Talos, Infisical, Vault,
+// Package datacenter simulates the environment of a rehearsal: Proxmox, Talos, Infisical, Vault, S3,
 // chart repositories and Kubernetes, connected as the real ones are.
 //
 //	a VM is started          its machine boots Talos at the address of its ipconfig0
@@ -27,6 +27,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,6 +60,8 @@ type Config struct {
 	Secrets []string
 	// Vault is nil for a cluster that names none.
 	Vault *Vault
+	// ObjectStore is nil for a cluster that names none.
+	ObjectStore *ObjectStore
 	// Branches are the branches of every Git repository.
 	Branches []string
 	// Repository is the folder that Flux applies; if empty, Flux applies generated objects.
@@ -87,6 +90,7 @@ type Datacenter struct {
 	fleet   *talos.Fleet
 	folders *folders
 	vault   *landing // nil without one
+	objects *shelf   // nil without one
 	dead    *dead
 	first   firstSnapshot
 	admin   string // an API token of the people who run Proxmox
@@ -107,6 +111,12 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		if d.vault, err = d.land(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if c.ObjectStore != nil {
+		if d.objects, err = d.shelve(ctx); err != nil {
+			return nil, err
+		}
+		c.Endpoints = append(slices.Clone(c.Endpoints), c.ObjectStore.endpoint())
 	}
 	d.log.say("the clock starts at %s", d.log.began.Format(time.RFC3339Nano))
 	d.proxmox = proxmox.New(proxmox.Config{
@@ -178,6 +188,9 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 		shops[h] = repositories.Handler(h)
 	}
 	hypervisor, infisical, repository := d.proxmox.Handler(), d.folders.handler(), git(d.config.Branches)
+	if d.objects != nil {
+		shops[d.config.ObjectStore.Host()] = d.objects.handler()
+	}
 	vault := http.NotFoundHandler()
 	if d.vault != nil {
 		vault = d.vault.handler()
@@ -224,6 +237,9 @@ func (d *Datacenter) Credentials() map[string]string {
 	if d.vault != nil {
 		maps.Copy(all, d.vault.credentials())
 	}
+	if d.objects != nil {
+		all[bucketFolder] = d.objects.server.Folder()
+	}
 	return all
 }
 
@@ -233,6 +249,9 @@ func (d *Datacenter) Close() {
 	d.proxmox.Close()
 	if d.vault != nil {
 		d.vault.server.Close() //nolint:errcheck // it ends with its standard input
+	}
+	if d.objects != nil {
+		d.objects.server.Close() //nolint:errcheck // it ends with the lab
 	}
 	d.kube.mu.Lock()
 	defer d.kube.mu.Unlock()

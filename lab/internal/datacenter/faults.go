@@ -30,6 +30,8 @@ type Faults struct {
 	SecretExists bool
 	// SnapshotCut and ControlPlanesLost are about the first snapshot of etcd.
 	SnapshotCut, ControlPlanesLost bool
+	// BackupIncomplete and PasswordDiverged are about the backups of a database.
+	BackupIncomplete, PasswordDiverged bool
 }
 
 // ParseFaults reads NAME=VALUE, one for each.
@@ -81,6 +83,10 @@ func (f *Faults) set(name, value string) (err error) {
 		f.SnapshotCut, err = strconv.ParseBool(value)
 	case "control-planes-lost":
 		f.ControlPlanesLost, err = strconv.ParseBool(value)
+	case "backup-incomplete":
+		f.BackupIncomplete, err = strconv.ParseBool(value)
+	case "password-diverged":
+		f.PasswordDiverged, err = strconv.ParseBool(value)
 	default:
 		err = fmt.Errorf("unknown fault; use one of %s", strings.Join(names, ", "))
 	}
@@ -166,7 +172,9 @@ func (l *logger) underway(name string) bool {
 // progress, which an operator loses with its process.
 func (l *logger) remaining() operators.Faults {
 	f := operators.Faults{Times: maps.Clone(l.config.Faults.Times), Frozen: l.config.Faults.Frozen,
-		ReplicaLast: l.config.Faults.Nodes["replica-last"]}
+		ReplicaLast:      l.config.Faults.Nodes["replica-last"],
+		BackupIncomplete: l.config.Faults.BackupIncomplete,
+		PasswordDiverged: l.config.Faults.PasswordDiverged}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, s := range l.spells {
@@ -174,6 +182,10 @@ func (l *logger) remaining() operators.Faults {
 		switch over := !s.ends.IsZero(); {
 		case name == "kustomization-frozen":
 			f.Frozen = !over
+		case name == "backup-incomplete":
+			f.BackupIncomplete = false
+		case name == "password-diverged":
+			f.PasswordDiverged = false
 		case timed && over:
 			f.Times[name] = 0
 		case timed:

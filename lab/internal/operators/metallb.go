@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +70,26 @@ func (m *metalLB) Close() { m.h.close() }
 
 func pools() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: "ipaddresspools"}
+}
+
+// pooled reports whether a pool of MetalLB has an address.
+func pooled(w *cluster.View) func(context.Context, netip.Addr) (bool, error) {
+	return func(ctx context.Context, at netip.Addr) (bool, error) {
+		all, err := w.List(ctx, pools(), "")
+		for _, pool := range all {
+			//nolint:errcheck // MetalLB's webhook has validated it
+			addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
+			for _, text := range addresses {
+				blocks, _ := parseBlocks(text) //nolint:errcheck // likewise
+				for _, b := range blocks {
+					if b.Contains(at) {
+						return true, nil
+					}
+				}
+			}
+		}
+		return false, err
+	}
 }
 
 // at rejects objects outside MetalLB's own namespace.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/flux"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/pgo"
 )
 
 // Routes is the API server's way to the processes behind Pods; lab/internal/kubernetes has it.
@@ -126,7 +127,7 @@ func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
 		"flux":             flux.New(w, f),
 		"helm":             flux.NewHelm(w, a, c.REST, c.HTTP),
-		"pgo":              newPGO(w, c.Dir),
+		"pgo":              pgo.New(w, c.Dir, pooled(w)),
 		"drain-blocked":    &drainBlocker{w: w},
 	}
 }

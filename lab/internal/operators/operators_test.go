@@ -40,8 +40,8 @@ func newStage(t *testing.T, speed float64, objects ...runtime.Object) *stage {
 		longhornKind("replicas"): "ReplicaList", longhornKind("engines"): "EngineList",
 		longhornKind("volumeattachments"): "VolumeAttachmentList",
 		longhornKind("instancemanagers"):  "InstanceManagerList",
-		postgresClusters():                "PostgresClusterList", generators(): "VaultDynamicSecretList",
-		secretStores(): "SecretStoreList",
+		generators():                      "VaultDynamicSecretList",
+		secretStores():                    "SecretStoreList",
 	}
 	s := &stage{time: time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)}
 	s.world = cluster.New(typedfake.NewClientset(objects...),
@@ -85,6 +85,15 @@ func (s *stage) get(t *testing.T, in schema.GroupVersionResource, namespace,
 		t.Fatal(err)
 	}
 	return object
+}
+
+func (s *stage) secret(t *testing.T, namespace, name string) *corev1.Secret {
+	t.Helper()
+	secret, err := s.world.Typed.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
 }
 
 func deployment(namespace, name string) *appsv1.Deployment {

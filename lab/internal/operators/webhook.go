@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/identity"
 )
 
 // A reviewer checks an admission request. Its error is the reason for a denial.
@@ -50,7 +51,7 @@ type webhook struct {
 	server    *http.Server
 
 	mu       sync.Mutex // guards what follows
-	identity *identity
+	identity *identity.Identity
 	outdated bool // its authority has expired
 }
 
@@ -73,7 +74,7 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 	if err := h.keep(ctx); err != nil {
 		return err
 	}
-	if err := h.fill(ctx, namespace, h.identity.authority); err != nil {
+	if err := h.fill(ctx, namespace, h.identity.Authority); err != nil {
 		return err
 	}
 	if h.server == nil {
@@ -104,7 +105,7 @@ func (h *webhook) identify(ctx context.Context) error {
 	}
 	made, err := h.kept(ctx)
 	if err == nil && (made == nil || wanted) {
-		made, err = newIdentity(h.namespace, h.service, h.w.Now(), left)
+		made, err = identity.New([]string{h.service + "." + h.namespace + ".svc"}, h.w.Now(), left)
 	}
 	if err != nil {
 		return err
@@ -114,7 +115,7 @@ func (h *webhook) identify(ctx context.Context) error {
 }
 
 // kept is the identity in the Secret, as rotators find it when they start; nil if it is not good.
-func (h *webhook) kept(ctx context.Context) (*identity, error) {
+func (h *webhook) kept(ctx context.Context) (*identity.Identity, error) {
 	if h.secret == "" {
 		return nil, nil
 	}
@@ -125,7 +126,7 @@ func (h *webhook) kept(ctx context.Context) (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return identityOf(secret.Data, h.w.Now()), nil
+	return identity.Of(secret.Data, h.w.Now()), nil
 }
 
 // present is the certificate at this moment.
@@ -135,7 +136,7 @@ func (h *webhook) present(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if h.identity == nil {
 		return nil, net.ErrClosed
 	}
-	return &h.identity.server, nil
+	return &h.identity.Server, nil
 }
 
 // serving reports whether the webhook can answer the API server.
@@ -164,15 +165,14 @@ func (h *webhook) keep(ctx context.Context) error {
 		return nil
 	}
 	secrets := h.w.Typed.CoreV1().Secrets(h.namespace)
-	data := map[string][]byte{"ca.crt": h.identity.authority, corev1.TLSCertKey: h.identity.certificate,
-		corev1.TLSPrivateKeyKey: h.identity.key}
+	data := h.identity.Data()
 	have, err := secrets.Get(ctx, h.secret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: h.secret},
 			Data: data}, metav1.CreateOptions{})
 		return err
 	}
-	if err != nil || bytes.Equal(have.Data["ca.crt"], h.identity.authority) {
+	if err != nil || bytes.Equal(have.Data["ca.crt"], h.identity.Authority) {
 		return err
 	}
 	have.Data = data

@@ -1,9 +1,9 @@
-// Package postgres runs the lab's real PostgreSQL, Debian's package. It is the database that an
-// operator would run inside the cluster, for a Vault that creates users in it. Its data lies in a
-// folder and disappears with the folder.
+// Package postgres runs the lab's real PostgreSQL and pgBackRest, Debian's packages. It is the database
+// that an operator would run inside the cluster, for a Vault that creates users in it and for castle,
+// which follows its backups. Its data lies in a folder and disappears with the folder.
 //
-// PostgreSQL refuses to run as root, and the lab is root inside its namespaces. There, PostgreSQL
-// runs in a user namespace of its own, which maps the same user to another id.
+// PostgreSQL refuses to run as root, and the lab is root inside its namespaces. There, both programs
+// run in a user namespace of their own, which maps the same user to the account of Debian's package.
 package postgres
 
 import (
@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -22,84 +23,121 @@ import (
 	"time"
 )
 
-// unprivileged is the user id of PostgreSQL where the lab is root.
-const unprivileged = 1000
+// account is the user of Debian's package. initdb and pgBackRest look up who they are.
+const account = "postgres"
 
 // Options configure a PostgreSQL server.
 type Options struct {
-	Dir      string // new and private
+	Dir      string // private; the data that an earlier server left there is served again
 	Place    netip.AddrPort
 	Database string // empty: none but PostgreSQL's own
 	User     string // who may do everything
-	Password string // that user's
+	Password string // that user's, in new data
 	// Certificate and Key have it speak TLS, and nothing else; PEM.
 	Certificate, Key []byte
-	Log              io.Writer
+	// ArchiveCommand is called with each finished segment of the WAL; empty: there is no archive.
+	ArchiveCommand string
+	Environ        []string // for ArchiveCommand and PostgreSQL's restore_command
+	Log            io.Writer
 }
 
 // Server is a PostgreSQL that runs.
 type Server struct {
+	options Options
 	process *exec.Cmd
 	done    chan struct{}
+	last    *tail // of its output
 }
 
-// Start makes a database and serves it; it lasts until ctx ends or Close is called.
+// dataOf is PostgreSQL's data directory in the directory of a server.
+func dataOf(dir string) string { return filepath.Join(dir, "data") }
+
+// HasData reports whether a directory has the data of a database.
+func HasData(dir string) bool {
+	_, err := os.Stat(filepath.Join(dataOf(dir), "PG_VERSION"))
+	return err == nil
+}
+
+// Start serves a database, and makes it if there is none in the directory; it lasts until ctx ends or Close
+// is called.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(o.Dir, 0o700); err != nil {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	data, password := filepath.Join(o.Dir, "data"), filepath.Join(o.Dir, "password")
-	if err := os.WriteFile(password, []byte(o.Password), 0o600); err != nil {
-		return nil, err
+	if !HasData(o.Dir) {
+		if err := o.create(ctx, bin); err != nil {
+			return nil, err
+		}
 	}
-	made := command(ctx, o, filepath.Join(bin, "initdb"), "--pgdata", data, "--username", o.User,
+	who, args := "host", []string{"-h", o.Place.Addr().String()}
+	if o.Certificate != nil {
+		who, args = "hostssl", append(args, "-c", "ssl=on")
+		if err := errors.Join(os.WriteFile(filepath.Join(dataOf(o.Dir), "server.crt"), o.Certificate, 0o600),
+			os.WriteFile(filepath.Join(dataOf(o.Dir), "server.key"), o.Key, 0o600)); err != nil {
+			return nil, err
+		}
+	}
+	if o.ArchiveCommand != "" {
+		args = append(args, "-c", "archive_mode=on", "-c", "archive_command="+o.ArchiveCommand)
+	}
+	return o.run(ctx, bin, who+" all all all scram-sha-256\n", args...)
+}
+
+// create makes the data of a new database.
+func (o Options) create(ctx context.Context, bin string) error {
+	password, fresh := filepath.Join(o.Dir, "password"), filepath.Join(o.Dir, "new")
+	if err := errors.Join(os.RemoveAll(fresh), os.RemoveAll(dataOf(o.Dir)),
+		os.WriteFile(password, []byte(o.Password), 0o600)); err != nil {
+		return err
+	}
+	made := o.command(ctx, filepath.Join(bin, "initdb"), "--pgdata", fresh, "--username", o.User,
 		"--pwfile", password,
 		"--auth-local", "trust", "--auth-host", "scram-sha-256", "--no-sync", "--encoding", "UTF8",
 		"--locale", "C")
-	if err := made.Run(); err != nil {
-		return nil, fmt.Errorf("postgresql: initdb: %w", err)
-	}
-	who := "host"
-	if o.Certificate != nil {
-		who = "hostssl"
-	}
-	if err := errors.Join(os.Remove(password), os.WriteFile(filepath.Join(data, "pg_hba.conf"),
-		[]byte(who+" all all all scram-sha-256\n"), 0o600)); err != nil {
-		return nil, err
+	if err := errors.Join(finish(made), os.Remove(password)); err != nil {
+		return fmt.Errorf("postgresql: initdb: %w", err)
 	}
 	if o.Database != "" {
-		single := command(ctx, o, filepath.Join(bin, "postgres"), "--single", "-D", data, "-c", "fsync=off",
+		single := o.command(ctx, filepath.Join(bin, "postgres"), "--single", "-D", fresh, "-c", "fsync=off",
 			"postgres")
 		single.Stdin = strings.NewReader("CREATE DATABASE " + Quoted(o.Database) + "\n")
-		if err := single.Run(); err != nil {
-			return nil, fmt.Errorf("postgresql: database %s: %w", o.Database, err)
+		if err := finish(single); err != nil {
+			return fmt.Errorf("postgresql: database %s: %w", o.Database, err)
 		}
 	}
-	// No socket: the kernel would limit how long the folder's name may be.
-	args := []string{"-D", data, "-k", "", "-h", o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()),
-		"-c", "fsync=off"}
-	if o.Certificate != nil {
-		if err := errors.Join(os.WriteFile(filepath.Join(data, "server.crt"), o.Certificate, 0o600),
-			os.WriteFile(filepath.Join(data, "server.key"), o.Key, 0o600)); err != nil {
-			return nil, err
-		}
-		args = append(args, "-c", "ssl=on")
+	return os.Rename(fresh, dataOf(o.Dir)) // data that a killed initdb left is not served
+}
+
+// run starts the server on its data, and returns when it takes connections.
+func (o Options) run(ctx context.Context, bin, access string, args ...string) (*Server, error) {
+	access = "local all " + o.User + " trust\n" + access
+	if err := os.WriteFile(filepath.Join(dataOf(o.Dir), "pg_hba.conf"), []byte(access), 0o600); err != nil {
+		return nil, err
 	}
-	s := &Server{done: make(chan struct{}), process: command(ctx, o, filepath.Join(bin, "postgres"), args...)}
+	// A backup waits for a checkpoint, which PostgreSQL would spread over minutes.
+	args = append(args, "-D", dataOf(o.Dir), "-k", socket, "-p", fmt.Sprint(o.Place.Port()),
+		"-c", "fsync=off", "-c", "checkpoint_completion_target=0")
+	s := &Server{options: o, done: make(chan struct{}), last: &tail{to: o.Log},
+		process: o.command(ctx, filepath.Join(bin, "postgres"), args...)}
+	s.process.Stdout, s.process.Stderr = s.last, s.last
 	s.process.SysProcAttr.Pdeathsig = syscall.SIGQUIT // it ends with the lab, whatever happens to that
 	if err := s.start(); err != nil {
 		return nil, err
 	}
-	if err := s.answers(ctx, command(ctx, o, filepath.Join(bin, "pg_isready"), "-q", "-h",
-		o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()))); err != nil {
+	if err := s.answers(ctx, o.command(ctx, filepath.Join(bin, "pg_isready"), "-q", "-h", socket, "-p",
+		fmt.Sprint(o.Place.Port()), "-U", o.User, "-d", "postgres")); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
+
+// socket is the directory of the server's socket, for it and for clients that run in its data directory. It
+// is short enough for the kernel, wherever that is. The server's own user needs no password there.
+const socket = "/proc/self/cwd"
 
 // start runs the server from a thread that lasts as long as it: the kernel ends a
 // child with the thread that made it.
@@ -123,7 +161,7 @@ func (s *Server) answers(ctx context.Context, ask *exec.Cmd) error {
 	defer again.Stop()
 	for {
 		once := exec.CommandContext(ctx, ask.Path, ask.Args[1:]...)
-		once.Env = ask.Env
+		once.Env, once.Dir = ask.Env, dataOf(s.options.Dir)
 		if once.Run() == nil {
 			return nil
 		}
@@ -131,35 +169,86 @@ func (s *Server) answers(ctx context.Context, ask *exec.Cmd) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.done:
-			return errors.New("postgresql: the process ended before it was ready")
+			return fmt.Errorf("postgresql: the process ended before it was ready: %s", s.last.text())
 		case <-again.C:
 		}
 	}
 }
 
-// Close ends PostgreSQL at once; it need not be whole afterwards.
-func (s *Server) Close() error {
-	if err := s.process.Process.Signal(syscall.SIGQUIT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+// Close ends PostgreSQL at once, as a power cut does: the next start recovers from the WAL.
+func (s *Server) Close() error { return s.end(syscall.SIGQUIT) }
+
+// patience is how long a shutdown may take, with the archive of the last WAL.
+const patience = 10 * time.Second
+
+// Shutdown ends PostgreSQL as an operator does that stops it: it archives all of its WAL, if it can do so
+// soon.
+func (s *Server) Shutdown() error {
+	timer := time.AfterFunc(patience, func() { s.Close() }) //nolint:errcheck // end reports it
+	defer timer.Stop()
+	return s.end(syscall.SIGINT)
+}
+
+func (s *Server) end(with syscall.Signal) error {
+	if err := s.process.Process.Signal(with); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	<-s.done
 	return nil
 }
 
+// Done is closed when PostgreSQL has ended.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Last is the end of PostgreSQL's output.
+func (s *Server) Last() string { return s.last.text() }
+
+// Query runs statements as the server's own user, who needs no password here.
+func (s *Server) Query(ctx context.Context, database, statements string) (string, error) {
+	bin, err := programs()
+	if err != nil {
+		return "", err
+	}
+	c := s.options.command(ctx, filepath.Join(bin, "psql"), "-h", socket, "-p",
+		fmt.Sprint(s.options.Place.Port()), "-U", s.options.User, "-d", database)
+	c.Dir = dataOf(s.options.Dir)
+	return query(c, statements)
+}
+
 // command runs one of PostgreSQL's programs as a user other than root.
-func command(ctx context.Context, o Options, program string, args ...string) *exec.Cmd {
+func (o Options) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, program, args...)
-	c.Env = []string{"HOME=" + o.Dir, "TMPDIR=" + o.Dir, "LC_ALL=C", "PATH=" + filepath.Dir(program)}
+	c.Env = append([]string{"HOME=" + o.Dir, "TMPDIR=" + o.Dir, "LC_ALL=C",
+		"PATH=" + filepath.Dir(program) + ":/usr/bin:/bin"}, o.Environ...)
 	c.Dir, c.Stdout, c.Stderr = o.Dir, o.Log, o.Log
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is not meant for it
 	if os.Geteuid() == 0 {
+		uid, gid := identity()
 		c.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
-		c.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: unprivileged, HostID: 0, Size: 1}}
-		c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{
-			{ContainerID: unprivileged, HostID: os.Getegid(), Size: 1},
-		}
+		c.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: 0, Size: 1}}
+		c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: os.Getegid(), Size: 1}}
 	}
 	return c
+}
+
+// identity is the account of Debian's package. Without one, initdb names the id that it does not know.
+func identity() (uid, gid int) {
+	uid, gid = 65534, 65534
+	if u, err := user.Lookup(account); err == nil {
+		uid, _ = strconv.Atoi(u.Uid) //nolint:errcheck // Linux has numbers
+		gid, _ = strconv.Atoi(u.Gid) //nolint:errcheck // likewise
+	}
+	return uid, gid
+}
+
+// finish runs a program that ends by itself. Its error has the last lines of its output.
+func finish(c *exec.Cmd) error {
+	last := &tail{to: c.Stderr}
+	c.Stdout, c.Stderr = last, last
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("%w: %s", err, last.text())
+	}
+	return nil
 }
 
 // programs is where Debian keeps the newest release's.
@@ -194,16 +283,21 @@ func Release() int {
 
 // Query runs statements in a database as a user with a password. psql reads the text, and stops at
 // the first statement that fails unless the text sets ON_ERROR_STOP otherwise.
-func Query(ctx context.Context, place netip.AddrPort, database, user, password,
+func Query(ctx context.Context, place netip.AddrPort, database, name, password,
 	statements string) (string, error) {
 	bin, err := programs()
 	if err != nil {
 		return "", err
 	}
 	c := exec.CommandContext(ctx, filepath.Join(bin, "psql"), "-h", place.Addr().String(), "-p",
-		fmt.Sprint(place.Port()),
-		"-U", user, "-d", database, "--no-psqlrc", "-At", "-v", "ON_ERROR_STOP=on")
-	c.Env, c.Stdin = []string{"PGPASSWORD=" + password}, strings.NewReader(statements)
+		fmt.Sprint(place.Port()), "-U", name, "-d", database)
+	c.Env = []string{"PGPASSWORD=" + password}
+	return query(c, statements)
+}
+
+func query(c *exec.Cmd, statements string) (string, error) {
+	c.Args = append(c.Args, "--no-psqlrc", "-At", "-v", "ON_ERROR_STOP=on")
+	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(statements), nil, nil
 	out, err := c.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))

@@ -115,7 +115,7 @@ func (s *survey) add(o *survey) {
 	s.Certificates = union(s.Certificates, o.Certificates, itself)
 	s.LocalSecrets = cmp.Or(s.LocalSecrets, o.LocalSecrets)
 	s.ProxmoxToken = cmp.Or(s.ProxmoxToken, o.ProxmoxToken)
-	s.Vault = cmp.Or(s.Vault, o.Vault)
+	s.Vault, s.ObjectStore = cmp.Or(s.Vault, o.Vault), cmp.Or(s.ObjectStore, o.ObjectStore)
 	s.modules = append(s.modules, o.modules...)
 }
 

@@ -80,7 +80,8 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 		Endpoints: p.Survey.Network.Endpoints, Authority: authority,
 		Speed: p.Options.Speed, Faults: p.Faults, Hosts: p.Survey.Hosts, Secrets: p.Survey.Secrets,
 		Branches: p.Survey.Branches, ProxmoxToken: p.Survey.ProxmoxToken,
-		Machines: p.Survey.Machines, Vault: p.Survey.Vault, Repository: p.Survey.Repository, Log: log,
+		Machines: p.Survey.Machines, Vault: p.Survey.Vault, ObjectStore: p.Survey.ObjectStore,
+		Repository: p.Survey.Repository, Log: log,
 	})
 }
 

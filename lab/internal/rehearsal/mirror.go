@@ -27,7 +27,7 @@ const (
 // errNotBuilt reports a missing program of the lab.
 func errNotBuilt(path string) error {
 	return fmt.Errorf("%s is missing\ncastle: hint: run `make build` in a clone of castle (for lab-vault: "+
-		"`make vault`); it builds the lab's programs into bin/", path)
+		"`make vault`, for lab-s3: `make s3`); it builds the lab's programs into bin/", path)
 }
 
 // layOut puts the lab's provider programs from bin, where castle-lab is, into a filesystem mirror

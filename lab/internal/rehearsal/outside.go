@@ -20,6 +20,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
+	"github.com/ephemeral-castle/castle/lab/internal/objectstore"
 	"github.com/ephemeral-castle/castle/lab/internal/vault"
 )
 
@@ -171,6 +172,11 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 	if p.Survey.Vault != nil {
 		if p.Survey.Vault.Program, err = find(vault.Program, bin, p.Options.Environ); err != nil {
 			return errNotBuilt(filepath.Join(bin, vault.Program))
+		}
+	}
+	if p.Survey.ObjectStore != nil {
+		if p.Survey.ObjectStore.Program, err = find(objectstore.Program, bin, p.Options.Environ); err != nil {
+			return errNotBuilt(filepath.Join(bin, objectstore.Program))
 		}
 	}
 	// There is no network inside to fetch it from, so castle's own search is made here.

@@ -43,9 +43,11 @@ type survey struct {
 	// Endpoints of the services that the environment names, for commands.
 	Proxmox, Infisical, VaultAddress string
 
-	Vault        *datacenter.Vault // what the configuration expects of one; nil without
-	Providers    []string          // source addresses
-	Certificates []string          // files with certificates of the real world's
+	Vault *datacenter.Vault // what the configuration expects of one; nil without
+	// ObjectStore is the S3 bucket that the configuration expects; nil without
+	ObjectStore  *datacenter.ObjectStore
+	Providers    []string // source addresses
+	Certificates []string // files with certificates of the real world's
 
 	modules []fs.FS
 }
@@ -114,6 +116,9 @@ func inspect(repository string, o Options) (*survey, error) {
 	}
 	s.Secrets, s.Providers = slices.Sorted(maps.Keys(secrets)), slices.Sorted(maps.Keys(sources))
 	s.read(inputs)
+	if err := s.bucket(inputs); err != nil {
+		return nil, err
+	}
 	return s, s.landing(loaded.Stages, inputs)
 }
 

@@ -13,6 +13,8 @@ type Faults struct {
 	Frozen bool
 	// ReplicaLast is the node of replica-last, with or without the prefix of the cluster.
 	ReplicaLast string
+	// BackupIncomplete is backup-incomplete, and PasswordDiverged password-diverged.
+	BackupIncomplete, PasswordDiverged bool
 }
 
 // Turn is the moment when a fault begins or ends.

@@ -1,7 +1,8 @@
-package operators
+package pgo
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,9 +17,6 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// The facts are PGO's of release 5.7: internal/controller/postgrescluster/postgres.go and
-// internal/postgres/users.go and hba.go.
-
 const tazlab = `{"apiVersion":"postgres-operator.crunchydata.com/v1beta1","kind":"PostgresCluster",
 	"metadata":{"namespace":"db","name":"tazlab","uid":"1","generation":3},
 	"spec":{"postgresVersion":17,"instances":[{"name":"one"},{"replicas":2}]SPEC}}`
@@ -26,8 +24,8 @@ const tazlab = `{"apiVersion":"postgres-operator.crunchydata.com/v1beta1","kind"
 func pguser(name string, data map[string]string) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "tazlab-pguser-" + name,
 		Labels: map[string]string{
-			"app.kubernetes.io/managed-by": "castle", pgoGroup + "/cluster": "tazlab",
-			pgoGroup + "/pguser": name,
+			"app.kubernetes.io/managed-by": "castle", group + "/cluster": "tazlab",
+			group + "/pguser": name,
 		}}, Data: map[string][]byte{}}
 	for key, value := range data {
 		s.Data[key] = []byte(value)
@@ -53,10 +51,12 @@ func (s *stage) update(t *testing.T, secret *corev1.Secret) {
 }
 
 // database is a stage with a PostgresCluster that has this spec, too.
-func (s *stage) database(t *testing.T, spec string) *pgo {
+func (s *stage) database(t *testing.T, spec string) *PGO {
 	t.Helper()
 	s.create(t, postgresClusters(), strings.ReplaceAll(tazlab, "SPEC", spec))
-	p := newPGO(s.world, t.TempDir())
+	p := New(s.world, t.TempDir(), func(_ context.Context, at netip.Addr) (bool, error) {
+		return s.pool.Contains(at), nil
+	})
 	t.Cleanup(p.Close)
 	return p
 }
@@ -80,7 +80,7 @@ func TestPGOAdoptsASecretWithItsPassword(t *testing.T) {
 	if !strings.HasPrefix(string(got.Data["verifier"]), "SCRAM-SHA-256$4096:") || len(got.Data) != 8 {
 		t.Errorf("data: %q", got.Data)
 	}
-	if got.Labels[pgoGroup+"/role"] != "pguser" || got.Labels["app.kubernetes.io/managed-by"] != "castle" {
+	if got.Labels[group+"/role"] != "pguser" || got.Labels["app.kubernetes.io/managed-by"] != "castle" {
 		t.Errorf("labels: %v", got.Labels)
 	}
 	if owner := metav1.GetControllerOf(got); owner == nil || owner.Kind != "PostgresCluster" ||
@@ -133,7 +133,7 @@ func TestPGOKnowsASecretByItsLabels(t *testing.T) {
 		pguser("foreign", nil)
 	other.Name = "somebody-elses-name"
 	gone.OwnerReferences = []metav1.OwnerReference{
-		{APIVersion: pgoGroup + "/v1beta1", Kind: "PostgresCluster", Name: "tazlab", UID: "1",
+		{APIVersion: group + "/v1beta1", Kind: "PostgresCluster", Name: "tazlab", UID: "1",
 			Controller: new(true)},
 	}
 	s := newStage(t, 1, deployment("postgres-operator", "pgo"), other, gone, foreign)
@@ -185,9 +185,7 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 		!strings.Contains(err.Error(), "127.0.7.6 is in no IPAddressPool") {
 		t.Fatalf("without a pool: %v", err)
 	}
-	s.create(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
-		`"metadata":{"namespace":"metallb-system","name":"pool"},"spec":{`+
-		`"addresses":["127.0.7.4-127.0.7.7"]}}`)
+	s.pool = netip.MustParsePrefix("127.0.7.4/30")
 	if err := p.Look(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}

@@ -1,9 +1,11 @@
-package operators
+package pgo
 
 import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math/big"
 	"net"
@@ -32,7 +34,7 @@ type user struct {
 }
 
 const (
-	pgoManager = "postgrescluster-controller" // who applies, in a Secret's managedFields
+	fieldManager = "postgrescluster-controller" // who applies, in a Secret's managedFields
 	// signs are the characters of a password, unless it has to consist of letters and digits.
 	letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 	signs   = letters + "()*+,-./:;<=>?@[]^_{|}"
@@ -40,13 +42,13 @@ const (
 
 // users reconciles the Secret of each user. It adopts an existing Secret with the labels and keeps
 // its password. It deletes the Secret of a user that the spec no longer lists.
-func (p *pgo) users(ctx context.Context, c *unstructured.Unstructured) ([]user, error) {
+func (p *PGO) users(ctx context.Context, c *unstructured.Unstructured) ([]user, error) {
 	all, err := asked(c)
 	if err != nil {
 		return nil, err
 	}
 	found, err := p.w.Typed.CoreV1().Secrets(c.GetNamespace()).List(ctx, metav1.ListOptions{
-		LabelSelector: pgoGroup + "/cluster=" + c.GetName() + "," + pgoGroup + "/pguser",
+		LabelSelector: group + "/cluster=" + c.GetName() + "," + group + "/pguser",
 	})
 	if err != nil {
 		return nil, err
@@ -59,7 +61,7 @@ func (p *pgo) users(ctx context.Context, c *unstructured.Unstructured) ([]user, 
 	})
 	there := map[string]*corev1.Secret{}
 	for _, s := range found.Items {
-		name := s.Labels[pgoGroup+"/pguser"]
+		name := s.Labels[group+"/pguser"]
 		if slices.ContainsFunc(all, func(u user) bool { return u.name == name }) {
 			there[name] = &s
 		} else if metav1.IsControlledBy(&s, c) {
@@ -101,27 +103,33 @@ func asked(c *unstructured.Unstructured) ([]user, error) {
 
 // adopt writes the connection data into the Secret of a user and returns the verifier. It applies
 // with force, which keeps the fields of others, such as castle's labels.
-func (p *pgo) adopt(ctx context.Context, c *unstructured.Unstructured, u user,
+func (p *PGO) adopt(ctx context.Context, c *unstructured.Unstructured, u user,
 	there *corev1.Secret) (string, error) {
 	data, err := u.data(c, there)
 	if err != nil {
 		return "", err
 	}
 	name, labels := c.GetName()+"-pguser-"+u.name, map[string]string{
-		pgoGroup + "/cluster": c.GetName(), pgoGroup + "/pguser": u.name, pgoGroup + "/role": "pguser",
+		group + "/cluster": c.GetName(), group + "/pguser": u.name, group + "/role": "pguser",
 	}
 	if there != nil && there.Name == name && metav1.IsControlledBy(there, c) && holds(there.Labels, labels) &&
 		holds(there.Data, data) {
 		return string(data["verifier"]), nil
 	}
+	return string(data["verifier"]), p.applySecret(ctx, c, name, labels, data)
+}
+
+// applySecret writes a Secret that belongs to a PostgresCluster.
+func (p *PGO) applySecret(ctx context.Context, c *unstructured.Unstructured, name string,
+	labels map[string]string, data map[string][]byte) error {
 	owner := metav1.NewControllerRef(c, c.GroupVersionKind())
-	_, err = p.w.Typed.CoreV1().Secrets(c.GetNamespace()).Apply(ctx,
+	_, err := p.w.Typed.CoreV1().Secrets(c.GetNamespace()).Apply(ctx,
 		applycorev1.Secret(name, c.GetNamespace()).WithLabels(labels).WithData(data).
 			WithOwnerReferences(applymetav1.OwnerReference().WithAPIVersion(owner.APIVersion).
 				WithKind(owner.Kind).WithName(owner.Name).
 				WithUID(owner.UID).WithController(true).WithBlockOwnerDeletion(true)),
-		metav1.ApplyOptions{FieldManager: pgoManager, Force: true})
-	return string(data["verifier"]), err
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	return err
 }
 
 // holds reports whether a map contains all entries of another one.
@@ -186,21 +194,33 @@ func (u user) newPassword() (string, error) {
 	return string(made), nil
 }
 
-// write applies the users to the database whenever the spec has changed.
-func (d *database) write(ctx context.Context, users []user) error {
+// write applies the users to the database whenever the spec has changed. With the fault password-diverged,
+// a user of a restored database then has another password than its Secret.
+func (d *database) write(ctx context.Context, users []user, diverges func() bool) error {
 	statements := told(users)
-	if statements == d.written {
+	sum := sha256.Sum256([]byte(statements))
+	revision := hex.EncodeToString(sum[:])[:10]
+	if revision == d.written {
 		return nil
+	}
+	i := slices.IndexFunc(users, func(u user) bool { return u.name != superuser })
+	if i >= 0 && diverges() {
+		verifier, err := postgres.Verifier(rand.Text())
+		if err != nil {
+			return err
+		}
+		statements += "ALTER ROLE " + postgres.Quoted(users[i].name) + " PASSWORD " +
+			postgres.Literal(verifier) + ";\n"
 	}
 	if _, err := d.ask(ctx, statements); err != nil {
 		return err
 	}
-	d.written = statements
+	d.written = revision
 	return nil
 }
 
 // told returns the statements that create users and databases. It omits options that PostgreSQL
-// does not understand, as PGO does. It does not change the superuser, which belongs to the lab.
+// does not understand, as PGO does. Of the superuser it changes the password alone.
 func told(users []user) string {
 	var s strings.Builder
 	once := func(what, catalog, column, name string) {
@@ -209,17 +229,20 @@ func told(users []user) string {
 			postgres.Literal(name))
 	}
 	for _, u := range users {
+		if u.name == superuser {
+			continue
+		}
 		for _, name := range u.databases {
 			once("DATABASE", "pg_database", "datname", name)
 		}
 	}
 	for _, u := range users {
-		if u.name == superuser {
-			continue
-		}
 		name := postgres.Quoted(u.name)
 		once("USER", "pg_roles", "rolname", u.name)
 		fmt.Fprintf(&s, "ALTER ROLE %s PASSWORD %s;\n", name, postgres.Literal(u.verifier))
+		if u.name == superuser {
+			continue
+		}
 		if options := strings.Join(strings.Fields(u.options), " "); options != "" &&
 			!strings.ContainsAny(options, `\;`) && strings.Count(options, "'")%2 == 0 {
 			fmt.Fprintf(&s, "\\set ON_ERROR_STOP off\nALTER ROLE %s WITH %s;\n\\set ON_ERROR_STOP on\n",
