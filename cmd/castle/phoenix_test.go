@@ -40,3 +40,18 @@ func sql(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("sql %s: %v\n%s", args, err, out)
 	}
 }
+
+// bucket takes the bucket of the lab's S3 server away, or gives it back: bucket away, bucket back.
+func bucket(ts *testscript.TestScript, neg bool, args []string) {
+	dir := filepath.Dir(ts.Getenv("CASTLE_STATE_DIR"))
+	found, err := filepath.Glob(filepath.Join(dir, "s3", "objects", "tazlab*"))
+	ts.Check(err)
+	if neg || len(args) != 1 || len(found) != 1 {
+		ts.Fatalf("usage: bucket away|back; there are %v below %s", found, dir)
+	}
+	to := strings.TrimSuffix(found[0], ".away")
+	if args[0] == "away" {
+		to += ".away"
+	}
+	ts.Check(os.Rename(found[0], to))
+}

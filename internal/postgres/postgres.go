@@ -189,10 +189,13 @@ func (d *database) Save(ctx context.Context, b survivor.Birth, frozen bool) (*su
 	s.Path, s.Cluster, s.Name = b.Path, b.Cluster, b.Name
 	var complete *backup
 	archived := gate.Gate{Name: d.name, Check: func(ctx context.Context) (err error) {
-		if complete, err = d.complete(ctx, *s); err != nil {
-			err = errors.Join(err, d.archiver(ctx))
+		if complete, err = d.complete(ctx, *s); err == nil {
+			return nil
 		}
-		return err
+		if refused, is := errors.AsType[*store.Error](err); is && refused.Kind != store.Away {
+			return gate.Permanent(err)
+		}
+		return errors.Join(err, d.archiver(ctx))
 	}}
 	if err := gate.Wait(ctx, archived, gate.Policy{Timeout: saveTime}, gate.Listener{}); err != nil {
 		return nil, err

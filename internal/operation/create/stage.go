@@ -110,6 +110,9 @@ func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
 func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 	p := c.progress[s]
 	if p.outcome != event.StageUpToDate {
+		if err := survival.First(ctx, c.run, s); err != nil {
+			return err
+		}
 		if err := applied.RecordRevisions(ctx, c.run, s); err != nil {
 			return err
 		}

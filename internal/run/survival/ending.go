@@ -89,6 +89,9 @@ func finished(ctx context.Context, r *run.Run, data Data) (*survivor.Save, bool,
 // end freezes and saves data. The record comes first: whoever completes or undoes a run that was killed knows
 // what was frozen.
 func end(ctx context.Context, r *run.Run, target gate.Target, data Data) (*survivor.Save, error) {
+	if _, err := data.Survivor.Saves(ctx); err != nil { // then nothing has to be ended for that
+		return nil, err
+	}
 	b := r.Outputs.Births()[data.Label]
 	b.Frozen, b.Saved = true, nil
 	err := r.SetBirth(data.Label, &b)

@@ -222,6 +222,27 @@ func goOn(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor) 
 	return thaw(ctx, r, data, r.Outputs.Target())
 }
 
+// First saves the data of a stage that has just become ready, unless this birth has a save: from then on, they can
+// be restored.
+func First(ctx context.Context, r *run.Run, s *config.Stage) error {
+	for _, d := range s.Survivors {
+		data, err := Bind(r, s, d)
+		if err != nil {
+			return err
+		}
+		saves, err := data.Survivor.Saves(ctx)
+		b := r.Outputs.Births()[d.Label]
+		saved := func(s survivor.Save) bool { return s.Path == b.Path && s.Position != nil }
+		if err == nil && !slices.ContainsFunc(saves, saved) {
+			_, err = data.Survivor.Save(ctx, b, false)
+		}
+		if err != nil {
+			return fmt.Errorf("data %s: the first save: %w", d.Label, err)
+		}
+	}
+	return nil
+}
+
 // Age is how old the newest save of data is. Without a Save there is none, or Problem says why castle does
 // not know.
 type Age struct {
@@ -243,6 +264,8 @@ func Ages(ctx context.Context, r *run.Run) []Age {
 		if err == nil {
 			saves, err = data.Survivor.Saves(ctx)
 		}
+		// What castle has only found was never proved.
+		saves = slices.DeleteFunc(saves, func(s survivor.Save) bool { return s.Position == nil })
 		switch {
 		case err != nil:
 			a.Problem, a.Overdue = foreign.OneLine(err.Error()), data.RPO > 0

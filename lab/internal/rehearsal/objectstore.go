@@ -4,20 +4,20 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/zclconf/go-cty/cty"
+	"github.com/ephemeral-castle/castle/internal/config"
 
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 )
 
-// bucket finds the S3 bucket with the backups that a stage names in its inputs.
-func (s *survey) bucket(inputs []map[string]cty.Value) error {
-	for _, values := range inputs {
-		text := func(name string) (found string) {
-			each(name, values[name], func(_, text string) { found = text })
-			return found
-		}
-		if endpoint := text("s3_endpoint"); endpoint != "" {
-			return s.keep(endpoint, text("s3_bucket"), text("s3_region"))
+// bucket finds the S3 bucket in which data outlive the cluster.
+func (s *survey) bucket(stages []*config.Stage) error {
+	for _, stage := range stages {
+		for _, d := range stage.Survivors {
+			//nolint:errcheck // the account is not known yet, and need not be
+			values, _ := d.Values(stage, config.Scope{})
+			if endpoint := values.String("endpoint"); endpoint != "" {
+				return s.keep(endpoint, values.String("bucket"), values.String("region"))
+			}
 		}
 	}
 	return nil

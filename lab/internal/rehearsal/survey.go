@@ -116,7 +116,7 @@ func inspect(repository string, o Options) (*survey, error) {
 	}
 	s.Secrets, s.Providers = slices.Sorted(maps.Keys(secrets)), slices.Sorted(maps.Keys(sources))
 	s.read(inputs)
-	if err := s.bucket(inputs); err != nil {
+	if err := s.bucket(loaded.Stages); err != nil {
 		return nil, err
 	}
 	return s, s.landing(loaded.Stages, inputs)
