@@ -91,6 +91,8 @@ func sentences() map[string]string {
 			"state, at least 2; 20 if not set",
 		"stateSyntax.Store": "the URL of the store that several machines share; " +
 			"without one, states are in the state directory alone",
+		"stateSyntax.WorkingCopy": "memory: no secret of the states touches a disk; requires a store and " +
+			"recipients; disk if not set",
 		"stateSyntax.Encryption": "castle encrypts with age what leaves this machine: " +
 			"the content of the store, and saved plans",
 		"stateSyntax.Encryption.Recipients": "public keys of age, age1…: who can read the content",

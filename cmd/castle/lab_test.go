@@ -120,12 +120,13 @@ func inside(t *testing.T, folder string) {
 		"bucket": bucket}
 	run(t, folder, func(env *testscript.Env) error {
 		env.Values[spyKey{}], env.Values[holdKey{}] = &spy{}, &hold{}
+		env.Values[plantedKey{}] = newPlanted()
 		env.Values[begunKey{}], env.Values[frozenKey{}] = map[string]*begun{}, map[int]bool{}
 		if err := likeTheLab(env, "../.."); err != nil {
 			return err
 		}
 		return landed(env)
-	}, commands, interruptible())
+	}, commands, interruptible(), planting())
 }
 
 // likeTheLab gives scripts the lab's HOME and state directory, and castle's repository.

@@ -89,6 +89,8 @@ really ready, and destroys the whole cluster again.`)
 			return usageError(cmd, fmt.Errorf("--output %q: choose one of %s%s", a.output,
 				strings.Join(all, ", "), config.DidYouMean(a.output, all)))
 		}
+		repository, _ := config.FindRepository(a.directory) //nolint:errcheck // what needs one reports it
+		a.environ = cluster.InMemory(repository, a.stateDir, a.environ)
 		if a.parallelism < 0 {
 			return usageError(cmd, fmt.Errorf("--parallelism %d is negative", a.parallelism))
 		}

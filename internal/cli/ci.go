@@ -129,6 +129,7 @@ func pipelineStore(o cluster.Options, p *scaffold.Pipeline) error {
 		return &cluster.ConfigError{Diagnostics: diags, Files: files}
 	}
 	given := process.Getenv(o.Environ, "CASTLE_STATE_STORE")
+	p.Memory = configured.Memory != ""
 	p.Store, p.StoreVariable = cmp.Or(configured.URL, given), configured.URL == ""
 	switch {
 	case p.Store == "" || p.Store == "local":

@@ -122,6 +122,7 @@ func Variables() []VariableGroup {
 		{"State", []Variable{
 			{"CASTLE_STATE_DIR", "the state directory; --state-dir overrides it"},
 			{"XDG_STATE_HOME", "holds the state directory castle if CASTLE_STATE_DIR is not set"},
+			{"XDG_RUNTIME_DIR", "holds it if castle.hcl keeps working copies in memory; else /dev/shm does"},
 			{"CASTLE_STATE_STORE", "the URL of the store, instead of that in castle.hcl; local uses none"},
 			{"CASTLE_STATE_LOCK_TIME", "how long a lock in the store lasts without renewal, such as 5m"},
 			{"CASTLE_STATE_AT_LEAST", "the number of a commit: castle refuses a log that ends before it"},

@@ -5,9 +5,11 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,6 +35,8 @@ type Cluster struct {
 	Store         *StateStore       // nil: Dir alone holds the state
 	Copy          *workingcopy.Copy // of the state in Store, in Dir; nil without one
 	Notices       []string          // about Copy, for the user
+
+	downloads string // what Shared returns a folder of
 
 	active atomic.Pointer[Interruptible] // the run that holds the cluster's lock
 }
@@ -68,19 +72,25 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if err := OutOfTree(root, o.Repository); err != nil {
 		return nil, err
 	}
+	c := &Cluster{
+		Options: o, Config: cluster, Masker: o.NewMasker(cluster), InvalidConfig: invalid, Store: shared,
+	}
+	c.downloads, err = shared.Downloads(o, root)
+	if err = cmp.Or(err, c.refuseSecretsOnDisk()); err != nil {
+		return nil, errors.Join(err, shared.Close())
+	}
 	open := shared.OpenDir
 	if o.AnyPlace {
 		open = shared.openAnyPlace
 	}
-	dir, working, notices, err := open(ctx, root, cluster.Name, cluster.Platform)
-	if err != nil {
+	if c.Dir, c.Copy, c.Notices, err = open(ctx, root, cluster.Name, cluster.Platform); err != nil {
 		return nil, errors.Join(err, shared.Close())
 	}
-	dir.KeepSnapshots(cluster.Snapshots)
-	return &Cluster{
-		Options: o, Config: cluster, Dir: dir, Masker: o.NewMasker(cluster), InvalidConfig: invalid,
-		Store: shared, Copy: working, Notices: notices,
-	}, nil
+	c.Dir.KeepSnapshots(cluster.Snapshots)
+	if shared != nil {
+		c.Notices = slices.Concat(shared.notices, c.Notices)
+	}
+	return c, nil
 }
 
 // Place names where the state is: the store, else the state directory.

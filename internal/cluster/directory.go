@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -51,9 +52,9 @@ func OutOfTree(root, repository string) error {
 	return nil
 }
 
-// Shared returns a folder of the state root that all clusters use.
+// Shared returns a folder of the state root that all clusters use. It holds no secret.
 func (c *Cluster) Shared(name string) string {
-	return filepath.Join(filepath.Dir(filepath.Dir(c.Dir.Path())), name)
+	return filepath.Join(cmp.Or(c.downloads, filepath.Dir(filepath.Dir(c.Dir.Path()))), name)
 }
 
 // ConfigsDir returns the cluster's folder for exported files.
@@ -106,7 +107,7 @@ func (c *Cluster) RemoveExports() error {
 // Exports returns the paths of the exported files.
 func (c *Cluster) Exports() (kubeconfigs, talosconfigs []string) {
 	with := func(path string) []string {
-		if c.Config.Dir == "" { // the repository is unknown
+		if c.Config.Dir == "" || c.Store.InMemory() { // the repository is unknown, or on a disk
 			return []string{path}
 		}
 		return []string{path, filepath.Join(c.ConfigsDir(), filepath.Base(path))}

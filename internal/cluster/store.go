@@ -39,6 +39,8 @@ type StateStore struct {
 	Encryption commits.Encryption
 	Writer     commits.Writer // without a run
 
+	notices  []string // for the user
+	memory   string   // the place in castle.hcl that keeps working copies in memory; empty: on disk
 	lockTime time.Duration
 	atLeast  int64 // the number that the newest commit of each log must have
 }
@@ -47,13 +49,22 @@ type StateStore struct {
 // request. Repository, Environ and Version of o are enough.
 func OpenStore(ctx context.Context, o Options) (*StateStore, error) {
 	url := process.Getenv(o.Environ, storeVariable)
-	if url == localStore {
+	configured, err := o.stateStore()
+	inMemory := err == nil && usesMemory(o, configured)
+	if url == localStore && !inMemory {
 		return nil, nil
+	}
+	var notices []string
+	if inMemory {
+		if notices, err = enterMemory(o, configured.Memory); err != nil {
+			return nil, err
+		}
 	}
 	s, err := OpenStoreAt(ctx, o, url)
 	if s == nil || err != nil {
 		return nil, err
 	}
+	s.notices = notices
 	if text := process.Getenv(o.Environ, atLeastVariable); text != "" {
 		if s.atLeast, err = strconv.ParseInt(text, 10, 64); err != nil || s.atLeast < 0 {
 			return nil, Usagef("%s=%s: give the number of a commit, which `castle state log` shows",
@@ -88,7 +99,7 @@ func OpenStoreAt(ctx context.Context, o Options, url string) (*StateStore, error
 			"repository here: run the command in the repository, or name that with -C DIR", url)
 	}
 	s := &StateStore{Encryption: commits.Encryption{Recipients: configured.Recipients,
-		Signers: configured.Signers, Identities: identities}}
+		Signers: configured.Signers, Identities: identities}, memory: configured.Memory}
 	if s.lockTime, err = workingcopy.LockTime(o.Environ); err != nil {
 		return nil, &UsageError{Message: err.Error()}
 	}
@@ -169,6 +180,9 @@ func (s *StateStore) Open(dir *state.Dir) (*workingcopy.Copy, error) {
 		return nil, err
 	}
 	working.SetLockTime(s.lockTime)
+	if s.InMemory() {
+		working.SetVolatile()
+	}
 	return working, nil
 }
 

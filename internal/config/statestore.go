@@ -2,12 +2,14 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state/keys"
 	"github.com/ephemeral-castle/castle/internal/store/location"
@@ -19,13 +21,16 @@ type StateStore struct {
 	URL        string   // empty: in the state directory alone
 	Recipients []string // age1…; none: nothing is encrypted
 	Signers    []string // castle-ed25519:…; none without recipients
+	// Memory is the place in castle.hcl that keeps working copies in memory, "castle.hcl:3"; empty: on disk.
+	Memory string
 }
 
 // stateSyntax is the block state of castle.hcl.
 type stateSyntax struct {
-	Snapshots  *hcl.Attribute `hcl:"snapshots,optional" type:"number"`
-	Store      *hcl.Attribute `hcl:"store,optional" type:"string"`
-	Encryption *struct {
+	Snapshots   *hcl.Attribute `hcl:"snapshots,optional" type:"number"`
+	Store       *hcl.Attribute `hcl:"store,optional" type:"string"`
+	WorkingCopy *hcl.Attribute `hcl:"working_copy,optional" type:"string"`
+	Encryption  *struct {
 		Recipients *hcl.Attribute `hcl:"recipients" type:"list of strings"`
 		Signers    *hcl.Attribute `hcl:"signers,optional" type:"list of strings, required"`
 	} `hcl:"encryption,block"`
@@ -63,6 +68,7 @@ func (l *loader) readStateStore(state *stateSyntax) (s StateStore) {
 			l.hideCastleFile(err)
 		}
 	}
+	s.Memory = l.readWorkingCopy(state)
 	if state.Encryption == nil {
 		return s
 	}
@@ -81,6 +87,31 @@ func (l *loader) readStateStore(state *stateSyntax) (s StateStore) {
 		l.diags.add(attr.Range, "castle.hcl: no signers", "%s.", keys.MissingSigners(identities))
 	}
 	return s
+}
+
+// readWorkingCopy returns where castle.hcl keeps working copies in memory. That requires a store, or a
+// restart loses the states, and recipients, or the store has the secrets in clear.
+func (l *loader) readWorkingCopy(state *stateSyntax) string {
+	attr := state.WorkingCopy
+	v := l.diags.constant(attr, cty.String, nil)
+	if !v.IsKnown() || v.AsString() == "disk" {
+		return ""
+	}
+	at := attr.Expr.Range()
+	switch {
+	case v.AsString() != "memory":
+		l.diags.add(at, "castle.hcl: unsuitable working_copy",
+			`%q is none. Write "memory", or "disk", which is the default.`, v.AsString())
+	case state.Encryption == nil:
+		l.diags.add(at, "castle.hcl: working copy in memory without encryption", "The store would hold the "+
+			"secrets in clear. Add the block encryption; castle state identity prints its lines.")
+	case state.Store == nil && process.Getenv(l.options.Environ, "CASTLE_STATE_STORE") == "":
+		l.diags.add(at, "castle.hcl: working copy in memory without a store", "The next restart of this "+
+			"machine would lose the states. Add store = with the URL of a store.")
+	default:
+		return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line)
+	}
+	return ""
 }
 
 // publicKeys reads a list of public keys, which may be nil.

@@ -108,12 +108,15 @@ const (
 	pollInterval = 10 * time.Millisecond
 )
 
+// LongestTemporary is the longest path of the system's temporary folder in which RuntimeDir lies.
+const LongestTemporary = 32
+
 // RuntimeDir is the folder for the sockets of a run's processes. It is short: the path of a socket has at
 // most 107 characters (unix(7)). Its owner creates it for this user alone and removes it. A run's id that was
 // read from a damaged file names no other folder.
 func RuntimeDir(run string) string {
 	base := os.TempDir()
-	if len(base) > 32 {
+	if len(base) > LongestTemporary {
 		base = "/tmp"
 	}
 	return filepath.Join(base, "castle-"+filepath.Base(run))

@@ -280,7 +280,8 @@ func (r *Run) ReadState(dir *state.Stage) (*state.State, error) {
 }
 
 // export writes the platform's kubeconfig and talosconfig to the state directory, where the generated
-// providers read them. It copies both to the cluster's configs folder for the user.
+// providers read them. It copies both to the cluster's configs folder for the user, unless the working copy
+// is in memory.
 func (r *Run) export() error {
 	target := r.Outputs.Target()
 	if err := cluster.CheckInline(target.Kubeconfig, target.Talosconfig); err != nil {
@@ -288,8 +289,11 @@ func (r *Run) export() error {
 	}
 	var errs []error
 	for path, data := range r.exports(target) {
-		copied := filepath.Join(r.Cluster.ConfigsDir(), filepath.Base(path))
-		errs = append(errs, cluster.ReplaceFile(path, data), cluster.ReplaceFile(copied, data))
+		errs = append(errs, cluster.ReplaceFile(path, data))
+		if !r.Cluster.Store.InMemory() {
+			copied := filepath.Join(r.Cluster.ConfigsDir(), filepath.Base(path))
+			errs = append(errs, cluster.ReplaceFile(copied, data))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -52,6 +52,7 @@ type Pipeline struct {
 	Store      string // the URL of the store
 	// StoreVariable reports that CASTLE_STATE_STORE names the store, and not castle.hcl.
 	StoreVariable bool
+	Memory        bool     // castle.hcl keeps the working copies in memory
 	Secrets       []string // further variables that hold secrets
 	Force         bool     // replace a file of castle that somebody has changed
 }
@@ -317,6 +318,7 @@ func (v *pipelineValues) data(name string, value any) map[string]any {
 		labels = yamlList([]string{"self-hosted", p.Runner})
 	}
 	return map[string]any{
+		"memory": p.Memory,
 		"branch": p.Branch, "runner": p.Runner, "folder": v.Folder, "install": v.Install,
 		"pattern": v.Pattern, "place": place, "references": yamlList(references), "labels": labels,
 		"programs":       []string{castle, "Git", "Terraform 1.9 or later; without it castle downloads one"},

@@ -182,6 +182,7 @@ func folderFix(path string) string {
 type Disk struct {
 	Nearest  string // the folder, or its nearest parent that exists
 	Writable bool
+	Memory   bool      // it is a memory file system
 	Free     uint64    // bytes for this user
 	Exposed  []Exposed // folders that others may enter
 }
@@ -208,6 +209,10 @@ func CheckDisk(root string) (Disk, error) {
 		return disk, &fs.PathError{Op: "statfs", Path: disk.Nearest, Err: err}
 	}
 	disk.Free = fsys.Bavail * uint64(fsys.Bsize) //nolint:gosec // a block has a size
+	disk.Memory = fsys.Type == unix.TMPFS_MAGIC || fsys.Type == unix.RAMFS_MAGIC
+	if memory := new(unix.Sysinfo_t); fsys.Blocks == 0 && unix.Sysinfo(memory) == nil { // without a limit
+		disk.Free = memory.Freeram * uint64(memory.Unit)
+	}
 	disk.Writable = unix.Access(disk.Nearest, unix.W_OK|unix.X_OK) == nil
 	if disk.Nearest != root {
 		return disk, nil

@@ -57,7 +57,11 @@ func Migrate(ctx context.Context, c *cluster.Cluster, to string, notice func(str
 }
 
 func (m *migration) migrate(ctx context.Context, to string) (done *Migration, err error) {
-	if to != Local {
+	switch {
+	case to == Local && m.c.Store.InMemory():
+		return nil, cluster.Usagef("castle.hcl keeps the working copy in memory, and the next restart of " +
+			"this machine would lose the state; write working_copy = \"disk\" before you move it here")
+	case to != Local:
 		if m.to, err = m.open(ctx, to); err != nil {
 			return nil, err
 		}

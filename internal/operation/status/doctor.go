@@ -28,15 +28,19 @@ func Doctor(ctx context.Context, o cluster.Options, lab string) (*doctor.Report,
 	if err != nil {
 		return nil, err
 	}
-	machine := doctor.Machine{
-		Environ: o.Environ, StateRoot: root, Lab: lab, Resolve: net.DefaultResolver.LookupHost,
-		Terraform: func(ctx context.Context) (terraform.Candidate, error) {
-			return terraform.Preview(ctx, filepath.Join(root, ".terraform"))
-		},
-	}
 	shared, err := cluster.OpenStore(ctx, o)
 	if err == nil {
 		defer shared.Close() //nolint:errcheck // the check has its result
+	}
+	downloads, homeless := shared.Downloads(o, root)
+	if homeless != nil {
+		return nil, homeless
+	}
+	machine := doctor.Machine{
+		Environ: o.Environ, StateRoot: root, Lab: lab, Resolve: net.DefaultResolver.LookupHost,
+		Terraform: func(ctx context.Context) (terraform.Candidate, error) {
+			return terraform.Preview(ctx, filepath.Join(downloads, ".terraform"))
+		},
 	}
 	switch {
 	case errors.As(err, new(*cluster.UsageError)):
@@ -51,7 +55,7 @@ func Doctor(ctx context.Context, o cluster.Options, lab string) (*doctor.Report,
 	if o.Cluster == "" {
 		return doctor.OfMachine(ctx, machine)
 	}
-	target, err := doctorTarget(ctx, o, root, shared, machine.Store)
+	target, err := doctorTarget(ctx, o, root, downloads, shared, machine.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +64,8 @@ func Doctor(ctx context.Context, o cluster.Options, lab string) (*doctor.Report,
 
 // doctorTarget reads the cluster's configuration and states for doctor. If it cannot read them from the
 // store, checked says why, and the states are those that this machine has.
-func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *cluster.StateStore,
-	checked *doctor.Store) (doctor.Target, error) {
+func doctorTarget(ctx context.Context, o cluster.Options, root, downloads string,
+	shared *cluster.StateStore, checked *doctor.Store) (doctor.Target, error) {
 	configured, err := o.Load()
 	if err != nil {
 		return doctor.Target{}, err
@@ -73,7 +77,7 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *c
 	p := doctor.Target{
 		Name: configured.Name, Platform: configured.Platform, Stages: configured.Stages, Masker: masker,
 		Platforms: cluster.Platforms(),
-		Plugins:   filepath.Join(root, ".plugins"),
+		Plugins:   filepath.Join(downloads, ".plugins"),
 		Known:     func(*config.Stage) ([]gate.Known, error) { return nil, nil },
 		Started:   func(*config.Stage) bool { return false },
 	}

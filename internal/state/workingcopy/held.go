@@ -183,7 +183,7 @@ func (h *Held) end() {
 // Commit commits what has changed in the directory since the last commit and returns when the store has it.
 // what describes the moment: "before networking/metallb is applied". Calls at once share a commit. The error
 // is a *LostError once another run has taken the lock. If the store is away, it tries for as long as the
-// lock lasts.
+// lock lasts; longer if the directory is volatile.
 func (h *Held) Commit(ctx context.Context, what string) error {
 	return h.ask(ctx, request{what: what})
 }
@@ -229,6 +229,9 @@ func (h *Held) Release(ctx context.Context, what string, keep int) error {
 	h.last = true
 	left := fmt.Sprintf("the last changes stay in %s, and the next command on this machine commits them",
 		h.copy.dir.Path())
+	if h.copy.volatile {
+		left += "; a restart of the machine before that loses them"
+	}
 	err := persistently(ctx, h, left, func(ctx context.Context) error { return h.commit(ctx, what, true) })
 	if errors.As(err, new(*LostError)) && wasReleased(ctx, h) {
 		return nil

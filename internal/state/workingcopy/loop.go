@@ -73,11 +73,12 @@ func (h *Held) serve(ctx context.Context, first request) {
 	}
 }
 
-// persistently repeats an attempt while the store is away, for as long as the lock lasts. It tells the user
+// persistently repeats an attempt while the store is away, for as long as the lock lasts, or longer where the
+// working copy is volatile. It tells the user
 // that castle waits, and what castle does after that time: a request that is not answered reports its error
 // only after 20 seconds.
 func persistently(ctx context.Context, h *Held, afterwards string, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, h.lock.Lasts)
+	ctx, cancel := context.WithTimeout(ctx, h.copy.waits)
 	defer cancel()
 	h.mu.Lock()
 	quiet := patience
@@ -88,7 +89,7 @@ func persistently(ctx context.Context, h *Held, afterwards string, do func(conte
 	waits := time.AfterFunc(quiet, func() {
 		if ctx.Err() == nil {
 			h.notice(fmt.Sprintf("castle waits for %s, for at most %s; after that, %s",
-				h.copy.log.URL(), h.lock.Lasts, afterwards))
+				h.copy.log.URL(), h.copy.waits, afterwards))
 		}
 	})
 	defer waits.Stop()
@@ -101,7 +102,7 @@ func persistently(ctx context.Context, h *Held, afterwards string, do func(conte
 		if ctx.Err() == nil || last == nil { // else it only says that the time is over
 			last = err
 		}
-		if !isAway(err) || ctx.Err() != nil {
+		if !h.mayReturn(err) || ctx.Err() != nil {
 			return last
 		}
 		h.report(ctx, err)
@@ -122,9 +123,17 @@ func within(ctx context.Context, h *Held, do func(context.Context) error) error 
 	return do(ctx)
 }
 
-func isAway(err error) bool {
+func isAway(err error) bool { return isOf(err, store.Away) }
+
+func isOf(err error, kinds ...store.Kind) bool {
 	failed, is := errors.AsType[*store.Error](err)
-	return is && failed.Kind == store.Away
+	return is && slices.Contains(kinds, failed.Kind)
+}
+
+// mayReturn reports whether it helps to wait for a store. Where the working copy is volatile, a run also
+// gives the user the time to mount the store's folder again, or to make room in it.
+func (h *Held) mayReturn(err error) bool {
+	return isAway(err) || h.copy.volatile && isOf(err, store.Missing, store.Full)
 }
 
 // report says once that the store is away.

@@ -26,11 +26,13 @@ import (
 
 // Copy is a state directory that follows a log.
 type Copy struct {
-	dir     *state.Dir
-	log     *commits.Log
-	writer  commits.Writer // without a run
-	lasts   time.Duration  // of a lock
-	machine string         // identifies the machine and its process table; empty if unknown
+	dir      *state.Dir
+	log      *commits.Log
+	writer   commits.Writer // without a run
+	lasts    time.Duration  // of a lock
+	waits    time.Duration  // for a store that is away
+	volatile bool           // the next restart of the machine loses the directory
+	machine  string         // identifies the machine and its process table; empty if unknown
 }
 
 // Open returns the working copy of a log in a state directory. It makes no request. It refuses a directory
@@ -54,7 +56,8 @@ func Open(dir *state.Dir, log *commits.Log, w commits.Writer) (*Copy, error) {
 		other.Actual = r.URL
 		return nil, other
 	}
-	return &Copy{dir: dir, log: log, writer: w, lasts: commits.LockTime, machine: machine()}, nil
+	return &Copy{dir: dir, log: log, writer: w, lasts: commits.LockTime, waits: commits.LockTime,
+		machine: machine()}, nil
 }
 
 // hasOwn reports whether a directory that is no working copy holds a state.
@@ -123,7 +126,11 @@ func LockTime(environ []string) (time.Duration, error) {
 }
 
 // SetLockTime sets how long locks last that this copy takes: commits.LockTime, unless it was called.
-func (c *Copy) SetLockTime(d time.Duration) { c.lasts = d }
+func (c *Copy) SetLockTime(d time.Duration) { c.lasts, c.waits = d, d }
+
+// SetVolatile says that the next restart of the machine loses the directory. A run then waits for a store
+// that is away for ten times as long as its lock lasts: a lock that was taken over meanwhile still ends it.
+func (c *Copy) SetVolatile() { c.volatile, c.waits = true, 10*c.lasts }
 
 // Log returns the log.
 func (c *Copy) Log() *commits.Log { return c.log }

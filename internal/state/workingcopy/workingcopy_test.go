@@ -702,6 +702,34 @@ func TestAStoreThatIsAway(t *testing.T) {
 	})
 }
 
+// The only copy of the last changes is in memory: a run waits longer, also for a folder that is not mounted.
+func TestAVolatileCopyWaitsLonger(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *commitstest.Memory) {
+		a := newHost(t, s, "a")
+		a.copy.SetVolatile()
+		held := a.take("run-a")
+		missing := func(context.Context, string, string) error {
+			return &store.Error{URL: url, Kind: store.Missing, Err: errors.New("not mounted")}
+		}
+		a.s.SetBefore(missing)
+		a.write(recordName, "one")
+		time.AfterFunc(9*commits.LockTime, func() { a.s.SetBefore(nil) })
+		if err := held.Commit(t.Context(), "before a change"); err != nil {
+			t.Error(err)
+		}
+		a.expectNotice("castle waits for " + url + ", for at most 10m0s; after that, it starts nothing more")
+		a.s.SetBefore(missing)
+		a.write(recordName, "two")
+		begun := time.Now()
+		err := held.Release(t.Context(), "end", 20)
+		if took := time.Since(begun); !errors.As(err, new(*UncommittedError)) || took < 9*commits.LockTime {
+			t.Errorf("at the end, after %v: %v", took, err)
+		}
+		a.expectNotice("a restart of the machine before that loses them")
+		a.s.SetBefore(nil)
+	})
+}
+
 // A connection can hang: what waits for its answer says so in time, and what needs none does not wait.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *commitstest.Memory) {
