@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -108,13 +109,13 @@ func checkAddresses(c *cluster, report reporter) {
 		if h.First == c.host.First {
 			report("node-is-proxmox", h.at, h.What+": the Proxmox host's address",
 				"Neither could be reached reliably: %s is also in proxmox_endpoint (%s). Choose a free "+
-					"address.", h.First, config.Place(c.host.at))
+					"address.", h.First, syntax.Place(c.host.at))
 		}
 		for _, dns := range c.dns {
 			if h.First == dns.First && h.First != c.gateway.First {
 				report("node-is-dns", h.at, h.What+": a name server's address",
 					"Machines would query themselves: %s is also in network.dns (%s). Change one of them.",
-					h.First, config.Place(dns.at))
+					h.First, syntax.Place(dns.at))
 			}
 		}
 	}
@@ -163,12 +164,12 @@ func checkPools(c *cluster, report reporter) {
 			report("pool-outside", p.at, p.What+": outside of the network",
 				"MetalLB answers ARP for these addresses in %s, the network of the gateway %s (%s). "+
 					"Choose addresses of this network, outside of the router's DHCP range.",
-				c.network, c.gateway.First, config.Place(c.gateway.at))
+				c.network, c.gateway.First, syntax.Place(c.gateway.at))
 		}
 		var held []string
 		for _, a := range used {
 			if p.holds(a.First) {
-				held = append(held, fmt.Sprintf("%s (%s, %s)", a.First, a.What, config.Place(a.at)))
+				held = append(held, fmt.Sprintf("%s (%s, %s)", a.First, a.What, syntax.Place(a.at)))
 			}
 		}
 		if len(held) > 0 {
@@ -189,7 +190,7 @@ func checkPools(c *cluster, report reporter) {
 			if p.overlaps(other) {
 				report("pools-overlap", p.at, p.What+": overlaps "+other.What,
 					"MetalLB refuses both; the other one is at %s. Join or separate them.",
-					config.Place(other.at))
+					syntax.Place(other.at))
 			}
 		}
 	}
@@ -209,7 +210,7 @@ func checkLoadBalancers(c *cluster, report reporter) {
 			!slices.ContainsFunc(c.pools, holds) {
 			report(lbOutside, a.at, "cluster_vars."+name+": in no pool",
 				"MetalLB can give a Service %s only from a pool, and the pools are %s (%s). Change one of "+
-					"them.", a.First, strings.Join(pools, ", "), config.Place(c.at("metallb_addresses")))
+					"them.", a.First, strings.Join(pools, ", "), syntax.Place(c.at("metallb_addresses")))
 		}
 	}
 }
@@ -223,18 +224,18 @@ func compareAddresses(c, other *cluster, report reporter) {
 			case a.What == c.vip.What && b.What == other.vip.What:
 				report("vip-shared", a.at, "vip: that of cluster "+other.label,
 					"Both have %s (%s): kubectl would reach either. Give one another address.", a.First,
-					config.Place(b.at))
+					syntax.Place(b.at))
 			default:
 				report("address-shared", a.at, a.What+": an address of cluster "+other.label,
 					"%s is that of %s there (%s). Give one another address.", a.First, b.What,
-					config.Place(b.at))
+					syntax.Place(b.at))
 			}
 		}
 		for _, p := range other.forwardPools() {
 			if p.holds(a.First) {
 				report("pool-holds-other", a.at, a.What+": in a pool of cluster "+other.label,
 					"MetalLB would give %s to a Service there: it is in %s (%s). Change one of them.",
-					a.First, p.What, config.Place(p.at))
+					a.First, p.What, syntax.Place(p.at))
 			}
 		}
 	}
@@ -243,14 +244,14 @@ func compareAddresses(c, other *cluster, report reporter) {
 			if p.holds(b.First) {
 				report("pool-holds-other", p.at, p.What+": holds an address of cluster "+other.label,
 					"MetalLB would give %s, of %s there (%s), to a Service. Leave it out of the pool.",
-					b.First, b.What, config.Place(b.at))
+					b.First, b.What, syntax.Place(b.at))
 			}
 		}
 		for _, o := range other.forwardPools() {
 			if p.overlaps(o) {
 				report("pools-shared", p.at, p.What+": overlaps a pool of cluster "+other.label,
 					"Services of both clusters would get the same addresses; the other one is %s (%s). "+
-						"Separate the pools.", o.What, config.Place(o.at))
+						"Separate the pools.", o.What, syntax.Place(o.at))
 			}
 		}
 	}

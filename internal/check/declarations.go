@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
-	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -52,7 +52,7 @@ func checkArguments(b *hclsyntax.Block, stage string, report reporter) {
 	meant := false
 	for _, name := range names(b.Body.Attributes) {
 		if !slices.Contains(known, name) {
-			near := config.DidYouMean(name, known)
+			near := syntax.DidYouMean(name, known)
 			meant = meant || strings.Contains(near, `"value"`)
 			report("argument-unknown", b.Body.Attributes[name].NameRange, of+"unknown argument "+name,
 				"Its arguments are %s%s", strings.Join(known, ", "), cmp.Or(near, "."))
@@ -82,7 +82,7 @@ func (d declarations) add(b *hclsyntax.Block, stage string, report reporter) {
 		first, twice := d[name]
 		if twice && !strings.HasSuffix(found[name].Filename, "override.tf") {
 			report("declared-twice", found[name], fmt.Sprintf("stage %s: %s is declared twice", stage, name),
-				"The first one is at %s. Rename or remove one of them.", config.Place(first))
+				"The first one is at %s. Rename or remove one of them.", syntax.Place(first))
 		}
 		d[name] = found[name]
 	}
@@ -124,7 +124,7 @@ func (d declarations) check(body *hclsyntax.Body, stage string, report reporter)
 			if kind == "resource" && len(similar) == 0 {
 				continue
 			}
-			near := config.DidYouMean(name[strings.LastIndexByte(name, '.')+1:], similar)
+			near := syntax.DidYouMean(name[strings.LastIndexByte(name, '.')+1:], similar)
 			report("undeclared", t.SourceRange(), fmt.Sprintf("stage %s: %s is not declared", stage, name),
 				"The module has no such %s%s", kind, cmp.Or(near, "."))
 		}

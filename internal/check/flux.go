@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gitops"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -48,7 +48,7 @@ func (r *repository) report(report reporter) {
 	others := map[string][]string{}
 	key := func(f finding) string { return string(f.kind) + " " + f.cause }
 	for _, f := range r.findings {
-		others[key(f)] = append(others[key(f)], fmt.Sprintf("%s (%s)", f.what, config.Place(f.at)))
+		others[key(f)] = append(others[key(f)], fmt.Sprintf("%s (%s)", f.what, syntax.Place(f.at)))
 	}
 	for _, f := range r.findings {
 		if all := others[key(f)]; len(all) > 1 {
@@ -132,7 +132,7 @@ func (r *repository) checkContent(report reporter) {
 	c := r.cluster
 	for _, p := range r.problems {
 		if p.At.File == "" {
-			p.Message += ". Flux begins at git_path (" + config.Place(c.at("git_path")) +
+			p.Message += ". Flux begins at git_path (" + syntax.Place(c.at("git_path")) +
 				"); castle new --gitops writes such a folder"
 		}
 		report("gitops-unreadable", r.at(p.At), "Flux's repository: not all can be read", "%s.", p.Message)
@@ -144,7 +144,7 @@ func (r *repository) checkContent(report reporter) {
 				"Flux substitutes variables for Kustomization %s, and one without a value becomes empty. " +
 					"Set it in cluster_vars (%s), give it a default with ${%s:=…}, " +
 					"or write $${%[3]s} if Flux should not substitute it."},
-				k.Key, config.Place(c.at("cluster_vars")), u.Variable)
+				k.Key, syntax.Place(c.at("cluster_vars")), u.Variable)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func (r *repository) checkOwners() {
 					"Flux applies it with Kustomization %s, Terraform has it at %s, and each reverts the " +
 						"other's changes at every interval or create. Delete it here, or leave it to Flux: " +
 						"%senabled = false in stage %s, %s."},
-					k.Key, config.Place(s.At), r.without(s), s.Stage.Name, config.Place(s.Stage.At()))
+					k.Key, syntax.Place(s.At), r.without(s), s.Stage.Name, syntax.Place(s.Stage.At()))
 			}
 		}
 	}
@@ -190,7 +190,7 @@ func (r *repository) without(object tfeval.Object) string {
 				others = append(others, o.String())
 			}
 		}
-		fix := fmt.Sprintf("no %s, %s", variable, config.Place(object.Stage.Written(variable).At()))
+		fix := fmt.Sprintf("no %s, %s", variable, syntax.Place(object.Stage.Written(variable).At()))
 		if len(others) > 0 {
 			fix += fmt.Sprintf(" (which leaves %s to Flux, too)", strings.Join(others, " and "))
 		}
@@ -218,7 +218,7 @@ func (r *repository) checkLeftToFlux(report reporter) {
 			report("left-to-nobody", s.At(), "stage "+s.Name+": left to Flux, which does not install it",
 				"Stage %s checks its gates, and Flux installs no chart %s from git_path on (%s): "+
 					"they would not open. Add a HelmRelease to Flux's repository, or enable the stage.",
-				s.Delegate.Name, chart, config.Place(r.cluster.at("git_path")))
+				s.Delegate.Name, chart, syntax.Place(r.cluster.at("git_path")))
 		}
 	}
 }
@@ -368,7 +368,7 @@ func (r *repository) checkOperators() {
 							"validates all objects before it applies any: as long as the kind is unknown " +
 							"it refuses them all, the operator too. Move it into a Kustomization of its " +
 							"own, with dependsOn: %s."},
-						k.Key, named(p.object), config.Place(r.at(p.object.At)), k.Key.Name)
+						k.Key, named(p.object), syntax.Place(r.at(p.object.At)), k.Key.Name)
 				}
 			}
 			if missing := r.missingWait(k, providers); missing != "" {
@@ -377,7 +377,7 @@ func (r *repository) checkOperators() {
 					"does not wait for its operator",
 					"%s (%s) brings its kind, with Kustomization %s, and %s may be applied before: it then " +
 						"fails, and is retried only after its retryInterval. It lacks %s."},
-					named(p.object), config.Place(r.at(p.object.At)), p.kustomization.Key, k.Key, missing)
+					named(p.object), syntax.Place(r.at(p.object.At)), p.kustomization.Key, k.Key, missing)
 			}
 		}
 	}

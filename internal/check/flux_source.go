@@ -9,6 +9,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gitops"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -19,7 +20,7 @@ func (r *repository) checkClone(report reporter) {
 	if own != "" && wanted != "" && own != wanted {
 		report("clone-branch", c.config.GitOps.At, "Flux's repository: the clone is on another branch",
 			"Flux follows %s (%s), and castle reads %s, which the clone has checked out. Check out %[1]s, "+
-				"or correct git_branch.", wanted, config.Place(c.at("git_branch")), own)
+				"or correct git_branch.", wanted, syntax.Place(c.at("git_branch")), own)
 	}
 	for _, k := range r.kustomizations {
 		for _, i := range k.Ignored {
@@ -27,7 +28,7 @@ func (r *repository) checkClone(report reporter) {
 				"Kustomization " + k.Key.String(), "a manifest that Git ignores",
 				"Flux would apply %s, and never gets it: %s keeps it out of the commits. Change the " +
 					"pattern, add the file with git add --force, or move it."},
-				i.File, config.Place(r.at(i.By)))
+				i.File, syntax.Place(r.at(i.By)))
 		}
 	}
 }
@@ -88,7 +89,7 @@ func (r *repository) checkKeys() {
 					"encrypted, and nothing decrypts it",
 					"Kustomization %s (%s) has no spec.decryption: Flux refuses a Secret that SOPS has " +
 						"encrypted. Add decryption with provider: sops and the secretRef of its keys."},
-					k.Key, config.Place(r.at(k.At)))
+					k.Key, syntax.Place(r.at(k.At)))
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -269,7 +270,7 @@ func checkKernelModules(c *cluster, report reporter) {
 	for _, name := range names(loadedBy) {
 		at := origin(c, loadedBy[name].at, name)
 		canonical := strings.ReplaceAll(name, "-", "_")
-		hint := config.DidYouMean(canonical, knownModules())
+		hint := syntax.DidYouMean(canonical, knownModules())
 		if hint == "" {
 			hint = ". If an extension of the schematic brings it, ignore this warning."
 		}
@@ -327,7 +328,7 @@ func checkMachines(c *cluster, report reporter) {
 				"machine.install.image: another Talos than talos_version",
 				"The machines boot %s (%s) and would install %s. Remove machine.install.image from the "+
 					"patch: the stage sets it from talos_version and talos_schematic_id.", release,
-				config.Place(c.at("talos_version")), image)
+				syntax.Place(c.at("talos_version")), image)
 		}
 	}
 }
@@ -339,7 +340,7 @@ func checkKubernetesVersion(c *cluster, report reporter) {
 		report("kubernetes-unsupported", c.at("kubernetes_version"),
 			fmt.Sprintf("kubernetes_version: %s does not go with Talos %s", kubernetes, release),
 			"Talos %s (%s) runs Kubernetes %s to %s. Change one of the versions.",
-			talos.Minor(release), config.Place(c.at("talos_version")), oldest, newest)
+			talos.Minor(release), syntax.Place(c.at("talos_version")), oldest, newest)
 	}
 }
 
@@ -404,7 +405,7 @@ func checkChartVersions(c *cluster, report reporter) {
 			report("chart-old", written.At(), fmt.Sprintf("%s: %s is older than the gates", name, own),
 				"The gates of %s were written for %s (%s) and may check objects that %s does not have. "+
 					"Choose %s or later, or set the gates' arguments in stage %q of cluster.hcl.",
-				s.Source, known, config.Place(s.Variables[name].Declared()), own, known, s.Name)
+				s.Source, known, syntax.Place(s.Variables[name].Declared()), own, known, s.Name)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -28,7 +29,7 @@ func checkNodes(c *cluster, report reporter) {
 		for _, r := range w.Repetitions() {
 			report("key-twice", r.Second, fmt.Sprintf("variable %s: %s is there twice", w.Name, r.Key),
 				"This one would silently replace that at %s. Rename or remove one of them.",
-				config.Place(r.First))
+				syntax.Place(r.First))
 		}
 	}
 	replicas := c.variable("longhorn_replica_count")
@@ -36,7 +37,7 @@ func checkNodes(c *cluster, report reporter) {
 		report("replicas-too-many", replicas.At(), "longhorn_replica_count: more than there are disks for",
 			"%d replicas need as many nodes with longhorn_disk, and there are %d (%s): no volume would "+
 				"become healthy. Set it to %d, or give more nodes a disk.", n, disks,
-			config.Place(c.at("nodes")), disks)
+			syntax.Place(c.at("nodes")), disks)
 	}
 }
 
@@ -51,13 +52,13 @@ func compareMachines(c, other *cluster, report reporter) {
 				report("vm-id-shared", c.at("nodes", m.name, "vm_id"),
 					"node "+m.name+": a VM id of cluster "+other.label,
 					"Its node %s has %d too (%s), and both clusters are on %s. Give one of them another id.",
-					o.name, m.id, config.Place(other.at("nodes", o.name, "vm_id")), c.endpoint)
+					o.name, m.id, syntax.Place(other.at("nodes", o.name, "vm_id")), c.endpoint)
 			}
 			if c.hostname(m) == other.hostname(o) {
 				report("name-shared", c.at("nodes", m.name),
 					"node "+m.name+": the name of a machine of cluster "+other.label,
 					"Both would have the name %s on %s; the other one is at %s. Rename one of them.",
-					c.hostname(m), c.endpoint, config.Place(other.at("nodes", o.name)))
+					c.hostname(m), c.endpoint, syntax.Place(other.at("nodes", o.name)))
 			}
 		}
 	}
@@ -65,7 +66,7 @@ func compareMachines(c, other *cluster, report reporter) {
 	if c.ids != none && other.ids != none && c.ids.First <= other.ids.Last && other.ids.First <= c.ids.Last {
 		report("vm-ids-overlap", c.at("vm_id_range"), "vm_id_range: overlaps that of cluster "+other.label,
 			"This cluster reserves %s and the other one %s (%s), both on %s. Separate the ranges.",
-			c.ids, other.ids, config.Place(other.at("vm_id_range")), c.endpoint)
+			c.ids, other.ids, syntax.Place(other.at("vm_id_range")), c.endpoint)
 	}
 }
 

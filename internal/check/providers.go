@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
@@ -95,7 +94,7 @@ func checkProviderVersions(c *cluster, report reporter) {
 					r.stage, short, sound[i].stage),
 					"It requires %s; stage %s requires %s, %s. A cluster has one version of each provider. "+
 						"Change one of the two.", r.constraints, sound[i].stage, sound[i].constraints,
-					config.Place(sound[i].at))
+					syntax.Place(sound[i].at))
 			}
 		}
 		entry, is := locked[source]

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 const (
@@ -74,7 +74,7 @@ func (c *cluster) checkNodesApart(report reporter, kind Kind, whose, field strin
 				"%s%s shares addresses with %s, the network of the gateway %s (%s): packets to machines "+
 					"there would not leave the node. Set cluster.network.%s in a patch of %s to another "+
 					"network, or move the machines.", p, source, c.network, c.gateway.First,
-				config.Place(c.gateway.at), field, patchVariable)
+				syntax.Place(c.gateway.at), field, patchVariable)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func checkNodeIPs(c *cluster, report reporter, all []rendered) {
 				limit.field+": holds no address of a machine",
 				"%s of %s waits for an address in %s, and nodes (%s) gives another one. Name the network of "+
 					"the machines, or ignore this warning if they have further addresses.", limit.what,
-				bounded(outside), subnets, config.Place(c.at("nodes")))
+				bounded(outside), subnets, syntax.Place(c.at("nodes")))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -121,7 +122,7 @@ func (x invalid) report(report reporter, reported map[string]bool) {
 			if values := x.values(at, element); len(values) == 1 && len(f.Reads) == 1 && len(f.Allowed) > 0 {
 				_, value, _ := strings.Cut(values[0], " is ")
 				detail += " Here, " + values[0] + "."
-				if near := config.DidYouMean(value, f.Allowed); near != "" {
+				if near := syntax.DidYouMean(value, f.Allowed); near != "" {
 					detail = "D" + strings.TrimPrefix(near, "; d") + " " + detail
 				}
 			}
@@ -135,7 +136,7 @@ func (x invalid) report(report reporter, reported map[string]bool) {
 		if !reported[key] {
 			reported[key] = true
 			report(r.Kind, at, object+": "+summary, "%s This is a validation of stage %s, %s.", detail,
-				x.stage, config.Place(f.At))
+				x.stage, syntax.Place(f.At))
 		}
 	}
 }
@@ -187,7 +188,7 @@ func (x invalid) values(at hcl.Range, elements ...string) []string {
 				v = tfeval.Map(v)[step]
 			}
 			text := strings.Join(append(steps[:1:1], path...), ".") + " is " + tfeval.Printed(v)
-			if place := config.Place(w.At(path...)); place != config.Place(at) {
+			if place := syntax.Place(w.At(path...)); place != syntax.Place(at) {
 				text += " (" + place + ")"
 			}
 			if tfeval.Printed(v) != "" && !x.cluster.sensitive(w.Name) && !slices.Contains(all, text) {

@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tracing"
 	"github.com/ephemeral-castle/castle/internal/ui"
 	"github.com/ephemeral-castle/castle/stages"
@@ -87,7 +88,7 @@ really ready, and destroys the whole cluster again.`)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if all := formats(cmd); !slices.Contains(all, a.output) {
 			return usageError(cmd, fmt.Errorf("--output %q: choose one of %s%s", a.output,
-				strings.Join(all, ", "), config.DidYouMean(a.output, all)))
+				strings.Join(all, ", "), syntax.DidYouMean(a.output, all)))
 		}
 		repository, _ := config.FindRepository(a.directory) //nolint:errcheck // what needs one reports it
 		a.environ = cluster.InMemory(repository, a.stateDir, a.environ)

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 func newHelp() *cobra.Command {
@@ -80,7 +80,7 @@ func nearestName(word string, names []string) string {
 	if begin := slices.DeleteFunc(slices.Clone(names), others); len(begin) == 1 {
 		return didYouMean(begin[0])
 	}
-	return config.DidYouMean(word, names)
+	return syntax.DidYouMean(word, names)
 }
 
 func didYouMean(name string) string { return fmt.Sprintf("; did you mean %q?", name) }

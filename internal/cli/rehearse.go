@@ -13,8 +13,8 @@ import (
 	"github.com/siderolabs/gen/xslices"
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/fault"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 const labName = "castle-lab"
@@ -98,7 +98,7 @@ func checkFaults(faults []string) error {
 	for _, text := range faults {
 		if name, _, _ := strings.Cut(text, "="); !slices.Contains(known, name) {
 			return fmt.Errorf("--fault %s: unknown fault%s\n  `castle help rehearse` lists the faults", name,
-				config.DidYouMean(name, known))
+				syntax.DidYouMean(name, known))
 		}
 	}
 	return nil

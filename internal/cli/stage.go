@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
@@ -53,7 +54,7 @@ func (a *app) libraryStage(source string) (*config.LibraryStage, error) {
 			near = append(near, s.Source)
 		}
 	}
-	hint := config.DidYouMean(source, sources)
+	hint := syntax.DidYouMean(source, sources)
 	if len(near) > 0 {
 		hint = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
@@ -118,7 +119,7 @@ terraform.tfvars, or in inputs in cluster.hcl. With the name of a file, print it
 func printStageFile(a *app, s *config.LibraryStage, name string) error {
 	if !slices.Contains(s.Files, name) {
 		return refuse("%s has no file %q%s\n  its files: %s", s.Source, name,
-			config.DidYouMean(name, s.Files), strings.Join(s.Files, ", "))
+			syntax.DidYouMean(name, s.Files), strings.Join(s.Files, ", "))
 	}
 	text, err := fs.ReadFile(s.Folder, name)
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // Selection narrows a command to some stages. Each entry is a stage's or a
@@ -86,7 +87,7 @@ func Find(flag, name string, places []StageRef) ([]int, error) {
 	}
 	if len(found) == 0 {
 		return nil, Usagef("%s: no stage or layer is called %q; there are %s%s", flag, name,
-			strings.Join(names, ", "), config.DidYouMean(name, names))
+			strings.Join(names, ", "), syntax.DidYouMean(name, names))
 	}
 	return found, nil
 }

@@ -86,7 +86,7 @@ func findType[T any](r *blockReader, s *Stage, b *block, types []T, name func(T)
 		names = append(names, name(t))
 	}
 	r.load.diags.add(b.at, b.of(s)+": unknown type "+b.labels[0],
-		"The types are %s%s", strings.Join(names, ", "), hint(b.labels[0], names))
+		"The types are %s%s", strings.Join(names, ", "), syntax.Hint(b.labels[0], names))
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (r *blockReader) checkOverrides(s *Stage) {
 	for _, o := range s.entry.gates {
 		if !slices.Contains(keys, o.key()) && !s.definition.incomplete {
 			r.load.diags.add(o.at, fmt.Sprintf("stage %s: no gate %s to override", s.Name, o.key()),
-				"%s has none of this type and label%s", s.definition.file, hint(o.key(), keys))
+				"%s has none of this type and label%s", s.definition.file, syntax.Hint(o.key(), keys))
 		}
 	}
 }
@@ -123,7 +123,7 @@ func (r *blockReader) setArguments(s *Stage, b *block, takes map[string]gate.Att
 	for _, name := range slices.Sorted(maps.Keys(b.args)) {
 		if arg := b.args[name]; !slices.Contains(names, name) {
 			r.load.diags.add(arg.NameRange, b.of(s)+": unknown argument "+name,
-				"This type of %s does not take it%s", b.kind, hint(name, names))
+				"This type of %s does not take it%s", b.kind, syntax.Hint(name, names))
 			delete(b.args, name)
 			if meant := syntax.Nearest(name, names); b.args[meant] == nil && takes[meant].Required {
 				b.args[meant] = unknownArgument(meant, arg.Range)
@@ -160,7 +160,7 @@ func (r *blockReader) checkAddress(s *Stage, b *block) {
 	case s.definition.incomplete:
 	case t.RootName() != "module" && !s.definition.resources[resource]:
 		r.load.diags.add(b.at, b.of(s)+": unknown resource", "The module %s has no resource %s%s", s.Source,
-			resource, hint(resource, slices.Collect(maps.Keys(s.definition.resources))))
+			resource, syntax.Hint(resource, slices.Collect(maps.Keys(s.definition.resources))))
 	}
 }
 
@@ -197,7 +197,7 @@ func (r *Replace) Instances(s *Stage, sc Scope) (map[string]string, hcl.Diagnost
 	values, diags := r.block.values(s, sc)
 	var all map[string]string
 	if err := values.Decode("instance", &all); err != nil && !diags.HasErrors() {
-		diags = append(diags, problem(r.block.at, r.block.of(s)+": unsuitable instance", "%s.", err))
+		diags = append(diags, syntax.Problem(r.block.at, r.block.of(s)+": unsuitable instance", "%s.", err))
 	}
 	return all, diags
 }
@@ -221,7 +221,7 @@ func (b *block) values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
 		return values, syntax.Distinct(diags)
 	}
 	if err := b.check(values); err != nil {
-		diags = append(diags, problem(b.at, b.of(s)+": unsuitable arguments", "%s.", err))
+		diags = append(diags, syntax.Problem(b.at, b.of(s)+": unsuitable arguments", "%s.", err))
 	}
 	return values, diags
 }
@@ -241,7 +241,7 @@ func (b *block) argument(s *Stage, arg *hcl.Attribute, takes gate.Attribute,
 		err = takes.Valid(v)
 	}
 	if err != nil {
-		d := problem(arg.Expr.Range(), b.of(s)+": unsuitable "+arg.Name, "%s.", err)
+		d := syntax.Problem(arg.Expr.Range(), b.of(s)+": unsuitable "+arg.Name, "%s.", err)
 		extra := Argument{Type: b.labels[0], Name: arg.Name}
 		for _, r := range references(arg.Expr) {
 			if r.root == "var" && extra.Variable == "" {
@@ -308,8 +308,8 @@ func (c *Cluster) Secrets() []string {
 // collect adds every known string inside v, at any depth, to found.
 func collect(found map[string]bool, v cty.Value) {
 	cty.Walk(v, func(_ cty.Path, v cty.Value) (bool, error) { //nolint:errcheck // the function returns none
-		if text(v) != "" {
-			found[text(v)] = true
+		if syntax.Text(v) != "" {
+			found[syntax.Text(v)] = true
 		}
 		return true, nil
 	})
@@ -355,11 +355,12 @@ func (r *blockReader) delegate(s *Stage) *Stage {
 		return refuse("the stage is enabled", "castle checks the gates of an enabled stage with the stage. "+
 			"Remove asked_by, or set enabled = false because Flux installs what the stage would.")
 	case found == nil:
-		return refuse("no such stage", "Name an enabled stage of this cluster%s", hint(e.Delegate, enabled))
+		return refuse("no such stage", "Name an enabled stage of this cluster%s",
+			syntax.Hint(e.Delegate, enabled))
 	case found.entry.disabled:
 		return refuse("disabled itself",
 			"It is disabled at %s. Name the enabled stage that installs what %s would.",
-			Place(found.entry.At), s.Name)
+			syntax.Place(found.entry.At), s.Name)
 	case layerIndex(found.Layer) < layerIndex(s.Layer):
 		return refuse("of an earlier layer",
 			"Stage %s is of layer %s; gates of layer %s need a stage of the same or a later layer.",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // castleSyntax is castle.hcl. docs/reference_sentences_test.go describes the fields of this and the other
@@ -128,8 +129,8 @@ func (l *loader) checkVersion(required string, at hcl.Range) {
 	own, err := version.NewVersion(l.options.CastleVersion)
 	switch {
 	case err != nil || !released.MatchString(l.options.CastleVersion):
-		d := problem(at, "castle: its version is not known", "The repository requires castle %s, and this "+
-			"is a development build (%s), which may be older. Use a release of castle.", required,
+		d := syntax.Problem(at, "castle: its version is not known", "The repository requires castle %s, and "+
+			"this is a development build (%s), which may be older. Use a release of castle.", required,
 			l.options.CastleVersion)
 		d.Severity = hcl.DiagWarning
 		l.diags.report(d)
@@ -219,7 +220,7 @@ func (l *loader) readGitOps() {
 	named := folder
 	folder = cmp.Or(l.options.GitOps, folder)
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		d := problem(at, "gitops: no repository there",
+		d := syntax.Problem(at, "gitops: no repository there",
 			"%s is no folder, so castle does not compare what its stages and Flux own. Clone there the "+
 				"repository that git_url names, or correct the path: it is relative to this file.", folder)
 		d.Severity = hcl.DiagWarning

@@ -150,7 +150,7 @@ func (c *connector) layerNeeds(s *Stage, of string, names []layerName) []need {
 				c.load.cluster.Stages[i].Layer)
 		case index < 0:
 			c.load.diags.add(n.at, of+": needs unknown layer "+n.name, "The layers are %s%s", all,
-				hint(n.name, Layers()))
+				syntax.Hint(n.name, Layers()))
 		case index == layerIndex(s.Layer):
 			c.load.diags.add(n.at, of+": needs its own layer", "Inside layer %s, order comes from outputs: "+
 				"wire an input to %s.<output> of the stage that comes first.", s.Layer, s.Layer)
@@ -201,7 +201,7 @@ func (c *connector) platformOutput(s *Stage, output, of string, at hcl.Range) *S
 			"Stage %s is of layer %s, which comes before the platform.", s.Name, s.Layer)
 		return nil
 	case owner == nil && !c.load.partial["platform"]:
-		c.absent = append(c.absent, absence{s, "platform", output, true, problem(at,
+		c.absent = append(c.absent, absence{s, "platform", output, true, syntax.Problem(at,
 			of+" needs platform."+output, "castle connects it with this output. %s",
 			c.outputHint("platform", output))})
 	case owner != nil && owner != s:
@@ -329,7 +329,7 @@ func (c *connector) reportCycle(path []*Stage) {
 		needs := path[i].allNeeds()
 		n := needs[slices.IndexFunc(needs, func(n need) bool { return n.stage == s })]
 		names = append(names, s.Name)
-		hops = append(hops, fmt.Sprintf("%s needs %s (%s)", path[i].Name, s.Name, Place(n.at)))
+		hops = append(hops, fmt.Sprintf("%s needs %s (%s)", path[i].Name, s.Name, syntax.Place(n.at)))
 		if i == 0 {
 			first = n.at
 		}

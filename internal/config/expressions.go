@@ -76,7 +76,7 @@ func (c *connector) references(s *Stage, expr hcl.Expression, at site) ([]need, 
 func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
 	name, file := r.root+"."+r.name, c.load.file("cluster.hcl")
 	wrong := func(what, detail string, args ...any) *hcl.Diagnostic {
-		return problem(r.at, fmt.Sprintf("stage %s: %s: %s", s.Name, at.of, what), detail, args...)
+		return syntax.Problem(r.at, fmt.Sprintf("stage %s: %s: %s", s.Name, at.of, what), detail, args...)
 	}
 	roots := append([]string{"var", "self", "cluster", "survives"}, Layers()...)
 	if r.root == "stage" {
@@ -85,7 +85,7 @@ func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
 	if !slices.Contains(roots, r.root) {
 		return wrong("unknown name "+r.root,
 			"An expression may name var, cluster, a layer, in a gate self, and in an input survives%s",
-			hint(r.root, roots))
+			syntax.Hint(r.root, roots))
 	}
 	if r.name == "" {
 		return wrong(r.root+" as a whole", "Name one of its values: %s.<name>.", r.root)
@@ -100,21 +100,23 @@ func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
 			return wrong("unknown "+name, "%s", detail)
 		}
 	case r.root == "cluster" && !slices.Contains(parts, r.name):
-		return wrong("unknown "+name, "There are cluster.name and cluster.platform%s", hint(r.name, parts))
+		return wrong("unknown "+name, "There are cluster.name and cluster.platform%s",
+			syntax.Hint(r.name, parts))
 	case r.root == "self" && !at.gate:
 		return wrong("self is not known here", "A stage's own outputs are known to its gates only.")
 	case r.root == "self" && s.Delegate != nil:
 		return wrong(name+" is not known",
 			"Stage %s is disabled at %s, so it is not applied and has no outputs. Name a variable of it "+
-				"instead, or write the argument anew in its block of %s.", s.Name, Place(s.entry.At), file)
+				"instead, or write the argument anew in its block of %s.", s.Name, syntax.Place(s.entry.At),
+			file)
 	case r.root == "self" && !own && !s.definition.incomplete:
 		return wrong("unknown "+name, "The module %s has no such output%s", s.Source,
-			hint(r.name, slices.Collect(maps.Keys(s.Outputs))))
+			syntax.Hint(r.name, slices.Collect(maps.Keys(s.Outputs))))
 	case r.root == "var" && binding == nil && s.definition.incomplete:
 		return nil
 	case r.root == "var" && binding == nil:
 		return wrong("unknown "+name, "The module %s declares no such variable%s", s.Source,
-			hint(r.name, slices.Collect(maps.Keys(s.Variables))))
+			syntax.Hint(r.name, slices.Collect(maps.Keys(s.Variables))))
 	case r.root == "var" && at.input && binding.Value == cty.NilVal:
 		return wrong(name+" is an input itself",
 			"Inputs can name only variables that no inputs set; repeat the expression that sets %s.", name)
@@ -143,7 +145,7 @@ func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
 // outputHint explains which stage would provide an output that no enabled stage has.
 func (c *connector) outputHint(layer, output string) string {
 	if s := c.disabled(layer, output); s != nil {
-		return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, Place(s.entry.At))
+		return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, syntax.Place(s.entry.At))
 	}
 	if sources := c.load.library.provides(layer, output); len(sources) > 0 {
 		return fmt.Sprintf("No enabled stage has it. Add to %s: %s.", c.load.file("cluster.hcl"),
@@ -153,7 +155,7 @@ func (c *connector) outputHint(layer, output string) string {
 	if len(outputs) == 0 {
 		return fmt.Sprintf("No stage of layer %s has it, enabled or not.", layer)
 	}
-	if similar := DidYouMean(output, outputs); similar != "" {
+	if similar := syntax.DidYouMean(output, outputs); similar != "" {
 		return fmt.Sprintf("No stage of layer %s has it%s", layer, similar)
 	}
 	return fmt.Sprintf("No stage of layer %s has it; its outputs are %s.", layer, strings.Join(outputs, ", "))
@@ -211,7 +213,7 @@ func (s *Stage) input(name string, sc Scope) (cty.Value, hcl.Diagnostics) {
 			return cty.UnknownVal(v.Type), misfits
 		}
 		summary := fmt.Sprintf("stage %s: unsuitable input %s", s.Name, name)
-		return cty.UnknownVal(v.Type), hcl.Diagnostics{problem(b.expr.Range(), summary, "%s.", err)}
+		return cty.UnknownVal(v.Type), hcl.Diagnostics{syntax.Problem(b.expr.Range(), summary, "%s.", err)}
 	}
 	return settled, nil
 }
@@ -262,7 +264,7 @@ func (s *Stage) output(r reference, known map[string]cty.Value, sc Scope,
 	if sc.unknown {
 		return cty.DynamicVal, nil
 	}
-	d := problem(r.at, fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name),
+	d := syntax.Problem(r.at, fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name),
 		"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)
 	return cty.DynamicVal, hcl.Diagnostics{d}
 }

@@ -42,7 +42,7 @@ func Load(o Options) (*Cluster, hcl.Diagnostics) {
 	c := &Cluster{Files: files}
 	name, platform, err := folders.Resolve(o.Repository, o.Cluster)
 	if err != nil {
-		return c, hcl.Diagnostics{problem(hcl.Range{}, err.Error(), "")}
+		return c, hcl.Diagnostics{syntax.Problem(hcl.Range{}, err.Error(), "")}
 	}
 	c.Name, c.Platform = name, platform
 	c.Dir = filepath.Join(o.Repository, "clusters", name, platform)
@@ -132,7 +132,7 @@ func (l *loader) checkSource(e *entry) bool {
 	switch {
 	case strings.Count(e.Source, "/") != 1 || strings.Contains(e.Source, ":"):
 		base := strings.TrimSuffix(path.Base(e.Source), ".git")
-		near := hint(e.Source, sources)
+		near := syntax.Hint(e.Source, sources)
 		if i := slices.IndexFunc(sources, func(s string) bool { return path.Base(s) == base }); i >= 0 {
 			near = fmt.Sprintf("; did you mean %q?", sources[i])
 		}
@@ -141,11 +141,11 @@ func (l *loader) checkSource(e *entry) bool {
 				"repository's stages/.", e.Source, near)
 	case layerIndex(layer) < 0:
 		l.diags.add(e.SourceAt, "stage "+e.Name+": unknown layer "+layer,
-			"The layers are %s%s", strings.Join(Layers(), ", "), hint(layer, Layers()))
+			"The layers are %s%s", strings.Join(Layers(), ", "), syntax.Hint(layer, Layers()))
 	default:
 		l.diags.add(e.SourceAt, "stage "+e.Name+": unknown source",
 			"There is no stage %q, neither in the repository's stages/ nor in castle%s", e.Source,
-			hint(e.Source, slices.DeleteFunc(sources, func(s string) bool {
+			syntax.Hint(e.Source, slices.DeleteFunc(sources, func(s string) bool {
 				near := syntax.Nearest(path.Base(e.Source), []string{path.Base(s)})
 				return near == "" || path.Dir(s) != layer
 			})))
@@ -189,7 +189,7 @@ func (l *loader) addOutputs() {
 			}
 			l.diags.add(o.declared, "layer "+s.Layer+": two stages have output "+name,
 				"Stage %s has it here and stage %s at %s; %s.%s could mean either.",
-				s.Name, first.Name, Place(first.Outputs[name].declared), s.Layer, name)
+				s.Name, first.Name, syntax.Place(first.Outputs[name].declared), s.Layer, name)
 		}
 	}
 }
@@ -214,7 +214,8 @@ func (l *loader) checkTypes() {
 				l.diags.add(v.declared, "variable "+name+": two types",
 					"It is %s here and %s at %s; variables of one name share their value. Give one of them "+
 						"another name.",
-					typeexpr.TypeString(v.Type), typeexpr.TypeString(other.Type), Place(other.declared))
+					typeexpr.TypeString(v.Type), typeexpr.TypeString(other.Type),
+					syntax.Place(other.declared))
 			}
 		}
 	}
@@ -272,36 +273,7 @@ func (p *problems) report(diags ...*hcl.Diagnostic) { p.Diagnostics = append(p.D
 
 // add reports an error, as problem makes it.
 func (p *problems) add(at hcl.Range, summary, detail string, args ...any) {
-	p.report(problem(at, summary, detail, args...))
-}
-
-// problem makes an error. The summary begins with its object; the detail has sentences, also about the fix.
-func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic {
-	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
-		Detail: syntax.SuggestionFirst(fmt.Sprintf(detail, args...))}
-	if at.Filename != "" {
-		d.Subject = at.Ptr()
-	}
-	return d
-}
-
-// DidYouMean is that of package syntax.
-func DidYouMean(name string, names []string) string { return syntax.DidYouMean(name, names) }
-
-// hint is DidYouMean, or the full stop of a sentence where no name is near.
-func hint(name string, names []string) string { return cmp.Or(DidYouMean(name, names), ".") }
-
-// Place names a position within a sentence: its file and line, or its file alone where the range is empty.
-func Place(at hcl.Range) string {
-	if at.Empty() {
-		return at.Filename
-	}
-	return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line)
-}
-
-// wholeFile is the place of a value that fills a file, or stands in none.
-func wholeFile(name string) hcl.Range {
-	return hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}
+	p.report(syntax.Problem(at, summary, detail, args...))
 }
 
 // Argument is the Extra of a diagnostic that finds an argument of a gate or preflight type unsuitable.

@@ -177,7 +177,7 @@ func (v Variable) mismatch(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w. The variable is %s, declared at %s", err, typeexpr.TypeString(v.Type),
-		Place(v.declared))
+		syntax.Place(v.declared))
 }
 
 func (v Variable) convert(x cty.Value) (cty.Value, error) {

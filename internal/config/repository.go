@@ -183,7 +183,7 @@ func readFile(tree fs.FS, file, name string) (*hcl.File, hcl.Diagnostics) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		d := problem(wholeFile(name), "file not readable", "%s.", err)
+		d := syntax.Problem(syntax.WholeFile(name), "file not readable", "%s.", err)
 		d.Extra = syntax.Unread{}
 		return nil, hcl.Diagnostics{d}
 	}

@@ -100,7 +100,7 @@ func (d *definition) readStageFile(folder string) {
 	of := "stage " + s.Source + ": "
 	f, diags := d.read("stage.hcl", d.file)
 	if f == nil && !diags.HasErrors() {
-		d.diags.add(wholeFile(d.file), of+"no stage.hcl",
+		d.diags.add(syntax.WholeFile(d.file), of+"no stage.hcl",
 			"A stage's folder holds Terraform files and one stage.hcl with a stage block.")
 	}
 	d.incomplete = d.incomplete || f == nil || diags.HasErrors()
@@ -171,7 +171,8 @@ func (p *problems) readInputs(attr *hcl.Attribute) map[string]Written {
 		}
 		name := key.AsString()
 		if first, twice := inputs[name]; twice {
-			p.add(kv.Key.Range(), "input "+name+": set twice", "The first one is at %s.", Place(first.at))
+			p.add(kv.Key.Range(), "input "+name+": set twice", "The first one is at %s.",
+				syntax.Place(first.at))
 			continue
 		}
 		inputs[name] = Written{Name: name, at: kv.Key.Range(), expr: kv.Value}
@@ -227,7 +228,7 @@ func (n blockNames) isFirst(p *problems, name, of string, at hcl.Range) bool {
 	first, twice := n[name]
 	if twice {
 		p.add(at, of+"second block "+name, "The first one is at %s. Rename or remove one of them.",
-			Place(first))
+			syntax.Place(first))
 		return false
 	}
 	n[name] = at

@@ -10,6 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/survivor"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // Survivor is a survives block: data that outlive the cluster.
@@ -56,7 +57,7 @@ func (s *Stage) checkBirth(r reference, at site) string {
 	case !at.input:
 		return "Only inputs of a stage know how its data began."
 	case !slices.Contains(labels, r.name):
-		return "The stage has no survives block of this label" + hint(r.name, labels)
+		return "The stage has no survives block of this label" + syntax.Hint(r.name, labels)
 	}
 	return ""
 }
@@ -69,6 +70,6 @@ func (s *Stage) birth(r reference, sc Scope) (cty.Value, hcl.Diagnostics) {
 	if sc.unknown {
 		return survivor.Undecided(), nil
 	}
-	return cty.DynamicVal, hcl.Diagnostics{problem(r.at, "stage "+s.Name+": survives."+r.name+" is not known",
-		"castle create decides it once for the life of the cluster.")}
+	summary := "stage " + s.Name + ": survives." + r.name + " is not known"
+	return cty.DynamicVal, hcl.Diagnostics{syntax.Problem(r.at, summary, "castle create decides it once for the life of the cluster.")}
 }

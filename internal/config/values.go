@@ -40,7 +40,7 @@ type undeclared struct {
 
 // textValue is a value of the command line or the environment.
 func textValue(name, text, at string) Written {
-	return Written{Name: name, Value: cty.StringVal(text), at: wholeFile(at), text: true}
+	return Written{Name: name, Value: cty.StringVal(text), at: syntax.WholeFile(at), text: true}
 }
 
 // read reads the values, and reports names that no stage declares, except those in the
@@ -113,7 +113,7 @@ func (r *inputValues) findUndeclared(values map[string]Written, declared map[str
 		x := undeclared{value: values[name], stages: stages}
 		if !slices.ContainsFunc(r.load.library.sources(), r.declares(name)) {
 			all := slices.Collect(maps.Keys(declared))
-			x.near = DidYouMean(name, all)
+			x.near = syntax.DidYouMean(name, all)
 			r.meant[syntax.Nearest(name, all)] = true
 		}
 		r.undeclared = append(r.undeclared, x)
@@ -138,7 +138,7 @@ func (r *inputValues) reportUndeclared(suggested []string) {
 		case slices.ContainsFunc(l.library.sources(), r.declares(name)):
 			unused[name] = x.value.at
 		default:
-			d := problem(x.value.at, "variable "+name+": not declared", "%s declares it%s", x.stages,
+			d := syntax.Problem(x.value.at, "variable "+name+": not declared", "%s declares it%s", x.stages,
 				cmp.Or(x.near, "."))
 			d.Extra = syntax.Unread{Name: name}
 			l.diags.report(d)
@@ -200,7 +200,7 @@ func (r *inputValues) readSecrets() map[string]Written {
 	name := "secrets.tfvars"
 	info, err := os.Stat(filepath.Join(r.load.cluster.Dir, name))
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
-		r.load.diags.add(wholeFile(r.load.file(name)), name+": readable by others",
+		r.load.diags.add(syntax.WholeFile(r.load.file(name)), name+": readable by others",
 			"Its mode is %04o and must be 0600. Run chmod 600 %s", info.Mode().Perm(), r.load.file(name))
 	}
 	return r.readTfvars(name, false)
@@ -343,8 +343,8 @@ func (w Written) misfits(of string, v Variable) (diags hcl.Diagnostics) {
 		if v.Sensitive {
 			at = w.at
 		}
-		d := problem(at, of+strings.TrimPrefix(m.Part+": ", ": ")+m.Text,
-			"%s The variable is declared at %s.", m.Reason, Place(v.declared))
+		d := syntax.Problem(at, of+strings.TrimPrefix(m.Part+": ", ": ")+m.Text,
+			"%s The variable is declared at %s.", m.Reason, syntax.Place(v.declared))
 		d.Extra = syntax.Unread{Name: m.Part[strings.LastIndexByte(m.Part, '.')+1:]} // it may be a secret's
 		diags = append(diags, d)
 	}
@@ -378,7 +378,7 @@ func (r *inputValues) checkWired(s *Stage, name string) {
 			r.load.diags.add(x.at, fmt.Sprintf("variable %s: set here, but stage %s wires it", name, s.Name),
 				"%s sets it for the stage, and this value would be ignored. To override the wiring, write "+
 					"inputs = { %s = … } in stage %q of %s; else remove this line.",
-				Place(wired.at), name, s.Name, r.load.file("cluster.hcl"))
+				syntax.Place(wired.at), name, s.Name, r.load.file("cluster.hcl"))
 		}
 	}
 }
@@ -401,7 +401,7 @@ func (r *inputValues) checkInputs(s *Stage) {
 			if _, ok := s.Variables[name]; !ok {
 				r.load.diags.add(in.at, fmt.Sprintf("stage %s: unknown input %s", s.Name, name),
 					"The module %s declares no variable of this name%s", s.Source,
-					hint(name, slices.Collect(maps.Keys(s.Variables))))
+					syntax.Hint(name, slices.Collect(maps.Keys(s.Variables))))
 			}
 		}
 	}
@@ -449,7 +449,7 @@ func (r *inputValues) reportNoFile(names []string) {
 	if similar := syntax.Nearest("terraform.tfvars", files); similar != "" {
 		fix = fmt.Sprintf("Rename %s; else write", r.load.file(similar))
 	}
-	r.load.diags.add(wholeFile(r.load.file("terraform.tfvars")), "no such file",
+	r.load.diags.add(syntax.WholeFile(r.load.file("terraform.tfvars")), "no such file",
 		"%s the file: %d variables need a value, which are %s.", fix, len(names), strings.Join(names, ", "))
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // Written is a value and its place in a file.
@@ -65,7 +67,7 @@ func parts(expr hcl.Expression) []Written {
 	if pairs, diags := hcl.ExprMap(expr); !diags.HasErrors() {
 		for _, kv := range slices.Backward(pairs) {
 			name, _ := kv.Key.Value(nil) // an error: it is unknown
-			all = append(all, Written{Name: text(name), at: kv.Key.Range(), expr: kv.Value})
+			all = append(all, Written{Name: syntax.Text(name), at: kv.Key.Range(), expr: kv.Value})
 		}
 	}
 	elements, _ := hcl.ExprList(expr) // an error: it is no list
@@ -77,14 +79,6 @@ func parts(expr hcl.Expression) []Written {
 		all = append(all, Written{Name: strconv.Itoa(i), at: at, expr: e})
 	}
 	return all
-}
-
-// text returns a string, and "" for everything else.
-func text(v cty.Value) string {
-	if !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
-		return ""
-	}
-	return v.AsString()
 }
 
 // Repetitions returns the keys that an object of the value has twice, at any depth.

@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // NewCluster is a cluster to generate: a template and the answers so far.
@@ -125,7 +126,7 @@ func (c *NewCluster) unknown(given map[string]string) (wrong []error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(names, name) {
 			wrong = append(wrong, fmt.Errorf("%s: template %s has no such key%s", name, c.Template,
-				config.DidYouMean(name, names)))
+				syntax.DidYouMean(name, names)))
 		}
 	}
 	return wrong

@@ -18,7 +18,6 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -80,7 +79,7 @@ func readParts(all fs.FS, name string) ([]part, error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || err == nil && len(parts) == 0 {
 		names := templateNames(all)
 		return nil, fmt.Errorf("no template %q; choose one of %s%s", name, strings.Join(names, ", "),
-			config.DidYouMean(name, names))
+			syntax.DidYouMean(name, names))
 	}
 	return parts, err
 }
@@ -174,7 +173,7 @@ func (p part) check(keys []string) error {
 			continue
 		}
 		return fmt.Errorf("%s:%d: %s: the template has no such key%s%s", p.file,
-			v.SourceRange().Start.Line, name, config.DidYouMean(name, keys), languageHint)
+			v.SourceRange().Start.Line, name, syntax.DidYouMean(name, keys), languageHint)
 	}
 	isKey := func(m [][]byte) bool { return slices.Contains(keys, string(m[1])) }
 	tokens, _ := hclsyntax.LexTemplate(p.src, p.file, hcl.InitialPos)

@@ -11,13 +11,13 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // UntrackPlan lists the objects that Untrack would remove from a stage's records.
@@ -110,7 +110,7 @@ func match(c *cluster.Cluster, st *state.State, f *UntrackPlan, address string) 
 	}
 	return &cluster.UsageError{Message: fmt.Sprintf(
 		"stage %s: the state knows no %s%s\n  `castle state show %s %s` lists what it knows",
-		f.Stage, address, config.DidYouMean(address, slices.Collect(maps.Keys(known))),
+		f.Stage, address, syntax.DidYouMean(address, slices.Collect(maps.Keys(known))),
 		c.Config.Name, f.Stage)}
 }
 

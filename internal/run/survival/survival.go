@@ -222,8 +222,8 @@ func goOn(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor) 
 	return thaw(ctx, r, data, r.Outputs.Target())
 }
 
-// First saves the data of a stage that has just become ready, unless this birth has a save: from then on, they can
-// be restored.
+// First saves the data of a stage that has just become ready, unless this birth has a save: from then on,
+// they can be restored.
 func First(ctx context.Context, r *run.Run, s *config.Stage) error {
 	for _, d := range s.Survivors {
 		data, err := Bind(r, s, d)
