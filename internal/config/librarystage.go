@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/siderolabs/gen/xslices"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/ephemeral-castle/castle/internal/syntax"
@@ -211,11 +212,7 @@ func (l *library) comment(d *definition, at hcl.Range) string {
 }
 
 func layerNames(needs []layerName) []string {
-	names := []string{}
-	for _, n := range needs {
-		names = append(names, n.name)
-	}
-	return names
+	return append([]string{}, xslices.Map(needs, func(n layerName) string { return n.name })...)
 }
 
 // Name is the stage's name without its layer.

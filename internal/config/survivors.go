@@ -70,6 +70,7 @@ func (s *Stage) birth(r reference, sc Scope) (cty.Value, hcl.Diagnostics) {
 	if sc.unknown {
 		return survivor.Undecided(), nil
 	}
-	summary := "stage " + s.Name + ": survives." + r.name + " is not known"
-	return cty.DynamicVal, hcl.Diagnostics{syntax.Problem(r.at, summary, "castle create decides it once for the life of the cluster.")}
+	what := "stage " + s.Name + ": survives." + r.name + " is not known"
+	return cty.DynamicVal, hcl.Diagnostics{syntax.Problem(r.at, what,
+		"castle create decides it once for the life of the cluster.")}
 }
