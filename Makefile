@@ -23,8 +23,8 @@ export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=$(ta
 
 # The tests that need real Terraform, and their packages: the others beside them have run before.
 integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)
-# These only repeat: soak-rollout and soak-restore run them, in test-long.
-weekly      := TestRolloutKills|TestRestoreKills
+# These only repeat: soak-rollout, soak-restore and soak-phoenix run them, in test-long.
+weekly      := TestRolloutKills|TestRestoreKills|TestPhoenixKills
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | grep -vxE '$(weekly)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
 fuzzed      := $(shell grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' ./internal | sed -E 's|/[^/]*:func |:|' | sort)
@@ -107,6 +107,7 @@ test-long: ## What make test repeats too seldom: ten minutes of fuzzing, the soa
 	$(MAKE) soak CASTLE_SOAK_LOSE=1
 	$(MAKE) soak-rollout
 	$(MAKE) soak-restore
+	$(MAKE) soak-phoenix
 
 .PHONY: fuzz
 fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for that long)
@@ -142,6 +143,12 @@ soak-restore: build ## Kill castle 50 times while it backs up and restores etcd 
 	$(call say,killing castle: every time the same command completes the backup or the restore)
 	CASTLE_RESTORE_KILLS=$${CASTLE_RESTORE_KILLS:-50} \
 	go test -timeout 0 -count 1 -tags $(tags),integration -run '^TestRestoreKills$$' -v ./cmd/castle
+
+.PHONY: soak-phoenix
+soak-phoenix: build ## Kill castle 60 times while it saves, destroys, recreates and restores the cluster tazlab in the lab (an hour)
+	$(call say,killing castle: every time the same command completes it$(,) and no row is lost)
+	CASTLE_PHOENIX_KILLS=$${CASTLE_PHOENIX_KILLS:-60} \
+	go test -timeout 0 -count 1 -tags $(tags),integration -run '^TestPhoenixKills$$' -v ./cmd/castle
 
 .PHONY: bench
 bench: build terragrunt ## Measure castle beside plain Terraform and Terragrunt, and write bench/RESULTS.md (BENCH='-rounds 5')

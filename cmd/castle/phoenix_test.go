@@ -21,24 +21,37 @@ func TestPhoenix(t *testing.T) {
 	scripts(t, "tazlab", "testdata/phoenix")
 }
 
+// superuserSecret is where PGO keeps the password of the superuser.
+const superuserSecret = "/api/v1/namespaces/tazlab-db/secrets/tazlab-db-pguser-postgres"
+
 // sql runs statements in the database of tazlab as its superuser: sql STATEMENTS. With !, PostgreSQL refuses.
 func sql(ts *testscript.TestScript, neg bool, args []string) {
-	var secret struct{ Data map[string]string }
-	ts.Check(json.Unmarshal(ask(ts, http.MethodGet,
-		"/api/v1/namespaces/tazlab-db/secrets/tazlab-db-pguser-postgres", nil), &secret))
-	password, err := base64.StdEncoding.DecodeString(secret.Data["password"])
-	ts.Check(err)
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/psql")
-	ts.Check(err)
-	c := exec.Command(found[len(found)-1], "-h", "192.168.1.184", "-U", "postgres", "-d", "tazlab", "-At",
-		"-v", "ON_ERROR_STOP=on", "-c", strings.Join(args, " "))
-	c.Env = append(os.Environ(), "PGPASSWORD="+string(password), "PGSSLMODE=require")
-	out, err := c.CombinedOutput()
+	out, err := psql(ask(ts, http.MethodGet, superuserSecret, nil), strings.Join(args, " "))
 	_, written := ts.Stdout().Write(out)
 	ts.Check(written)
 	if (err != nil) != neg {
 		ts.Fatalf("sql %s: %v\n%s", args, err, out)
 	}
+}
+
+// psql runs statements with the password in a Secret, as the API server has it.
+func psql(object []byte, statements string) ([]byte, error) {
+	var secret struct{ Data map[string]string }
+	if err := json.Unmarshal(object, &secret); err != nil {
+		return nil, err
+	}
+	password, err := base64.StdEncoding.DecodeString(secret.Data["password"])
+	if err != nil {
+		return nil, err
+	}
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/psql")
+	if err != nil {
+		return nil, err
+	}
+	c := exec.Command(found[len(found)-1], "-h", "192.168.1.184", "-U", "postgres", "-d", "tazlab", "-At",
+		"-v", "ON_ERROR_STOP=on", "-c", statements)
+	c.Env = append(os.Environ(), "PGPASSWORD="+string(password), "PGSSLMODE=require")
+	return c.CombinedOutput()
 }
 
 // bucket takes the bucket of the lab's S3 server away, or gives it back: bucket away, bucket back.

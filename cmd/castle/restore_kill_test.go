@@ -18,7 +18,7 @@ import (
 //	CASTLE_RESTORE_KILLS   how many kills there are; the default is 2
 //	CASTLE_RESTORE_SEED    replays the schedule
 func TestRestoreKills(t *testing.T) {
-	rehearseKills(t, "RESTORE", "2", func(k *soak) {
+	rehearseKills(t, "mini", "RESTORE", "2", func(k *soak) {
 		(&restoreKills{soak: k, used: map[string]time.Duration{"backup": time.Second,
 			"restore": 25 * time.Second}}).run()
 	})

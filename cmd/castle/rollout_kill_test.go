@@ -23,12 +23,12 @@ import (
 //	CASTLE_ROLLOUT_SEED    replays the schedule
 //	CASTLE_ROLLOUT_ROUND   the first round of that schedule, for the one that has failed
 func TestRolloutKills(t *testing.T) {
-	rehearseKills(t, "ROLLOUT", "3", func(k *soak) { (&rolloutKills{soak: k, used: 20 * time.Second}).run() })
+	rehearseKills(t, "mini", "ROLLOUT", "3", func(k *soak) { (&rolloutKills{soak: k, used: 20 * time.Second}).run() })
 }
 
-// rehearseKills rehearses mini for a test that kills castle, and calls inside there. CASTLE_<name>_KILLS and
-// the like configure it.
-func rehearseKills(t *testing.T, name, kills string, inside func(*soak)) {
+// rehearseKills rehearses a cluster for a test that kills castle, and calls inside there. CASTLE_<name>_KILLS
+// and the like configure it.
+func rehearseKills(t *testing.T, cluster, name, kills string, inside func(*soak)) {
 	seed := strconv.FormatInt(time.Now().Unix(), 10)
 	settings := map[string]string{"KILLS": kills, "SEED": seed, "ROUND": "1"}
 	reaches := func(setting string) string {
@@ -36,7 +36,7 @@ func rehearseKills(t *testing.T, name, kills string, inside func(*soak)) {
 	}
 	if here := os.Getenv(inLab); here != "" {
 		t.Chdir(here)
-		inside(newKills(t, func(setting string) uint64 {
+		inside(newKills(t, cluster, func(setting string) uint64 {
 			n, err := strconv.ParseUint(os.Getenv(reaches(setting)), 10, 64)
 			if err != nil {
 				t.Fatalf("CASTLE_%s_%s: %v", name, setting, err)
@@ -50,19 +50,19 @@ func rehearseKills(t *testing.T, name, kills string, inside func(*soak)) {
 		environ = append(environ, reaches(setting)+"="+cmp.Or(os.Getenv("CASTLE_"+name+"_"+setting), usual))
 	}
 	// A restart takes two seconds: long enough that a kill may fall into it.
-	args := []string{"-C", "../..", "mini", "--speed", "20"}
+	args := []string{"-C", "../..", cluster, "--speed", "20"}
 	if os.Getenv("CASTLE_SOAK_KEEP") != "" {
 		args = append(args, "--keep")
 	}
 	rehearse(t, environ, args...)
 }
 
-func newKills(t *testing.T, setting func(string) uint64) *soak {
+func newKills(t *testing.T, cluster string, setting func(string) uint64) *soak {
 	drawn := rand.NewPCG(setting("SEED"), 0)
-	state := filepath.Join(os.Getenv("CASTLE_STATE_DIR"), "mini", "proxmox")
+	state := filepath.Join(os.Getenv("CASTLE_STATE_DIR"), cluster, "proxmox")
 	files, random := &soakFiles{t: t, state: state}, rand.New(drawn)
 	return &soak{t: t, seed: setting("SEED"), round: setting("ROUND"), rand: random, drawn: drawn,
-		kills: int(setting("KILLS")), out: t.TempDir(), repository: "../..", cluster: "mini",
+		kills: int(setting("KILLS")), out: t.TempDir(), repository: "../..", cluster: cluster,
 		lab: &soakLab{t: t, state: state}, files: files, harm: &soakHarm{t: t, rand: random, files: files},
 		hits: soakHits{}}
 }

@@ -76,7 +76,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 				fmt.Fprintf(a.stderr, "castle: %s: %s\n", c.Name(), cmp.Or(kept, nothing))
 				return nil
 			default:
-				err := printStages(a, c, "Would destroy: ", toDestroy, kept)
+				err := printStages(a, c, "Would destroy: ", toDestroy, o.DiscardData, kept)
 				if err == nil {
 					err = confirmCluster(a, c, "destroy it", "nothing was destroyed")
 				}
@@ -148,12 +148,17 @@ func checkProtection(a *app, c *cluster.Cluster) error {
 }
 
 // printStages lists the stages that a run would destroy, their machines, and remarks below them.
-func printStages(a *app, c *cluster.Cluster, title string, toDestroy []*destroy.Stage,
+func printStages(a *app, c *cluster.Cluster, title string, toDestroy []*destroy.Stage, discards bool,
 	remarks ...string) error {
-	var machines []string
+	var machines, data []string
 	for _, d := range toDestroy {
 		machines = append(machines, d.Machines(c.Masker.Hide)...)
+		for _, one := range d.Record.Survives {
+			data = append(data, one.Label)
+		}
 	}
+	remarks = append(remarks, listIf(textIf(!discards, "data that are saved first: ")+
+		textIf(discards, "data that are lost, as far as they are not saved: "), data))
 	return printTable(a.stderr, func(w io.Writer) {
 		fmt.Fprintln(w, title+c.Name())
 		for _, d := range toDestroy {

@@ -58,6 +58,11 @@ func End(ctx context.Context, r *run.Run, target gate.Target, all []Data) (saved
 	if len(due) == 0 {
 		return saved, nil
 	}
+	for _, data := range due { // before anything is ended
+		if _, err := data.Survivor.Saves(ctx); err != nil {
+			return nil, refusal(ctx, r, data, err)
+		}
+	}
 	r.Notice("saving " + names(due) + ": Flux is suspended and all writes end")
 	for _, data := range due {
 		one, err := end(ctx, r, target, data)
@@ -89,9 +94,6 @@ func finished(ctx context.Context, r *run.Run, data Data) (*survivor.Save, bool,
 // end freezes and saves data. The record comes first: whoever completes or undoes a run that was killed knows
 // what was frozen.
 func end(ctx context.Context, r *run.Run, target gate.Target, data Data) (*survivor.Save, error) {
-	if _, err := data.Survivor.Saves(ctx); err != nil { // then nothing has to be ended for that
-		return nil, err
-	}
 	b := r.Outputs.Births()[data.Label]
 	b.Frozen, b.Saved = true, nil
 	err := r.SetBirth(data.Label, &b)
