@@ -117,11 +117,12 @@ func inside(t *testing.T, folder string) {
 	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying,
 		"for-stages": forStages, "api": api, "vault": vault, "pod": pod, "by-hand": byHand,
 		"upgrade": upgrade, "upgrade-kubernetes": upgradeKubernetes, "freeze": freeze, "sql": sql,
-		"bucket": bucket}
+		"bucket": bucket, "logins": probeLogins}
 	run(t, folder, func(env *testscript.Env) error {
 		env.Values[spyKey{}], env.Values[holdKey{}] = &spy{}, &hold{}
 		env.Values[plantedKey{}] = newPlanted()
 		env.Values[begunKey{}], env.Values[frozenKey{}] = map[string]*begun{}, map[int]bool{}
+		env.Values[loginsKey{}] = &logins{}
 		if err := likeTheLab(env, "../.."); err != nil {
 			return err
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestPhoenixKills kills castle again and again while it saves the database of tazlab, destroys the cluster and
-// restores the database in the next one. The same command completes each, and no row is lost.
+// TestPhoenixKills kills castle again and again while it saves the database of tazlab, destroys the cluster
+// and restores the database in the next one. The same command completes each, and no row is lost.
 //
 //	CASTLE_PHOENIX_KILLS   how many kills there are; the default is 2
 //	CASTLE_PHOENIX_SEED    replays the schedule

@@ -23,7 +23,9 @@ import (
 //	CASTLE_ROLLOUT_SEED    replays the schedule
 //	CASTLE_ROLLOUT_ROUND   the first round of that schedule, for the one that has failed
 func TestRolloutKills(t *testing.T) {
-	rehearseKills(t, "mini", "ROLLOUT", "3", func(k *soak) { (&rolloutKills{soak: k, used: 20 * time.Second}).run() })
+	rehearseKills(t, "mini", "ROLLOUT", "3", func(k *soak) {
+		(&rolloutKills{soak: k, used: 20 * time.Second}).run()
+	})
 }
 
 // rehearseKills rehearses a cluster for a test that kills castle, and calls inside there. CASTLE_<name>_KILLS

@@ -46,6 +46,11 @@ var seams = map[string][]string{
 		"resource", "step_ended apply", "gate_open", "stage_ready", "stages/*/terraform.tfstate",
 		"stages/*/intent.jsonl", "stages/*/fingerprint.json", "lock",
 	},
+	"recreate": {
+		"run_started", "notice", "births.json*", "recreate.json*", "stage_started", "step_started destroy",
+		"stage_gone", "archive/*", "runs/*/receipt.json", "step_started apply", "resource", "step_ended apply", "gate_open",
+		"stage_ready", "stages/*/terraform.tfstate", "stages/*/fingerprint.json", "kubeconfig", "lock",
+	},
 	"rollout": {
 		"run_started", "machine_started", "machine_progress", "machine_progress install", "machine_ready",
 		"stage_started", "step_started plan", "step_ended plan", "step_started apply", "resource_started",

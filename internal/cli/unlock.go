@@ -68,6 +68,8 @@ func completion(c *cluster.Cluster, run string) string {
 		return fmt.Sprintf("`%s` completes it", c.Command(kind))
 	case "restore":
 		return fmt.Sprintf("`%s --backup newest` completes it", c.Command(kind))
+	case "rotate":
+		return fmt.Sprintf("`%s passwords` completes it", c.Command(kind))
 	case "renew":
 		return fmt.Sprintf("`%s` completes it, or renews again", c.Command("create"))
 	}

@@ -147,8 +147,10 @@ const (
 	PlatformLayer     = "platform"
 	KubeconfigOutput  = "kubeconfig"
 	TalosconfigOutput = "talosconfig"
-	MachinesOutput    = "machines" // role, address and reset of each machine, by name
-	InstanceOutput    = "instance" // what changes with each machine, by name
+	MachinesOutput    = "machines"        // role, address and reset of each machine, by name
+	InstanceOutput    = "instance"        // what changes with each machine, by name
+	LoginsOutput      = "database_logins" // of the secrets layer: the login role that clients use, by user
+	AlternateLogin    = "-alt"            // ends the name of a database user's second login role
 )
 
 // Check validates the named clusters, or all of the repository, offline. It ignores Cluster, Reporter and

@@ -289,3 +289,18 @@ func MachineOf(typ string, attributes map[string]any) string {
 	}
 	return machine
 }
+
+// Rotation is which login roles of the database's users are in use, and how far an unfinished rotation of
+// their passwords has come.
+type Rotation struct {
+	// Active are the roles in use, by user; without one it is the user's own.
+	Active map[string]string `json:"active,omitempty"`
+	// Next is Active after the unfinished rotation; nil without one.
+	Next     map[string]string `json:"next,omitempty"`
+	Replaced bool              `json:"replaced,omitempty"` // the state has new passwords for Next
+}
+
+// RotationOf is the document of the stage that makes the passwords. It ends with them.
+func RotationOf(dir *state.Stage) state.Document[Rotation] {
+	return state.StageDocument[Rotation](dir, "rotation")
+}

@@ -46,7 +46,7 @@ type Run struct {
 
 // Changes reports whether the run's command changes the cluster.
 func (r Run) Changes() bool {
-	changing := []string{"create", "destroy", "recreate", "renew", "restore", "rollout"}
+	changing := []string{"create", "destroy", "recreate", "renew", "restore", "rollout", "rotate"}
 	return slices.Contains(changing, r.Command)
 }
 

@@ -5,6 +5,8 @@ package kube
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +15,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
@@ -200,4 +204,32 @@ func RemovePendingRelease(ctx context.Context, target gate.Target, r PendingRele
 		return err
 	})
 	return removed, err
+}
+
+// SetDatabasePassword changes the password in the Secret that PGO has for a login role; empty: it changes
+// nothing. It reports whether PGO has derived the verifier. PGO keeps one that it finds, also of another
+// password, so that goes in the same change.
+func SetDatabasePassword(ctx context.Context, target gate.Target, namespace, name, password string) (
+	verified bool, err error) {
+	secrets := client.Core("secrets")
+	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
+		in := client.Selection{Resource: secrets, Namespace: namespace, Name: name}
+		have, err := a.Get(ctx, in, "Secret")
+		if err != nil {
+			return err
+		}
+		data, _, err := unstructured.NestedStringMap(have.Object, "data")
+		encoded := base64.StdEncoding.EncodeToString([]byte(password))
+		if verified = data["verifier"] != ""; err != nil || password == "" || data["password"] == encoded {
+			return err
+		}
+		verified = false
+		patch, _ := json.Marshal(map[string]any{ //nolint:errcheck // texts have a JSON
+			"metadata": map[string]any{"resourceVersion": have.GetResourceVersion()},
+			"data":     map[string]any{"password": encoded, "verifier": nil}})
+		_, err = a.Dynamic.Resource(secrets).Namespace(namespace).Patch(ctx, name, types.MergePatchType,
+			patch, metav1.PatchOptions{})
+		return err
+	})
+	return verified, err
 }

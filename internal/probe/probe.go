@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -174,4 +175,20 @@ func validPort(port string) error {
 		return fmt.Errorf("%q is not a port number", port)
 	}
 	return nil
+}
+
+// PostgreSQL logs in to a database and returns the role as which the session acts. answered reports that a
+// server has answered, also one that refuses the login.
+func PostgreSQL(ctx context.Context, connection string) (role string, answered bool, err error) {
+	ctx, stop := context.WithTimeout(ctx, attempt)
+	defer stop()
+	c, err := pgconn.Connect(ctx, connection)
+	if err != nil {
+		return "", errors.As(err, new(*pgconn.PgError)), err
+	}
+	result := c.ExecParams(ctx, "SELECT current_user", nil, nil, nil, nil).Read()
+	if len(result.Rows) == 1 {
+		role = string(result.Rows[0][0])
+	}
+	return role, true, errors.Join(result.Err, c.Close(ctx))
 }

@@ -195,30 +195,46 @@ func RecordedOutputs(c *cluster.Cluster, s *config.Stage, st *state.State) map[s
 	ready, err := dir.Fingerprint().Read()
 	module, digested := state.Digest(s.Module)
 	if errors.Join(recorded, err, digested) != nil || ready == nil || rec.Module != module {
-		return withInstances(dir, st.Outputs)
+		return withRecorded(dir, st.Outputs)
 	}
-	return withInstances(dir, WithNulls(s, st.Outputs))
+	return withRecorded(dir, WithNulls(s, st.Outputs))
 }
 
-// withInstances adds to the output instance the runs that created the machines. If their record cannot be
+// withRecorded sets in a stage's outputs what castle records and Terraform does not know: the runs that
+// created the machines, and the login roles that rotations have made those in use. If the record cannot be
 // read, the output is unknown, and nothing is replaced.
-func withInstances(dir *state.Stage, outputs map[string]state.Output) map[string]state.Output {
-	instances := tfeval.Map(outputs[cluster.InstanceOutput].Value)
-	if len(instances) == 0 {
-		return outputs
-	}
-	ids, err := cluster.MachineIDs(dir).Value()
-	for _, id := range ids {
-		name, keyed := terraform.KeyOf(id.Address)
-		if keyed && id.Instance != "" { // also of one that a step of a rollout has just made
-			instances[name] = cty.StringVal(id.Instance)
-		}
-	}
+func withRecorded(dir *state.Stage, outputs map[string]state.Output) map[string]state.Output {
 	outputs = maps.Clone(outputs)
-	outputs[cluster.InstanceOutput] = state.Output{Value: cty.ObjectVal(instances)}
-	if err != nil {
-		outputs[cluster.InstanceOutput] = state.Output{Value: cty.DynamicVal}
+	set := func(output string, change func(map[string]cty.Value) error) {
+		values := tfeval.Map(outputs[output].Value)
+		if len(values) == 0 {
+			return
+		}
+		if err := change(values); err != nil {
+			outputs[output] = state.Output{Value: cty.DynamicVal}
+			return
+		}
+		outputs[output] = state.Output{Value: cty.ObjectVal(values)}
 	}
+	set(cluster.InstanceOutput, func(instances map[string]cty.Value) error {
+		ids, err := cluster.MachineIDs(dir).Value()
+		for _, id := range ids {
+			name, keyed := terraform.KeyOf(id.Address)
+			if keyed && id.Instance != "" { // also of one that a step of a rollout has just made
+				instances[name] = cty.StringVal(id.Instance)
+			}
+		}
+		return err
+	})
+	set(cluster.LoginsOutput, func(logins map[string]cty.Value) error {
+		rotation, err := cluster.RotationOf(dir).Value()
+		for user := range logins {
+			if role := rotation.Active[user]; role != "" {
+				logins[user] = cty.StringVal(role)
+			}
+		}
+		return err
+	})
 	return outputs
 }
 
@@ -327,7 +343,7 @@ func (r *Run) ReadOutputs(s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	r.Outputs.Set(s, withInstances(r.Cluster.Dir.Stage(s.Name), WithNulls(s, st.Outputs)))
+	r.Outputs.Set(s, withRecorded(r.Cluster.Dir.Stage(s.Name), WithNulls(s, st.Outputs)))
 	if s.Layer == cluster.PlatformLayer {
 		return r.export()
 	}

@@ -23,6 +23,8 @@ var documents = map[string]string{
 	"machines.json": provesGone, "held.json": provesGone, "owned.json": provesGone,
 	"borrowed.json": "a destroy leaves the files that it lists: restore it from a backup, or " +
 		"delete it and its copy, and the destroy deletes them",
+	"rotation.json": "castle knows by it which login roles of a database are in use: restore it " +
+		"from a backup",
 	"fingerprint.json": dispensable, "seen.json": dispensable, "reviewed.json": dispensable,
 	"revisions.json": dispensable, "instances.json": dispensable, "recreate.json": dispensable,
 	"restore.json": dispensable, "rollout.json": dispensable,

@@ -147,7 +147,9 @@ func (a *attempt) checkRenewal(ctx context.Context, before *state.State, intent 
 	e := &run.RefusedError{Refused: "the plan would do more than renew credentials, and was not applied",
 		Fix: "apply other changes first: " + a.run.Cluster.Command("create")}
 	for _, c := range a.plan.Changes {
-		renews := c.Action == "replace" && slices.Contains(a.creation.issuers[a.stage.Name], c.Address)
+		// A run that was killed may have deleted it.
+		renews := (c.Action == "replace" || c.Action == "create") &&
+			slices.Contains(a.creation.issuers[a.stage.Name], c.Address)
 		if !renews && c.Action != "update" && c.Action != "read" {
 			e.Reasons = append(e.Reasons, fmt.Sprintf("%s: %s %s", a.stage.Name, c.Action, c.Address))
 		}

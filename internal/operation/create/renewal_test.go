@@ -19,6 +19,7 @@ func TestARenewalReplacesNothingButTheIssuers(t *testing.T) {
 		refused bool
 	}{
 		{terraform.Change{Action: "replace", Address: "tls_locally_signed_cert.admin"}, false},
+		{terraform.Change{Action: "create", Address: "tls_locally_signed_cert.admin"}, false},
 		{terraform.Change{Action: "update", Address: "infisical_secret.kubeconfig"}, false},
 		{terraform.Change{Action: "read", Address: "data.talos_client_configuration.cluster"}, false},
 		{terraform.Change{Action: "replace", Address: "talos_machine_secrets.cluster"}, true},

@@ -122,6 +122,10 @@ func recorded(r *run.Run, states map[*config.Stage]*state.State) (all []Item) {
 	add("CA of Kubernetes", rotates, kube.Authorities(target.Kubeconfig)...)
 	add("CA of Talos", rotates, talos.Authorities(target.Talosconfig)...)
 	for _, s := range c.Config.Stages {
+		if _, has := s.Variables["vault_database_logins"]; has && states[s].Exists {
+			all = append(all, Item{Name: "passwords of database users", Fix: c.Command("rotate") +
+				" passwords", Note: "two login roles alternate, so no login fails"})
+		}
 		for _, res := range states[s].Managed() {
 			if res.Type != "talos_machine_secrets" {
 				continue

@@ -356,3 +356,23 @@ func notRevoked(err error) bool {
 	late, is := errors.AsType[net.Error](err)
 	return says(err, "failed to revoke") || is && late.Timeout()
 }
+
+// ProveDatabase has Vault create a database user at creds, such as database-blue/creds/grafana, and delete
+// it.
+func (s Server) ProveDatabase(ctx context.Context, environ []string, creds string) error {
+	c, _, err := s.logIn(ctx, environ)
+	if err != nil {
+		return err
+	}
+	defer c.close(ctx)
+	var made struct {
+		Lease string `json:"lease_id"`
+	}
+	if err = c.api.Do(ctx, http.MethodGet, creds, nil, &made); err == nil {
+		err = c.api.Do(ctx, http.MethodPost, revokePrefix+made.Lease, map[string]bool{"sync": true}, nil)
+	}
+	if err != nil {
+		return s.failed("it does not create and delete a user at "+creds, err, checkVault)
+	}
+	return nil
+}

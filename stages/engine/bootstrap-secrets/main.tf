@@ -24,7 +24,7 @@ resource "kubernetes_namespace_v1" "wanted" {
 # PGO adopts a user's Secret that is there before the cluster: it keeps the
 # password, and adds verifier, addresses and itself as the owner.
 resource "kubernetes_secret_v1" "database" {
-  for_each = var.bootstrap_database == null ? [] : var.database_users
+  for_each = var.bootstrap_database == null ? [] : setunion(var.database_users, [for user in var.database_users : "${user}-alt"])
 
   metadata {
     name      = "${var.bootstrap_database.name}-pguser-${each.key}"

@@ -1,11 +1,11 @@
 variable "database_users" {
-  description = "Database users, as secrets/keys has them; each gets a Secret that PGO adopts."
+  description = "Database users, as secrets/keys has them; each of their two login roles gets a Secret that PGO adopts."
   type        = set(string)
   default     = ["admin"]
 }
 
 variable "database_passwords" {
-  description = "Password of each database user, by user. castle wires them from secrets/keys, their one source."
+  description = "Password of each login role of the database's users, by role. castle wires them from secrets/keys, their one source."
   type        = map(string)
   sensitive   = true
 }

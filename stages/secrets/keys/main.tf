@@ -8,8 +8,10 @@ resource "tls_private_key" "serviceaccount" {
   rsa_bits  = 2048
 }
 
+# Each database user has a second login role. castle rotate replaces the password of the one that clients do
+# not use, and then has them use it.
 resource "random_password" "database" {
-  for_each = var.database_users
+  for_each = setunion(var.database_users, [for user in var.database_users : "${user}-alt"])
 
   length  = var.database_password_length
   special = false # passwords end up in connection URLs

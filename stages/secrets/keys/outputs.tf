@@ -16,9 +16,14 @@ output "database_admin_password" {
 }
 
 output "database_passwords" {
-  description = "Password of each database user, by user."
-  value       = { for user, password in random_password.database : user => password.result }
+  description = "Password of each login role of the database's users, by role: <user> and <user>-alt."
+  value       = { for role, password in random_password.database : role => password.result }
   sensitive   = true
+}
+
+output "database_logins" {
+  description = "Login role that clients use, by database user. castle sets the one that a rotation has made it."
+  value       = { for user in var.database_users : user => user }
 }
 
 output "talos_machine_secrets" {

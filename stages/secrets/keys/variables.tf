@@ -15,13 +15,18 @@ variable "talos_contract" {
 }
 
 variable "database_users" {
-  description = "Database users that get a password. admin is always among them."
+  description = "Database users. Each gets two login roles, <user> and <user>-alt, with a password. admin is always among them."
   type        = set(string)
   default     = ["admin"]
 
   validation {
     condition     = contains(var.database_users, "admin")
     error_message = "database_users must contain admin."
+  }
+
+  validation {
+    condition     = alltrue([for user in var.database_users : !endswith(user, "-alt")])
+    error_message = "No name in database_users ends with -alt: the second login roles do."
   }
 }
 

@@ -20,8 +20,11 @@ resource "vault_database_secret_backend_connection" "cluster" {
       "host=${var.vault_database_host}", "port=${var.vault_database_port}", "dbname=${var.vault_database_name}",
       "user={{username}}", "password={{password}}", "sslmode=${var.vault_database_sslmode}",
     ])
-    username = var.vault_database_admin
-    password = var.vault_database_passwords[var.vault_database_admin]
+    # A session has its rights from when it began: one from before databaseInitSQL would keep too few.
+    max_idle_connections = -1
+
+    username = var.vault_database_logins[var.vault_database_admin]
+    password = var.vault_database_passwords[var.vault_database_logins[var.vault_database_admin]]
   }
 }
 
@@ -37,11 +40,15 @@ resource "vault_database_secret_backend_role" "role" {
   max_ttl               = each.value.max_ttl
 }
 
-# A manual restore of the database needs the passwords, and so do clients that read them from Vault.
-# Destroying the stage deletes them for good.
+# A manual restore of the database needs the passwords of all login roles. Clients read <user>_username and
+# <user>_password, the role in use. Destroying the stage deletes them for good.
 resource "vault_kv_secret_v2" "passwords" {
-  mount               = var.vault_kv_mount
-  name                = var.vault_database_kv_path
-  data_json           = jsonencode(var.vault_database_passwords)
+  mount = var.vault_kv_mount
+  name  = var.vault_database_kv_path
+  data_json = jsonencode(merge(
+    var.vault_database_passwords,
+    { for user, role in var.vault_database_logins : "${user}_username" => role },
+    { for user, role in var.vault_database_logins : "${user}_password" => var.vault_database_passwords[role] },
+  ))
   delete_all_versions = true
 }

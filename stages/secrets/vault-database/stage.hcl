@@ -6,6 +6,7 @@ stage {
     vault_database_cluster   = cluster.name
     vault_database_kv_path   = "ephemeral-castle/${cluster.name}/${cluster.platform}/database"
     vault_database_passwords = secrets.database_passwords
+    vault_database_logins    = secrets.database_logins
   }
 }
 

@@ -56,9 +56,14 @@ variable "vault_database_kv_path" {
 }
 
 variable "vault_database_passwords" {
-  description = "Password of each database user, by user. castle wires them from secrets/keys, their one source."
+  description = "Password of each login role of the database's users, by role. castle wires them from secrets/keys, their one source."
   type        = map(string)
   sensitive   = true
+}
+
+variable "vault_database_logins" {
+  description = "Login role in use, by database user. castle wires them from secrets/keys."
+  type        = map(string)
 }
 
 variable "vault_database_admin" {
@@ -67,7 +72,7 @@ variable "vault_database_admin" {
   default     = "admin"
 
   validation {
-    condition     = contains(keys(nonsensitive(var.vault_database_passwords)), var.vault_database_admin)
+    condition     = contains(keys(var.vault_database_logins), var.vault_database_admin)
     error_message = "vault_database_admin is none of database_users."
   }
 }

@@ -11,7 +11,8 @@ path "sys/mounts" {
   capabilities = ["read"]
 }
 
-# Connections and roles. Vault has no pattern that excludes creds/; castle requests no credentials.
+# Connections and roles. Vault has no pattern that excludes creds/; castle requests credentials only to
+# prove a rotation (castle rotate), and revokes them at once.
 path "database-*" {
   capabilities = ["create", "read", "update", "delete"]
 }
