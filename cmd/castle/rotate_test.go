@@ -99,11 +99,11 @@ func (l *logins) run() {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {
+			l.probe()
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				l.probe()
 			}
 		}
 	})

@@ -48,8 +48,9 @@ var seams = map[string][]string{
 	},
 	"recreate": {
 		"run_started", "notice", "births.json*", "recreate.json*", "stage_started", "step_started destroy",
-		"stage_gone", "archive/*", "runs/*/receipt.json", "step_started apply", "resource", "step_ended apply", "gate_open",
-		"stage_ready", "stages/*/terraform.tfstate", "stages/*/fingerprint.json", "kubeconfig", "lock",
+		"stage_gone", "archive/*", "runs/*/receipt.json", "step_started apply", "resource",
+		"step_ended apply", "gate_open", "stage_ready", "stages/*/terraform.tfstate",
+		"stages/*/fingerprint.json", "kubeconfig", "lock",
 	},
 	"rollout": {
 		"run_started", "machine_started", "machine_progress", "machine_progress install", "machine_ready",
