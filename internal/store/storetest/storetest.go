@@ -22,8 +22,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -132,7 +134,7 @@ func postgresURL(address string) string {
 }
 
 // unprivileged is one of PostgreSQL's programs, which refuse to run as root. For root, they run in a user
-// namespace that maps the same user to another id.
+// namespace that maps the same user to the account of Debian's package, which initdb looks up.
 func unprivileged(t testing.TB, dir, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
@@ -143,11 +145,19 @@ func unprivileged(t testing.TB, dir, name string, args ...string) *exec.Cmd {
 	c.Dir, c.Env = dir, []string{"HOME=" + dir, "TMPDIR=" + dir, "LC_ALL=C"}
 	c.SysProcAttr = &syscall.SysProcAttr{}
 	if os.Geteuid() == 0 {
-		id := func(host int) []syscall.SysProcIDMap {
-			return []syscall.SysProcIDMap{{ContainerID: 1000, HostID: host, Size: 1}}
+		u, err := user.Lookup("postgres")
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := func(in string, host int) []syscall.SysProcIDMap {
+			n, err := strconv.Atoi(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []syscall.SysProcIDMap{{ContainerID: n, HostID: host, Size: 1}}
 		}
 		c.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
-		c.SysProcAttr.UidMappings, c.SysProcAttr.GidMappings = id(0), id(os.Getegid())
+		c.SysProcAttr.UidMappings, c.SysProcAttr.GidMappings = id(u.Uid, 0), id(u.Gid, os.Getegid())
 	}
 	return c
 }

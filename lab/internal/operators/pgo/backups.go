@@ -379,14 +379,21 @@ const (
 )
 
 // holdArchive is the fault wal-behind: after the first backup, from the next segment of the WAL on, none is
-// archived for its time.
+// archived for its time. It counts from that segment: castle looks at the database, and not at the API.
 func (p *PGO) holdArchive(d *database) {
 	held := filepath.Join(d.backups.Database.Dir, heldName)
 	_, err := os.Stat(filepath.Join(d.backups.Database.Dir, metName))
 	switch met := err == nil; {
-	case !p.behind.Comes(), met && !p.behind.Holds():
+	case p.behind == 0:
 		os.Remove(held) //nolint:errcheck // it may be gone
 	case !met:
 		os.WriteFile(held, nil, 0o600) //nolint:errcheck // the next look writes it
+	case p.behindSince.IsZero():
+		p.behindSince = p.w.Now()
+		p.w.Tell("wal-behind", false)
+	case p.w.Now().Sub(p.behindSince) >= p.behind:
+		p.behind = 0
+		p.w.Tell("wal-behind", true)
+		os.Remove(held) //nolint:errcheck // the next look removes it
 	}
 }

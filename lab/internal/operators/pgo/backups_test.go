@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,8 +39,28 @@ type backups struct {
 	store *objectstore.Server
 	at    netip.AddrPort
 	port  string // of the S3 server
-	log   bytes.Buffer
-	told  []string // of faults
+	log   output
+
+	mu   sync.Mutex
+	told []string // of faults
+}
+
+// output is what several programs write at the same time.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 func newBackups(t *testing.T, faults cluster.Faults) *backups {
@@ -84,17 +105,23 @@ func newBackups(t *testing.T, faults cluster.Faults) *backups {
 	// The time is the real one, with which PostgreSQL's clients compare certificates.
 	b.stage.world.Faults, b.stage.time = faults, time.Now()
 	b.stage.world.Turn = func(turn cluster.Turn) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		b.told = append(b.told, turn.Fault+map[bool]string{false: " begins", true: " ends"}[turn.Ends])
 	}
 	create(t, b.stage, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "tazlab-s3"},
 		Data: map[string][]byte{"s3.conf": []byte("[global]\nrepo1-s3-key=" + accessKey +
 			"\nrepo1-s3-key-secret=" + secretKey + "\n")}})
-	b.pgo = New(b.stage.world, t.TempDir(), func(context.Context, netip.Addr) (bool, error) {
-		return true, nil
-	})
+	b.start(t, t.TempDir())
+	return b
+}
+
+// start starts the operator, whose databases are in a directory.
+func (b *backups) start(t *testing.T, dir string) {
+	t.Helper()
+	b.pgo = New(b.stage.world, dir, func(context.Context, netip.Addr) (bool, error) { return true, nil })
 	b.pgo.log = &b.log
 	t.Cleanup(b.pgo.Close)
-	return b
 }
 
 // repository is a part of spec.backups or spec.dataSource, as the fleet has it.
@@ -236,6 +263,8 @@ func (b *backups) again(t *testing.T) {
 // wantTold checks which faults began and ended.
 func (b *backups) wantTold(t *testing.T, want ...string) {
 	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if !slices.Equal(b.told, want) {
 		t.Errorf("faults: %q, want %q", b.told, want)
 	}
@@ -374,13 +403,22 @@ func TestADataSourceReplacesADatabaseThatRuns(t *testing.T) {
 	b.ask(t, "CREATE TABLE notes (text text); INSERT INTO notes VALUES ('archived')")
 	segment := b.ask(t, "SELECT pg_walfile_name(pg_switch_wal())")
 	archived := func() bool { return b.objects("database/one/archive/db/15-1/*/"+segment+"-*") == 1 }
-	b.until(t, "fault", func(*unstructured.Unstructured) bool { return len(b.told) == 1 })
+	b.until(t, "fault", func(*unstructured.Unstructured) bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.told) == 1
+	})
 	if archived() {
 		t.Error("the WAL is archived while it is behind")
 	}
 	b.stage.time = b.stage.time.Add(time.Minute)
 	b.until(t, "WAL", func(*unstructured.Unstructured) bool { return archived() })
 	b.wantTold(t, "wal-behind begins", "wal-behind ends")
+
+	// The data outlasts the operator and its database.
+	b.pgo.Close()
+	b.start(t, b.pgo.dir)
+	b.until(t, "database", func(*unstructured.Unstructured) bool { return len(b.pgo.running) == 1 })
 
 	b.ask(t, "INSERT INTO notes VALUES ('lost'); ALTER ROLE admin PASSWORD 'changed'")
 	b.dataSource(t, `{"stanza":"db",`+b.repository("/database/one")+`"repo":`+b.repo()+`}`)

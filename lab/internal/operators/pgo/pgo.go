@@ -43,10 +43,11 @@ type PGO struct {
 	all     sync.WaitGroup  // of works
 	refused map[string]bool // steps that failed and wait before they are taken again
 
-	slow       *cluster.Fault // restore-slow
-	behind     *cluster.Fault // wal-behind
-	incomplete atomic.Bool    // backup-incomplete is yet to come
-	diverging  bool           // and password-diverged
+	slow        *cluster.Fault // restore-slow
+	behind      time.Duration  // wal-behind, or the rest of it
+	behindSince time.Time
+	incomplete  atomic.Bool // backup-incomplete is yet to come
+	diverging   bool        // and password-diverged
 }
 
 // database is a PostgreSQL that runs for a PostgresCluster.
@@ -64,7 +65,7 @@ func New(w *cluster.View, dir string, pooled func(context.Context, netip.Addr) (
 	p := &PGO{w: w, dir: dir, pooled: pooled, log: os.Stderr,
 		known: map[types.UID]bool{}, running: map[types.UID]*database{},
 		warned: map[string]string{}, works: map[string]*work{}, refused: map[string]bool{},
-		slow: w.Fault("restore-slow", "postgresclusters"), behind: w.Fault("wal-behind", ""),
+		slow: w.Fault("restore-slow", "postgresclusters"), behind: w.Faults.Times["wal-behind"],
 		diverging: w.Faults.PasswordDiverged}
 	p.incomplete.Store(w.Faults.BackupIncomplete)
 	return p
@@ -268,6 +269,11 @@ func (p *PGO) start(ctx context.Context, c *unstructured.Unstructured,
 	}
 	if d.backups != nil {
 		o.ArchiveCommand, o.Environ = p.archiveCommand(d.backups), d.backups.Environ()
+		if !d.fresh { // what archived for a server that was killed may still run
+			if err := d.backups.Stop(ctx); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return nil, err
