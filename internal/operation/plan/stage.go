@@ -161,6 +161,11 @@ func (p *planning) missing(s *config.Stage, inputs bool) []string {
 			}
 		}
 	}
+	for _, d := range s.Survivors { // a create decides that
+		if _, decided := p.run.Outputs.Births()[d.Label]; !decided {
+			names = append(names, "survives."+d.Label)
+		}
+	}
 	kubeconfig := cluster.PlatformLayer + "." + cluster.KubeconfigOutput
 	if len(s.InCluster) > 0 && p.run.Outputs.Target().Kubeconfig == nil &&
 		!slices.Contains(names, kubeconfig) {
