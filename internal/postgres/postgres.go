@@ -201,7 +201,11 @@ func (d *database) Save(ctx context.Context, b survivor.Birth, frozen bool) (*su
 		return nil, err
 	}
 	s.Position["backup"], s.Bytes = complete.label, complete.Bytes
-	return s, d.create(ctx, documents+s.ID, s)
+	if err := d.create(ctx, documents+s.ID, s); err != nil {
+		return nil, err
+	}
+	d.prune(ctx) //nolint:errcheck // the next save deletes them
+	return s, nil
 }
 
 // Restored compares the PostgresCluster with its birth.

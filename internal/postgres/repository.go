@@ -70,7 +70,7 @@ func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
+		for _, name := range newestOf(names, keptSaves) {
 			s, err := readDocument[survivor.Save](ctx, in, name)
 			if err == nil {
 				err = d.valid(s, name)
@@ -83,10 +83,13 @@ func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
 		if names, err = in.List(ctx, key(d.base, births)); err != nil {
 			return err
 		}
-		for _, name := range names {
+		for _, name := range newestOf(names, keptBirths) {
 			b, err := readDocument[survivor.Birth](ctx, in, name)
-			if err != nil || !d.below(b.Path) {
-				return fmt.Errorf("%s: is no birth below %s: %w", name, d.base, err)
+			if err == nil && !d.below(b.Path) {
+				err = fmt.Errorf("its path %q is not below %s", b.Path, d.base)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			if saved[b.Path] {
 				continue
@@ -102,6 +105,29 @@ func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
 		}
 		survivor.Sort(all)
 		return nil
+	})
+}
+
+// Of how many saves castle keeps its documents, and at how many births it looks: each is read at every look.
+const (
+	keptSaves  = 20
+	keptBirths = 5
+)
+
+// newestOf returns the last of these names, which begin with a time.
+func newestOf(names []string, most int) []string { return names[max(0, len(names)-most):] }
+
+// prune deletes the documents of saves beyond the newest. The data stay.
+func (d *database) prune(ctx context.Context) error {
+	return d.inBucket(func(in store.Store) error {
+		names, err := in.List(ctx, key(d.base, documents))
+		if err != nil {
+			return err
+		}
+		for _, name := range names[:max(0, len(names)-keptSaves)] {
+			err = errors.Join(err, in.Delete(ctx, name))
+		}
+		return err
 	})
 }
 
