@@ -317,8 +317,10 @@ func dataLine(s status.Status, d survival.Age) string {
 	case d.Save == nil:
 		return fmt.Sprintf("data %s were never saved; castle backup %s saves them", d.Name, s.Cluster)
 	}
-	return fmt.Sprintf("the newest save of data %s is %s old (%s)%s", d.Name, ageOf(d.Save.Time), d.Save.ID,
-		textIf(d.Overdue, ", older than its rpo of "+d.RPO))
+	return fmt.Sprintf("the newest save of data %s is %s old (%s)%s%s", d.Name, ageOf(d.Save.Time), d.Save.ID,
+		textIf(d.Overdue, ", older than its rpo of "+d.RPO),
+		textIf(d.Frozen, "; an unfinished destroy has ended all writes: castle create "+s.Cluster+
+			" permits them"))
 }
 
 // stageRemarks returns why a stage is in its state, and what needs lines of its own.

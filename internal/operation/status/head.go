@@ -172,7 +172,7 @@ func (s *Status) sumUp() {
 	case there == 0:
 		s.Head.Ready = Condition{False, "nothing is created"}
 	case len(s.overdue()) > 0:
-		s.Head.Ready = Condition{False, "not saved within its rpo: " + few(s.overdue())}
+		s.Head.Ready = Condition{False, "not saved within its rpo, or not writable: " + few(s.overdue())}
 	case s.lacksMachines():
 		s.Head.Ready = Condition{Undetermined, "the state does not know all machines"}
 	case counts[Absent] > 0:

@@ -135,10 +135,11 @@ func (s Status) AllReady() bool {
 	return !s.lacksMachines() && len(s.overdue()) == 0 && !slices.ContainsFunc(s.Stages, unready)
 }
 
-// overdue names the data whose last save is older than their rpo, or not known.
+// overdue names the data whose last save is older than their rpo, or not known, and those that nobody can
+// write.
 func (s Status) overdue() (names []string) {
 	for _, d := range s.Data {
-		if d.Overdue {
+		if d.Overdue || d.Frozen {
 			names = append(names, d.Name)
 		}
 	}

@@ -42,8 +42,8 @@ func Recorded(r *run.Run, rec state.Record, target gate.Target) (all []Data, err
 func End(ctx context.Context, r *run.Run, target gate.Target, all []Data) (saved []survivor.Save, err error) {
 	var due []Data
 	for _, data := range all {
-		if r.Outputs.Births()[data.Label].Path == "" { // the stage was never applied
-			continue
+		if err := known(ctx, r, data); err != nil {
+			return nil, refusal(ctx, r, data, err)
 		}
 		done, finished, err := finished(ctx, r, data)
 		switch {
@@ -74,10 +74,23 @@ func End(ctx context.Context, r *run.Run, target gate.Target, all []Data) (saved
 	return saved, nil
 }
 
+// known records from the cluster how data began, if the record of that is lost.
+func known(ctx context.Context, r *run.Run, data Data) error {
+	if _, decided := r.Outputs.Births()[data.Label]; decided {
+		return nil
+	}
+	b, err := read(ctx, r, data)
+	if err != nil || b == nil {
+		return err
+	}
+	return r.SetBirth(data.Label, b)
+}
+
 // finished reports whether data need no save, and returns the one that they have.
 func finished(ctx context.Context, r *run.Run, data Data) (*survivor.Save, bool, error) {
 	b := r.Outputs.Births()[data.Label]
-	if b.Frozen && b.Saved != nil { // nothing was written since
+	// An interrupted destroy has saved them. If they still answer, somebody may have permitted writes since.
+	if b.Frozen && b.Saved != nil && data.Survivor.Freeze(ctx) != nil {
 		return b.Saved, true, data.Survivor.Prove(ctx, *b.Saved)
 	}
 	if used, err := data.Survivor.InUse(ctx); err != nil || used {

@@ -89,6 +89,11 @@ func live(ctx context.Context, r *run.Run, s *config.Stage, data Data) (*survivo
 	if st, err := r.Cluster.Dir.Stage(s.Name).LastKnown(); err != nil || !st.Exists {
 		return nil, err
 	}
+	return read(ctx, r, data)
+}
+
+// read returns the birth of an object, as the cluster tells it; nil if there is no such object.
+func read(ctx context.Context, r *run.Run, data Data) (*survivor.Birth, error) {
 	at, from, err := data.Survivor.Live(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("castle has no record of how they began, and the cluster does not tell: %w",
@@ -250,13 +255,14 @@ type Age struct {
 	Save    *survivor.Save `json:"save,omitempty"`
 	RPO     string         `json:"rpo,omitempty"` // the oldest that it may be
 	Overdue bool           `json:"overdue"`
+	Frozen  bool           `json:"frozen"` // an unfinished destroy has ended all writes
 	Problem string         `json:"problem,omitempty"`
 }
 
 // Ages looks for the newest saves of all data of the cluster, and proves none of them.
 func Ages(ctx context.Context, r *run.Run) []Age {
 	return each(r, func(data Data, err error) Age {
-		a := Age{Name: data.Label}
+		a := Age{Name: data.Label, Frozen: r.Outputs.Births()[data.Label].Frozen}
 		if data.RPO > 0 {
 			a.RPO = data.RPO.String()
 		}

@@ -49,6 +49,13 @@ func (s *store) Announce(_ context.Context, b survivor.Birth) error {
 	return nil
 }
 
+func (s *store) Freeze(context.Context) error {
+	if !s.inUse {
+		return errors.New("no answer")
+	}
+	return nil
+}
+
 func (s *store) InUse(context.Context) (bool, error) { return s.inUse, s.away }
 
 // save is one of the cluster tazlab.
@@ -128,6 +135,8 @@ func TestOnlyDataThatCannotHaveChangedNeedNoSave(t *testing.T) {
 		"no answer": {store: store{away: errors.New("no answer")}, fails: true},
 		"frozen since a save": {birth: survivor.Birth{Frozen: true, Saved: &last}, done: true,
 			saved: "last"},
+		"frozen, and it answers": {birth: survivor.Birth{Frozen: true, Saved: &last},
+			store: store{inUse: true}},
 		"frozen without a save": {birth: survivor.Birth{Frozen: true}, store: store{inUse: true}},
 		"a save that has gone": {birth: survivor.Birth{Frozen: true, Saved: &last},
 			store: store{broken: []string{"last"}}, fails: true},
