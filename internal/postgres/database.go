@@ -146,17 +146,17 @@ func (d *database) mark(ctx context.Context, frozen bool) (*survivor.Save, error
 				return err
 			}
 		}
-		if _, err := c.Exec(ctx, "INSERT INTO castle.saves VALUES ($1, $2)", s.ID, s.Time); err != nil {
-			return err
-		}
-		if _, err := c.Exec(ctx, "DELETE FROM castle.saves WHERE id NOT IN "+
-			"(SELECT id FROM castle.saves ORDER BY at DESC LIMIT $1)", keptMarkers); err != nil {
-			return err
-		}
-		if frozen {
+		if frozen { // before the marker: its segment is to be the one that is closed
 			if s.Tables, err = countTables(ctx, c, d.tables); err != nil {
 				return err
 			}
+		}
+		if _, err := c.Exec(ctx, "INSERT INTO castle.saves VALUES ($1, $2)", s.ID, s.Time); err != nil {
+			return err
+		}
+		if _, err := c.Exec(ctx, "DELETE FROM castle.saves WHERE id <> $1 AND id NOT IN "+
+			"(SELECT id FROM castle.saves ORDER BY at DESC LIMIT $2)", s.ID, keptMarkers); err != nil {
+			return err
 		}
 		var at, wal, bytes string
 		if err := c.QueryRow(ctx, `SELECT l::text, pg_walfile_name(l), (SELECT setting FROM pg_settings
@@ -218,9 +218,8 @@ func (d *database) compare(ctx context.Context, s survivor.Save) error {
 			return &gate.Finding{Kind: gate.Waits, Object: object, Text: "still replays its log"}
 		}
 		if readOnly { // the base backup was taken while castle had ended the writes
-			if err := set(ctx, c, permitWrites); err != nil {
-				return err
-			}
+			return &gate.Finding{Object: object, Text: "permits no writes; its restore lacks the options " +
+				"in survives.NAME.options; permit them: " + permitWrites}
 		}
 		if s.Position == nil {
 			return nil

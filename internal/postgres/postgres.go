@@ -166,12 +166,13 @@ func (d *database) InUse(ctx context.Context) (bool, error) {
 	return !is.restores || is.initialized, err
 }
 
-// Options returns the options of pgbackrest restore.
-func (d *database) Options(s survivor.Save, exactly bool) string {
+// Options returns the options of pgbackrest restore. The set may have been taken while all writes were off.
+func (d *database) Options(s survivor.Save, set string, exactly bool) string {
+	target := "--type=default"
 	if exactly && s.Position != nil {
-		return "--type=lsn --target=" + s.Position[lsn]
+		target = "--type=lsn --target=" + s.Position[lsn]
 	}
-	return "--type=default"
+	return target + " --set=" + set + " --recovery-option=default_transaction_read_only=off"
 }
 
 // Base is the path of the block.
@@ -204,7 +205,9 @@ func (d *database) Save(ctx context.Context, b survivor.Birth, frozen bool) (*su
 	if err := d.create(ctx, documents+s.ID, s); err != nil {
 		return nil, err
 	}
-	d.prune(ctx) //nolint:errcheck // the next save deletes them
+	if !frozen { // else somebody may be about to restore one
+		d.prune(ctx) //nolint:errcheck // the next save deletes them
+	}
 	return s, nil
 }
 

@@ -40,6 +40,7 @@ const (
 type backup struct {
 	label string
 	Start string   `json:"backup-archive-start"`
+	End   string   `json:"backup-archive-stop"`
 	Error bool     `json:"backup-error"`
 	Bytes int64    `json:"backup-info-repo-size"`
 	Stop  int64    `json:"backup-timestamp-stop"` // Unix time
@@ -83,7 +84,11 @@ func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
 		if names, err = in.List(ctx, key(d.base, births)); err != nil {
 			return err
 		}
-		for _, name := range newestOf(names, keptBirths) {
+		looked := 0
+		for _, name := range slices.Backward(newestOf(names, mostBirths)) {
+			if looked == keptBirths {
+				break
+			}
 			b, err := readDocument[survivor.Birth](ctx, in, name)
 			if err == nil && !d.below(b.Path) {
 				err = fmt.Errorf("its path %q is not below %s", b.Path, d.base)
@@ -99,6 +104,7 @@ func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
 				return err
 			}
 			if found != nil {
+				looked++
 				found.Cluster, found.Name = b.Cluster, b.Name
 				all = append(all, *found)
 			}
@@ -112,6 +118,7 @@ func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
 const (
 	keptSaves  = 20
 	keptBirths = 5
+	mostBirths = 100 // those without a backup are read in vain
 )
 
 // newestOf returns the last of these names, which begin with a time.
@@ -188,10 +195,13 @@ func (d *database) valid(s survivor.Save, name string) error {
 	return nil
 }
 
-// Prove returns nil if the bucket holds a whole backup and the log from its beginning to the end of the save.
-func (d *database) Prove(ctx context.Context, s survivor.Save) error {
-	_, err := d.complete(ctx, s)
-	return err
+// Prove returns the newest whole backup from whose beginning to the end of the save the bucket holds the log.
+func (d *database) Prove(ctx context.Context, s survivor.Save) (string, error) {
+	b, err := d.complete(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	return b.label, nil
 }
 
 // complete returns the newest backup from which the save can be restored.
@@ -217,7 +227,7 @@ func newest(ctx context.Context, in store.Store, s survivor.Save) (*backup, erro
 		}
 		var err error
 		if s.Position != nil {
-			err = r.proveLog(ctx, fmt.Sprintf("%s-%d", release, b.DB), b.Start, s.Position)
+			err = r.proveLog(ctx, fmt.Sprintf("%s-%d", release, b.DB), b, s.Position)
 		}
 		if err == nil {
 			err = r.proveFiles(ctx, b)
@@ -266,6 +276,10 @@ func (r *repository) backups(ctx context.Context) (all []backup, release string,
 		return nil
 	})
 	slices.SortFunc(all, func(a, b backup) int { return strings.Compare(a.label, b.label) })
+	if err == nil && release == "" {
+		err = fmt.Errorf("repository %s: %s names no release of PostgreSQL; castle reads no encrypted "+
+			"repository", r.path, infoFile)
+	}
 	return all, release, err
 }
 
@@ -346,7 +360,7 @@ func (r *repository) proveFiles(ctx context.Context, b backup) error {
 }
 
 // suffixes are those of files that pgBackRest has compressed.
-func suffixes() []string { return []string{".gz", ".lz4", ".zst", ".bz2"} }
+func suffixes() []string { return []string{".gz", ".lz4", ".zst", ".bz2", ".pgbi"} }
 
 // position is a range of segments of PostgreSQL's log.
 type position struct {
@@ -354,11 +368,14 @@ type position struct {
 	perID uint64 // how many segments have the same first 16 digits
 }
 
+// positions matches a position in a log. It becomes an option of a restore.
+var positions = regexp.MustCompile(`^[0-9A-F]{1,8}/[0-9A-F]{1,8}$`)
+
 // segmentsOf reads a save's position.
 func segmentsOf(at map[string]string) (p position, err error) {
 	bytes, err := strconv.ParseUint(at[segments], 10, 63)
 	_, _, malformed := segment(at[lastWAL])
-	if err != nil || bytes == 0 || bytes > 1<<32 || malformed != nil || at[lsn] == "" {
+	if err != nil || bytes == 0 || bytes > 1<<32 || malformed != nil || !positions.MatchString(at[lsn]) {
 		return p, errors.New("it has no position in the log")
 	}
 	return position{at[lastWAL], (1 << 32) / bytes}, nil
@@ -379,18 +396,19 @@ var archived = regexp.MustCompile(`^([0-9A-F]{24})-([0-9a-f]{40})(?:\.(gz|lz4|zs
 
 // proveLog returns nil if every segment from the first one to the last of a position is archived, and the
 // content of the last has its checksum. Another timeline may hold a segment: a replica may have taken over.
-func (r *repository) proveLog(ctx context.Context, id, first string, at map[string]string) error {
+func (r *repository) proveLog(ctx context.Context, id string, b backup, at map[string]string) error {
 	p, err := segmentsOf(at)
 	if err != nil {
 		return err
 	}
-	_, from, fromErr := segment(first)
+	_, from, fromErr := segment(b.Start)
+	_, consistent, endErr := segment(b.End)
 	line, to, toErr := segment(p.last)
-	if err := errors.Join(fromErr, toErr); err != nil {
+	if err := errors.Join(fromErr, endErr, toErr); err != nil {
 		return err
 	}
-	if to < from {
-		return fmt.Errorf("it begins at %s, after the save ends", first)
+	if to < max(from, consistent) {
+		return fmt.Errorf("it ends at %s, after the save does", b.End)
 	}
 	names, err := r.in.List(ctx, key(r.path, archive+id)+"/")
 	if err != nil {

@@ -32,10 +32,11 @@ type Survivor interface {
 	Saves(ctx context.Context) ([]Save, error)
 	// Base is the path below which births have theirs.
 	Base() string
-	// Options are those of a restore from a save: exactly that, or what was written after it, too.
-	Options(s Save, exactly bool) string
+	// Options are those of a restore from a set: exactly up to the save, or what was written after it, too.
+	Options(s Save, set string, exactly bool) string
 	// Prove reads in the object store whether all data of a save are there. The error names what lacks.
-	Prove(ctx context.Context, s Save) error
+	// The set is what a restore begins with.
+	Prove(ctx context.Context, s Save) (set string, err error)
 	// Announce writes to the object store that a birth saves there from now on.
 	Announce(ctx context.Context, b Birth) error
 	// Live returns the path below which the object in the cluster saves its data, and the one from which it

@@ -11,17 +11,16 @@ import (
 // saveData saves what outlives the cluster, if the cluster or what brings the data ends now: nothing is
 // destroyed before it is proved to be saved, unless the user discards it.
 func (d *destruction) saveData(ctx context.Context, stages []*Stage, discard bool) error {
-	if !slices.ContainsFunc(stages, func(s *Stage) bool {
-		return s.Record.EndsCluster || len(s.Record.Survives) > 0
-	}) {
-		return nil
+	ending := stages
+	if slices.ContainsFunc(stages, func(s *Stage) bool { return s.Record.EndsCluster }) {
+		ending = d.all
 	}
 	target, err := targetOf(d.run.Cluster)
 	if err != nil {
 		return err
 	}
 	var all []survival.Data
-	for _, s := range d.all {
+	for _, s := range ending {
 		data, err := survival.Recorded(d.run, s.Record, target)
 		if err != nil {
 			return err

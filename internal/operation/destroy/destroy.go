@@ -109,12 +109,12 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, o Options) error {
 	if err := (&tokens{r, all, stages}).check(ctx); err != nil {
 		return err
 	}
-	if err := d.saveData(ctx, stages, o.DiscardData); err != nil {
-		return err
-	}
 	d.ahead = openAhead(r, stages)
 	r.Emit(event.Event{Kind: event.StagesSelected, Selection: selection(stages, d.ahead.needs)})
 	if err = d.askFirst(ctx, stages); err == nil {
+		err = d.saveData(ctx, stages, o.DiscardData)
+	}
+	if err == nil {
 		err = graph.Walk(ctx, stages, d.ahead.needs, d.destroyStage, func(s graph.Skipped[*Stage]) {
 			d.emit(event.StageSkipped, s.Node, s.Cause.Record.Name+" still stands")
 		})

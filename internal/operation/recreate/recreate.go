@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/operation/destroy"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
+	"github.com/ephemeral-castle/castle/internal/run/survival"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -140,6 +141,14 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 	if len(stages) > 0 {
 		if err := checkReadable(ctx, r); err != nil {
 			return fmt.Errorf("%w\n  nothing was destroyed", err)
+		}
+		if re.options.Backup != "" {
+			if _, err := r.LastKnownStates(); err != nil {
+				return err
+			}
+			if err := survival.Find(ctx, r, re.options.Backup); err != nil {
+				return fmt.Errorf("%w\n  nothing was destroyed", err)
+			}
 		}
 		if stages, err = destroy.Restored(r, re.options.destroy()); err != nil { // it has applied
 			return err

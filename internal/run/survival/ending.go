@@ -91,17 +91,19 @@ func finished(ctx context.Context, r *run.Run, data Data) (*survivor.Save, bool,
 	b := r.Outputs.Births()[data.Label]
 	// An interrupted destroy has saved them. If they still answer, somebody may have permitted writes since.
 	if b.Frozen && b.Saved != nil && data.Survivor.Freeze(ctx) != nil {
-		return b.Saved, true, data.Survivor.Prove(ctx, *b.Saved)
+		_, err := data.Survivor.Prove(ctx, *b.Saved)
+		return b.Saved, true, err
 	}
 	if used, err := data.Survivor.InUse(ctx); err != nil || used {
 		return nil, false, err
 	}
-	if b.From == nil {
+	if b.From == nil || !b.Restored.IsZero() {
 		r.Notice(fmt.Sprintf("data %s: the cluster has no such object, so nothing to save", data.Label))
 		return nil, true, nil
 	}
 	r.Notice(fmt.Sprintf("data %s: their restore is not complete; %s stays the newest", data.Label, b.From))
-	return b.From, true, data.Survivor.Prove(ctx, *b.From)
+	_, err := data.Survivor.Prove(ctx, *b.From)
+	return b.From, true, err
 }
 
 // end freezes and saves data. The record comes first: whoever completes or undoes a run that was killed knows
@@ -146,6 +148,10 @@ func setGoing(ctx context.Context, r *run.Run, target gate.Target, all []Data, r
 // thaw permits writing again and lets Flux go on.
 func thaw(ctx context.Context, r *run.Run, data Data, target gate.Target) error {
 	b := r.Outputs.Births()[data.Label]
+	b.Saved = nil // from here on something may be written
+	if err := r.SetBirth(data.Label, &b); err != nil {
+		return err
+	}
 	at, _, err := data.Survivor.Live(ctx)
 	if err == nil && at == b.Path {
 		err = data.Survivor.Thaw(ctx)
@@ -156,7 +162,7 @@ func thaw(ctx context.Context, r *run.Run, data Data, target gate.Target) error 
 	if err != nil {
 		return err
 	}
-	b.Frozen, b.Saved = false, nil
+	b.Frozen = false
 	return r.SetBirth(data.Label, &b)
 }
 
@@ -181,7 +187,7 @@ func newest(ctx context.Context, data Data) string {
 		return "castle cannot tell what is saved: " + foreign.OneLine(err.Error())
 	}
 	for _, s := range saves {
-		if data.Survivor.Prove(ctx, s) == nil {
+		if _, err := data.Survivor.Prove(ctx, s); err == nil {
 			return fmt.Sprintf("what was written since %s is lost: that is the newest one, %s old", s,
 				age(s.Time))
 		}

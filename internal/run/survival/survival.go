@@ -50,7 +50,12 @@ func bind(r *run.Run, t survivor.Type, label string, target gate.Target, v gate.
 // one with this id. Without any save they are new. A newest save that cannot be restored is refused: castle
 // does not go back further than it has to without being told.
 func Decide(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor, id string) error {
-	if b, decided := r.Outputs.Births()[d.Label]; decided {
+	st, err := r.Cluster.Dir.Stage(s.Name).LastKnown()
+	if err != nil {
+		return err
+	}
+	// Before the stage exists, an earlier decision has had no effect.
+	if b, decided := r.Outputs.Births()[d.Label]; decided && (b.Life != "" || st.Exists) {
 		if id != "" && (b.From == nil || b.From.ID != id) {
 			return cluster.Usagef("data %s: they have begun already, and not with %s; to begin anew: %s "+
 				"--backup %s", d.Label, id, r.Cluster.Command("recreate"), id)
@@ -103,7 +108,7 @@ func read(ctx context.Context, r *run.Run, data Data) (*survivor.Birth, error) {
 		return nil, nil
 	}
 	b := &survivor.Birth{ID: path.Base(at), Cluster: r.Cluster.Name(), Name: data.Label,
-		Time: time.Now().UTC(), Path: at}
+		Time: time.Now().UTC(), Path: at, Frozen: true} // it is not known whether a destroy had begun
 	if from != "" {
 		b.From, b.Restored = &survivor.Save{ID: "unknown", Path: from}, b.Time
 	}
@@ -119,20 +124,24 @@ func choose(ctx context.Context, r *run.Run, data Data, id string) (*survivor.Bi
 		return nil, err
 	}
 	i := slices.IndexFunc(saves, func(s survivor.Save) bool { return s.ID == id })
-	other := slices.IndexFunc(saves, func(s survivor.Save) bool { return s.Cluster != r.Cluster.Name() })
+	other := slices.IndexFunc(saves, func(s survivor.Save) bool {
+		return s.Cluster != r.Cluster.Name() || s.Name != data.Label
+	})
 	switch {
 	case other >= 0:
-		return nil, cluster.Usagef("%s has saves of cluster %s: give each cluster a path of its own",
-			data.Survivor.Base(), foreign.OneLine(saves[other].Cluster))
+		return nil, cluster.Usagef("%s has saves of %s of cluster %s: each survives block "+
+			"needs a path of its own", data.Survivor.Base(), foreign.OneLine(saves[other].Name),
+			foreign.OneLine(saves[other].Cluster))
 	case id != "" && i < 0:
 		return nil, cluster.Usagef("there is no save %s; castle backup list shows those that there are", id)
 	case id == "" && len(saves) > 0:
 		i = 0
 	}
 	var from *survivor.Save
+	var set string
 	if i >= 0 {
 		from = &saves[i]
-		if err := data.Survivor.Prove(ctx, *from); err != nil {
+		if set, err = data.Survivor.Prove(ctx, *from); err != nil {
 			return nil, unusable(r, data, saves[i:], err)
 		}
 	}
@@ -140,7 +149,7 @@ func choose(ctx context.Context, r *run.Run, data Data, id string) (*survivor.Bi
 	b.From = from
 	text := "no save of them exists, so they begin anew"
 	if from != nil {
-		b.Options = data.Survivor.Options(*from, id != "")
+		b.Options = data.Survivor.Options(*from, set, id != "")
 		text = fmt.Sprintf("they are restored from %s (%s old)", from, age(from.Time))
 	}
 	r.Notice(fmt.Sprintf("data %s: %s, and are saved in %s", data.Label, text, b.Path))
@@ -188,6 +197,11 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 			if err := Decide(ctx, r, s, d, ""); err != nil {
 				return err
 			}
+		}
+		if b = r.Outputs.Births()[d.Label]; b.Life == "" {
+			if err := keepLiving(ctx, r, s, d); err != nil {
+				return fmt.Errorf("data %s: %w", d.Label, err)
+			}
 			b = r.Outputs.Births()[d.Label]
 		}
 		if b.Frozen {
@@ -203,6 +217,37 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 		}
 	}
 	return nil
+}
+
+// keepLiving takes the birth of an object that lives, although the state of its stage is lost: another birth
+// would have its data deleted.
+func keepLiving(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor) error {
+	data, err := Bind(r, s, d)
+	if err != nil {
+		return err
+	}
+	at, _, err := data.Survivor.Live(ctx)
+	if err != nil || at == "" || at == r.Outputs.Births()[d.Label].Path {
+		return err
+	}
+	b, err := read(ctx, r, data)
+	if err != nil {
+		return err
+	}
+	return r.SetBirth(d.Label, b)
+}
+
+// Find returns an error unless data of the cluster have a save with an id that can be restored.
+func Find(ctx context.Context, r *run.Run, id string) error {
+	for _, p := range Verify(ctx, r, id) {
+		if p.Save != nil && p.Problem == "" {
+			return nil
+		}
+		if p.Problem != "" {
+			return cluster.Usagef("data %s: save %s: %s", p.Name, id, p.Problem)
+		}
+	}
+	return cluster.Usagef("there is no save %s; castle backup list shows those that there are", id)
 }
 
 // goOn permits what an unfinished destroy has ended. If that has deleted the object, the data are born again.
@@ -324,7 +369,8 @@ func Verify(ctx context.Context, r *run.Run, id string) []Proof {
 		}
 		for i, s := range saves {
 			if p.Save == nil && (id == "" || s.ID == id) {
-				p.Save, err = &saves[i], data.Survivor.Prove(ctx, s)
+				p.Save = &saves[i]
+				_, err = data.Survivor.Prove(ctx, s)
 			}
 		}
 		if err != nil {

@@ -30,16 +30,16 @@ func (s *store) Base() string { return "/database" }
 
 func (s *store) Saves(context.Context) ([]survivor.Save, error) { return s.saves, s.away }
 
-func (s *store) Prove(_ context.Context, save survivor.Save) error {
+func (s *store) Prove(_ context.Context, save survivor.Save) (string, error) {
 	if slices.Contains(s.broken, save.ID) {
-		return errors.New("segment 000000010000000000000004 is not archived")
+		return "", errors.New("segment 000000010000000000000004 is not archived")
 	}
-	return s.away
+	return "1F", s.away
 }
 
-func (s *store) Options(save survivor.Save, exactly bool) string {
+func (s *store) Options(save survivor.Save, set string, exactly bool) string {
 	if exactly {
-		return "exactly " + save.ID
+		return "exactly " + save.ID + " from " + set
 	}
 	return "all"
 }
@@ -60,7 +60,7 @@ func (s *store) InUse(context.Context) (bool, error) { return s.inUse, s.away }
 
 // save is one of the cluster tazlab.
 func save(id string, age time.Duration) survivor.Save {
-	return survivor.Save{ID: id, Cluster: "tazlab/proxmox", Path: "/database/" + id,
+	return survivor.Save{ID: id, Cluster: "tazlab/proxmox", Name: "database", Path: "/database/" + id,
 		Time: time.Now().Add(-age)}
 }
 
@@ -89,7 +89,7 @@ func TestABirthIsEmptyOnlyIfThereIsNoSave(t *testing.T) {
 		"no save":    {},
 		"the newest": {store: store{saves: two}, from: "second", options: "all"},
 		"a chosen one": {store: store{saves: two}, id: "first", from: "first",
-			options: "exactly first"},
+			options: "exactly first from 1F"},
 		"one that is not": {store: store{saves: two}, id: "third", refused: "there is no save third"},
 		"the newest lacks": {store: store{saves: two, broken: []string{"second"}},
 			refused: "--backup first"},

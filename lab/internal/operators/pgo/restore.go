@@ -130,7 +130,8 @@ func (p *PGO) restored(ctx context.Context, c *unstructured.Unstructured, source
 	if err := b.Configure(global(repositories(repo), cluster.Nested(source, "global")), files); err != nil {
 		return err
 	}
-	options = append([]string{"--repo=" + repoNumber(repo)}, options...)
+	// PGO hands all of them to a shell.
+	options = append([]string{"--repo=" + repoNumber(repo)}, strings.Fields(strings.Join(options, " "))...)
 	for _, o := range options {
 		if strings.HasPrefix(o, "--target=") || strings.HasPrefix(o, "--target ") {
 			options = append(options, "--target-action=promote")
