@@ -39,48 +39,48 @@ func worked() []runtime.Object {
 
 func TestABudgetBlocksTheFirstDrainForAWhile(t *testing.T) {
 	s, told := faulty(t, blockedName, worked()...)
-	s.world.Asks = &cluster.Asks{}
-	b := &drainBlocker{w: s.world}
+	s.World.Asks = &cluster.Asks{}
+	b := &drainBlocker{w: s.World}
 	blocked := func() bool {
 		t.Helper()
-		all, err := s.world.Typed.PolicyV1().PodDisruptionBudgets("web").List(t.Context(),
+		all, err := s.World.Typed.PolicyV1().PodDisruptionBudgets("web").List(t.Context(),
 			metav1.ListOptions{LabelSelector: blockedLabel})
 		if err != nil {
 			t.Fatal(err)
 		}
-		pods, err := s.world.Typed.CoreV1().Pods("web").List(t.Context(),
+		pods, err := s.World.Typed.CoreV1().Pods("web").List(t.Context(),
 			metav1.ListOptions{LabelSelector: blockedLabel, FieldSelector: "metadata.name=drain-blocked"})
 		if err != nil || len(all.Items) > 0 && len(pods.Items) == 0 {
 			t.Fatalf("%d Pods beside the budget, %v", len(pods.Items), err)
 		}
 		return len(all.Items) > 0
 	}
-	s.look(t, b)
-	victim, err := s.world.Typed.CoreV1().Pods("web").Get(t.Context(), "c-web", metav1.GetOptions{})
+	s.Look(t, b)
+	victim, err := s.World.Typed.CoreV1().Pods("web").Get(t.Context(), "c-web", metav1.GetOptions{})
 	if err != nil || victim.Labels[blockedLabel] == "" || !blocked() {
 		t.Fatalf("labels of the Pod: %v, blocked %v, %v", victim.Labels, blocked(), err)
 	}
-	s.later(t, time.Hour, b) // nobody drains
+	s.Later(t, time.Hour, b) // nobody drains
 	wantTold(t, told)
-	s.world.Asks.Add(s.time, "/api/v1/namespaces/web/pods/other/eviction")
-	s.later(t, time.Second, b)
+	s.World.Asks.Add(s.Time, "/api/v1/namespaces/web/pods/other/eviction")
+	s.Later(t, time.Second, b)
 	wantTold(t, told)
 	for range 10 {
-		s.world.Asks.Add(s.time, "/api/v1/namespaces/web/pods/c-web/eviction")
-		s.later(t, time.Second, b)
+		s.World.Asks.Add(s.Time, "/api/v1/namespaces/web/pods/c-web/eviction")
+		s.Later(t, time.Second, b)
 	}
 	wantTold(t, told, "drain-blocked begins")
 	if !blocked() {
 		t.Error("the budget is gone before its time")
 	}
 	for range 3 {
-		s.later(t, time.Second, b)
+		s.Later(t, time.Second, b)
 	}
 	wantTold(t, told, "drain-blocked begins", "drain-blocked ends")
 	if blocked() {
 		t.Error("the budget is still there")
 	}
-	s.later(t, time.Hour, b)
+	s.Later(t, time.Hour, b)
 	if blocked() {
 		t.Error("the budget is there again")
 	}
@@ -88,20 +88,20 @@ func TestABudgetBlocksTheFirstDrainForAWhile(t *testing.T) {
 
 func TestAnotherPodIsBlockedIfTheFirstOneGoes(t *testing.T) {
 	s, _ := faulty(t, blockedName, worked()...)
-	s.world.Asks = &cluster.Asks{}
-	b := &drainBlocker{w: s.world}
-	s.look(t, b)
-	api := s.world.Typed.CoreV1().Pods("web")
+	s.World.Asks = &cluster.Asks{}
+	b := &drainBlocker{w: s.World}
+	s.Look(t, b)
+	api := s.World.Typed.CoreV1().Pods("web")
 	if err := api.Delete(t.Context(), "c-web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.look(t, b)
+	s.Look(t, b)
 	next := worked()[5].(*corev1.Pod)
 	next.Name = "d-web"
 	if _, err := api.Create(t.Context(), next, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.look(t, b)
+	s.Look(t, b)
 	if got, err := api.Get(t.Context(), "d-web", metav1.GetOptions{}); err != nil ||
 		got.Labels[blockedLabel] == "" {
 		t.Errorf("labels: %v, %v", got.Labels, err)

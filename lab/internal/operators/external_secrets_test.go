@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
 const store = `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",
@@ -28,9 +29,9 @@ func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
 	defer server.Close()
 	identity := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "external-secrets", Name: "identity"},
 		Data: map[string][]byte{"clientId": []byte("id"), "clientSecret": []byte("wrong")}}
-	s := newStage(t, 0, deployment("external-secrets", "external-secrets"), identity)
-	s.create(t, stores(), strings.ReplaceAll(store, "HOST", server.URL))
-	e := newExternalSecrets(s.world, routes{}, server.Client())
+	s := newStage(0, clustertest.Deployment("external-secrets", "external-secrets"), identity)
+	s.Create(t, stores(), strings.ReplaceAll(store, "HOST", server.URL))
+	e := newExternalSecrets(s.World, routes{}, server.Client())
 	defer e.Close()
 
 	err := e.Look(t.Context())
@@ -41,16 +42,16 @@ func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
 	if strings.Contains(err.Error(), "wrong") {
 		t.Errorf("the lab's log says the secret: %v", err)
 	}
-	if got := s.get(t, stores(), "", "infisical"); cluster.ConditionOf(got.Object, "Ready") != "False" {
+	if got := s.Get(t, stores(), "", "infisical"); cluster.ConditionOf(got.Object, "Ready") != "False" {
 		t.Errorf("status: %v", got.Object["status"])
 	}
 	identity.Data["clientSecret"] = []byte("right")
-	if _, err := s.world.Typed.CoreV1().Secrets("external-secrets").Update(t.Context(), identity,
+	if _, err := s.World.Typed.CoreV1().Secrets("external-secrets").Update(t.Context(), identity,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.look(t, e)
-	if got := s.get(t, stores(), "", "infisical"); cluster.ConditionOf(got.Object, "Ready") != "True" {
+	s.Look(t, e)
+	if got := s.Get(t, stores(), "", "infisical"); cluster.ConditionOf(got.Object, "Ready") != "True" {
 		t.Errorf("status: %v", got.Object["status"])
 	}
 }

@@ -15,14 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
 // faulty returns a stage with a fault of ten seconds, and the fault's reports.
-func faulty(t *testing.T, name string, objects ...runtime.Object) (*stage, *[]string) {
+func faulty(t *testing.T, name string, objects ...runtime.Object) (*clustertest.Stage, *[]string) {
 	t.Helper()
-	s, told := newStage(t, 0, objects...), &[]string{}
-	s.world.Faults.Times = map[string]time.Duration{name: 10 * time.Second}
-	s.world.Turn = func(turn cluster.Turn) {
+	s, told := newStage(0, objects...), &[]string{}
+	s.World.Faults.Times = map[string]time.Duration{name: 10 * time.Second}
+	s.World.Turn = func(turn cluster.Turn) {
 		word := turn.Fault + " begins"
 		if turn.Ends {
 			word = turn.Fault + " ends"
@@ -41,19 +42,19 @@ func wantTold(t *testing.T, told *[]string, want ...string) {
 
 func TestAFaultHoldsForItsTimeAndNeverAgain(t *testing.T) {
 	s, told := faulty(t, "crd-absent")
-	f := s.world.Fault("crd-absent", "ipaddresspools")
+	f := s.World.Fault("crd-absent", "ipaddresspools")
 	var held []bool
 	for _, pause := range []time.Duration{0, 9 * time.Second, time.Second, time.Hour} {
-		s.time = s.time.Add(pause)
+		s.Time = s.Time.Add(pause)
 		held = append(held, f.Holds())
 	}
 	if held[0] != true || held[1] != true || held[2] != false || held[3] != false {
 		t.Errorf("it held: %v", held)
 	}
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")
-	s.world.Faults.Times["crd-absent"] = 0 // as an operator is told that comes after it
-	if over := s.world.Fault("crd-absent", "ipaddresspools"); over.Holds() || over.Comes() ||
-		!s.world.Asked("crd-absent") {
+	s.World.Faults.Times["crd-absent"] = 0 // as an operator is told that comes after it
+	if over := s.World.Fault("crd-absent", "ipaddresspools"); over.Holds() || over.Comes() ||
+		!s.World.Asked("crd-absent") {
 		t.Error("a fault that is over holds again, or is forgotten")
 	}
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")
@@ -61,9 +62,9 @@ func TestAFaultHoldsForItsTimeAndNeverAgain(t *testing.T) {
 
 func TestAFaultCountsFromCastlesFirstRequestAfterItBegan(t *testing.T) {
 	s, told := faulty(t, "crd-absent")
-	s.world.Asks = &cluster.Asks{}
-	f := s.world.Fault("crd-absent", "ipaddresspools")
-	ask := func(url string) { s.world.Asks.Add(s.time, url) }
+	s.World.Asks = &cluster.Asks{}
+	f := s.World.Fault("crd-absent", "ipaddresspools")
+	ask := func(url string) { s.World.Asks.Add(s.Time, url) }
 	ask("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipaddresspools.metallb.io") // too early
 	for _, step := range []struct {
 		pause time.Duration
@@ -76,7 +77,7 @@ func TestAFaultCountsFromCastlesFirstRequestAfterItBegan(t *testing.T) {
 		{9 * time.Second, "", true},
 		{time.Second, "", false},
 	} {
-		s.time = s.time.Add(step.pause)
+		s.Time = s.Time.Add(step.pause)
 		if step.url != "" {
 			ask(step.url)
 		}
@@ -89,30 +90,30 @@ func TestAFaultCountsFromCastlesFirstRequestAfterItBegan(t *testing.T) {
 
 func TestAFaultThatNobodyMeetsEnds(t *testing.T) {
 	s, _ := faulty(t, "crd-absent")
-	s.world.Asks = &cluster.Asks{}
-	f := s.world.Fault("crd-absent", "ipaddresspools")
+	s.World.Asks = &cluster.Asks{}
+	f := s.World.Fault("crd-absent", "ipaddresspools")
 	f.Holds()
-	s.time = s.time.Add(30 * time.Second)
+	s.Time = s.Time.Add(30 * time.Second)
 	if !f.Holds() {
 		t.Error("it is over without its time")
 	}
-	s.time = s.time.Add(10 * time.Second)
+	s.Time = s.Time.Add(10 * time.Second)
 	if f.Holds() {
 		t.Error("it lasts for ever")
 	}
 }
 
 func TestMetalLBsHandlerIsMissingWhileTheWebhookRefuses(t *testing.T) {
-	s, told := faulty(t, "webhook-refuses", deployment("metallb-system", "metallb-controller"),
+	s, told := faulty(t, "webhook-refuses", clustertest.Deployment("metallb-system", "metallb-controller"),
 		configuration("metallb-webhook-configuration"))
 	r := routes{}
-	m := newMetalLB(s.world, r)
+	m := newMetalLB(s.World, r)
 	defer m.Close()
-	s.look(t, m)
+	s.Look(t, m)
 	post := func(path string) int {
 		t.Helper()
 		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(s.bundle(t, "metallb-webhook-configuration"))
+		roots.AppendCertsFromPEM(bundle(t, s, "metallb-webhook-configuration"))
 		client := http.Client{
 			Transport: &http.Transport{
 				TLSClientConfig: &tls.Config{RootCAs: roots,
@@ -134,7 +135,7 @@ func TestMetalLBsHandlerIsMissingWhileTheWebhookRefuses(t *testing.T) {
 		advertisement != 404 {
 		t.Errorf("pool %d, advertisement %d", pool, advertisement)
 	}
-	s.later(t, 10*time.Second, m)
+	s.Later(t, 10*time.Second, m)
 	wantTold(t, told, "webhook-refuses begins", "webhook-refuses ends") // though nobody called
 	if status := post("l2advertisement"); status != 200 {
 		t.Errorf("afterwards: %d", status)
@@ -144,39 +145,39 @@ func TestMetalLBsHandlerIsMissingWhileTheWebhookRefuses(t *testing.T) {
 func TestExternalSecretsSecondWebhookLacksAuthorityForAWhile(t *testing.T) {
 	s, told := faulty(t, "cabundle-empty", configuration("secretstore-validate"),
 		configuration("externalsecret-validate"),
-		deployment("external-secrets", "external-secrets-webhook"),
-		deployment("external-secrets", "external-secrets-cert-controller"))
-	e := newExternalSecrets(s.world, routes{}, nil)
+		clustertest.Deployment("external-secrets", "external-secrets-webhook"),
+		clustertest.Deployment("external-secrets", "external-secrets-cert-controller"))
+	e := newExternalSecrets(s.World, routes{}, nil)
 	defer e.Close()
-	s.look(t, e)
-	if s.bundle(t, "secretstore-validate") == nil || s.bundle(t, "externalsecret-validate") != nil ||
+	s.Look(t, e)
+	if bundle(t, s, "secretstore-validate") == nil || bundle(t, s, "externalsecret-validate") != nil ||
 		!e.h.serving() {
 		t.Error("not the second configuration alone lacks the authority, or the webhook does not serve")
 	}
-	s.later(t, 10*time.Second, e)
-	if s.bundle(t, "externalsecret-validate") == nil {
+	s.Later(t, 10*time.Second, e)
+	if bundle(t, s, "externalsecret-validate") == nil {
 		t.Error("afterwards: no authority")
 	}
 	wantTold(t, told, "cabundle-empty begins", "cabundle-empty ends")
 }
 
 func TestAStoreHasNoStatusForAWhile(t *testing.T) {
-	s, told := faulty(t, "conditions-none", deployment("external-secrets", "external-secrets"))
-	e := newExternalSecrets(s.world, routes{}, nil)
-	s.look(t, e)
+	s, told := faulty(t, "conditions-none", clustertest.Deployment("external-secrets", "external-secrets"))
+	e := newExternalSecrets(s.World, routes{}, nil)
+	s.Look(t, e)
 	wantTold(t, told) // nothing lacks a status yet
-	s.create(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
+	s.Create(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 		`"metadata":{"name":"infisical"},"spec":{}}`)
-	s.look(t, e)
-	if status, found := s.get(t, stores(), "", "infisical").Object["status"]; found {
+	s.Look(t, e)
+	if status, found := s.Get(t, stores(), "", "infisical").Object["status"]; found {
 		t.Errorf("status: %v", status)
 	}
-	s.time = s.time.Add(10 * time.Second)
+	s.Time = s.Time.Add(10 * time.Second)
 	if err := e.Look(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "ClusterSecretStore infisical") {
 		t.Errorf("the store names no credentials, and nobody says so: %v", err)
 	}
-	if got := cluster.ConditionOf(s.get(t, stores(), "", "infisical").Object, "Ready"); got != "False" {
+	if got := cluster.ConditionOf(s.Get(t, stores(), "", "infisical").Object, "Ready"); got != "False" {
 		t.Errorf("afterwards: Ready %q", got)
 	}
 	wantTold(t, told, "conditions-none begins", "conditions-none ends")
@@ -185,11 +186,11 @@ func TestAStoreHasNoStatusForAWhile(t *testing.T) {
 func TestLonghornsAuthorityHasExpiredAndIsRenewed(t *testing.T) {
 	s, told := faulty(t, "ca-expired", longhornObjects()...)
 	r := routes{}
-	l := newLonghorn(s.world, r)
+	l := newLonghorn(s.World, r)
 	defer l.Close()
 	handshake := func() error {
 		t.Helper()
-		c, err := s.world.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(),
+		c, err := s.World.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(),
 			validator, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -197,19 +198,19 @@ func TestLonghornsAuthorityHasExpiredAndIsRenewed(t *testing.T) {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(c.Webhooks[0].ClientConfig.CABundle)
 		connection, err := tls.Dial("tcp", r["longhorn-system/longhorn-manager:9502"], &tls.Config{
-			RootCAs: roots, ServerName: "longhorn-admission-webhook.longhorn-system.svc", Time: s.world.Now})
+			RootCAs: roots, ServerName: "longhorn-admission-webhook.longhorn-system.svc", Time: s.World.Now})
 		if err == nil {
 			connection.Close()
 		}
 		return err
 	}
-	s.look(t, l)
+	s.Look(t, l)
 	if err := handshake(); err == nil ||
 		!strings.Contains(err.Error(), "certificate has expired or is not yet valid") {
 		t.Errorf("handshake: %v", err)
 	}
-	s.later(t, 10*time.Second, l)
-	s.look(t, l)
+	s.Later(t, 10*time.Second, l)
+	s.Look(t, l)
 	if err := handshake(); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
@@ -224,16 +225,16 @@ func TestMetalLBsDefinitionsComeLate(t *testing.T) {
 	s, told := faulty(t, "crd-absent",
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system",
 			Name: "metallb-late-crds"}, Data: map[string]string{"crds.yaml": text}})
-	m := newMetalLB(s.world, routes{})
-	s.look(t, m)
-	if _, err := s.world.Untyped.Resource(definitions()).Get(t.Context(), "ipaddresspools.metallb.io",
+	m := newMetalLB(s.World, routes{})
+	s.Look(t, m)
+	if _, err := s.World.Untyped.Resource(definitions()).Get(t.Context(), "ipaddresspools.metallb.io",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("before its time: %v", err)
 	}
-	s.later(t, 10*time.Second, m)
-	s.look(t, m) // what is there stays there
-	s.get(t, definitions(), "", "ipaddresspools.metallb.io")
-	s.get(t, definitions(), "", "bgppeers.metallb.io")
+	s.Later(t, 10*time.Second, m)
+	s.Look(t, m) // what is there stays there
+	s.Get(t, definitions(), "", "ipaddresspools.metallb.io")
+	s.Get(t, definitions(), "", "bgppeers.metallb.io")
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")
 }
 
@@ -242,27 +243,27 @@ func TestTheSpeakersLabelComesLate(t *testing.T) {
 		Name: "metallb-speaker"}}
 	s, told := faulty(t, "daemonset-no-node",
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01"}}, speaker)
-	m := newMetalLB(s.world, routes{})
+	m := newMetalLB(s.World, routes{})
 	label := func() string {
 		t.Helper()
-		n, err := s.world.Typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
+		n, err := s.World.Typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n.Labels[SpeakerLabel]
 	}
-	s.look(t, m)
+	s.Look(t, m)
 	wantTold(t, told) // its controller has not seen it
 	speaker.Status.ObservedGeneration = 1
-	if _, err := s.world.Typed.AppsV1().DaemonSets("metallb-system").UpdateStatus(t.Context(), speaker,
+	if _, err := s.World.Typed.AppsV1().DaemonSets("metallb-system").UpdateStatus(t.Context(), speaker,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.look(t, m)
+	s.Look(t, m)
 	if label() != "" {
 		t.Error("the node is labelled before its time")
 	}
-	s.later(t, 10*time.Second, m)
+	s.Later(t, 10*time.Second, m)
 	if label() != "true" {
 		t.Error("the node is not labelled")
 	}
@@ -273,10 +274,10 @@ func TestTheSpeakersLabelComesLate(t *testing.T) {
 func TestNobodyLabelsNodesUnasked(t *testing.T) {
 	speaker := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system",
 		Name: "metallb-speaker"}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 1}}
-	s := newStage(t, 0, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01"}}, speaker)
-	m := newMetalLB(s.world, routes{})
-	s.look(t, m)
-	n, err := s.world.Typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
+	s := newStage(0, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01"}}, speaker)
+	m := newMetalLB(s.World, routes{})
+	s.Look(t, m)
+	n, err := s.World.Typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
 	if err != nil || len(n.Labels) != 0 {
 		t.Errorf("labels: %v %v", n.Labels, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
 func longhornObjects() []runtime.Object {
@@ -29,7 +30,7 @@ func longhornObjects() []runtime.Object {
 	return []runtime.Object{
 		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system",
 			Name: "longhorn-manager"}, Status: appsv1.DaemonSetStatus{NumberReady: 1}},
-		deployment("longhorn-system", "longhorn-driver-deployer"),
+		clustertest.Deployment("longhorn-system", "longhorn-driver-deployer"),
 		manager("worker-01", corev1.ConditionTrue), manager("worker-02", corev1.ConditionFalse),
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01", UID: "n",
 			Labels: map[string]string{"lab.castle/kubelet": "true"}},
@@ -43,16 +44,16 @@ func longhornObjects() []runtime.Object {
 }
 
 func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
-	s, r := newStage(t, 1, longhornObjects()...), routes{}
-	l := newLonghorn(s.world, r)
+	s, r := newStage(1, longhornObjects()...), routes{}
+	l := newLonghorn(s.World, r)
 	defer l.Close()
-	webhooks := s.world.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	webhooks := s.World.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 
-	s.look(t, l)
+	s.Look(t, l)
 	if _, err := webhooks.Get(t.Context(), validator, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the webhook configuration is there before its time: %v", err)
 	}
-	s.later(t, 4*time.Second, l)
+	s.Later(t, 4*time.Second, l)
 	c, err := webhooks.Get(t.Context(), validator, metav1.GetOptions{})
 	if err != nil || len(c.Webhooks) != 1 || len(c.Webhooks[0].ClientConfig.CABundle) == 0 {
 		t.Fatalf("webhook configuration: %+v %v", c, err)
@@ -62,48 +63,48 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 	}
 	for name, want := range map[string]string{"longhorn-manager-worker-01": "longhorn-admission-webhook",
 		"longhorn-manager-worker-02": ""} {
-		pod, err := s.world.Typed.CoreV1().Pods("longhorn-system").Get(t.Context(), name, metav1.GetOptions{})
+		pod, err := s.World.Typed.CoreV1().Pods("longhorn-system").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil || pod.Labels["longhorn.io/admission-webhook"] != want {
 			t.Errorf("labels of %s: %v %v", name, pod.Labels, err)
 		}
 	}
-	s.later(t, 5*time.Second, l)
-	if _, err := s.world.Typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn",
+	s.Later(t, 5*time.Second, l)
+	if _, err := s.World.Typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn",
 		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	if got := s.get(t, longhornKind("nodes"), "longhorn-system",
-		"worker-01"); cluster.ConditionOf(got.Object, "Schedulable") != "True" || s.disk(t) != "" {
+	if got := s.Get(t, longhornKind("nodes"), "longhorn-system",
+		"worker-01"); cluster.ConditionOf(got.Object, "Schedulable") != "True" || disk(t, s) != "" {
 		t.Errorf("node: %v", got.Object["status"])
 	}
-	if _, err := s.world.Typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
+	if _, err := s.World.Typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the driver is there before its time: %v", err)
 	}
-	s.later(t, 4*time.Second, l)
-	if got := s.disk(t); got != "True" {
+	s.Later(t, 4*time.Second, l)
+	if got := disk(t, s); got != "True" {
 		t.Errorf("disk: %q", got)
 	}
-	if got := s.get(t, longhornKind("instancemanagers"), "longhorn-system",
+	if got := s.Get(t, longhornKind("instancemanagers"), "longhorn-system",
 		"instance-manager-worker-01"); cluster.Text(got.Object, "status", "currentState") != "starting" {
 		t.Errorf("instance manager: %v", got.Object["status"])
 	}
 	for _, name := range []string{"csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"} {
-		if _, err := s.world.Typed.AppsV1().Deployments("longhorn-system").Get(t.Context(), name,
+		if _, err := s.World.Typed.AppsV1().Deployments("longhorn-system").Get(t.Context(), name,
 			metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := s.world.Typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
+	if _, err := s.World.Typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
 		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
 // disk is the condition Schedulable of the only disk of worker-01.
-func (s *stage) disk(t *testing.T) string {
+func disk(t *testing.T, s *clustertest.Stage) string {
 	t.Helper()
-	disk, _, err := unstructured.NestedMap(s.get(t, longhornKind("nodes"), "longhorn-system",
+	disk, _, err := unstructured.NestedMap(s.Get(t, longhornKind("nodes"), "longhorn-system",
 		"worker-01").Object, "status", "diskStatus", "default-disk")
 	if err != nil {
 		t.Fatal(err)
@@ -112,11 +113,11 @@ func (s *stage) disk(t *testing.T) string {
 }
 
 func TestTheEngineIsDeployedOnceItIsOnEveryNode(t *testing.T) {
-	s := newStage(t, 0, longhornObjects()...)
-	l := newLonghorn(s.world, routes{})
+	s := newStage(0, longhornObjects()...)
+	l := newLonghorn(s.World, routes{})
 	defer l.Close()
-	s.look(t, l)
-	daemons := s.world.Typed.AppsV1().DaemonSets("longhorn-system")
+	s.Look(t, l)
+	daemons := s.World.Typed.AppsV1().DaemonSets("longhorn-system")
 	engine, err := daemons.Get(t.Context(), "engine-image-"+engineName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +130,8 @@ func TestTheEngineIsDeployedOnceItIsOnEveryNode(t *testing.T) {
 		if engine, err = daemons.UpdateStatus(t.Context(), engine, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		s.look(t, l)
-		if got := cluster.Text(s.get(t, longhornKind("engineimages"), "longhorn-system",
+		s.Look(t, l)
+		if got := cluster.Text(s.Get(t, longhornKind("engineimages"), "longhorn-system",
 			engineName).Object, "status",
 			"state"); got != step.state {
 			t.Errorf("%d of 2 ready: %s", step.ready, got)
@@ -173,12 +174,12 @@ func TestANodeHasTheDriverOnceItsPluginIsReady(t *testing.T) {
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 		},
 	}
-	s := newStage(t, 0,
+	s := newStage(0,
 		append(longhornObjects(), plugin)...)
-	l := newLonghorn(s.world, routes{})
+	l := newLonghorn(s.World, routes{})
 	defer l.Close()
-	s.look(t, l)
-	node, err := s.world.Typed.StorageV1().CSINodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
+	s.Look(t, l)
+	node, err := s.World.Typed.StorageV1().CSINodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
 	if err != nil || len(node.Spec.Drivers) != 1 || node.Spec.Drivers[0].Name != "driver.longhorn.io" ||
 		node.OwnerReferences[0].UID != "n" {
 		t.Errorf("csi node: %+v %v", node, err)
@@ -186,20 +187,20 @@ func TestANodeHasTheDriverOnceItsPluginIsReady(t *testing.T) {
 }
 
 func TestNothingOfLonghornOutlivesItsManager(t *testing.T) {
-	s, r := newStage(t, 0, longhornObjects()...), routes{}
-	l := newLonghorn(s.world, r)
+	s, r := newStage(0, longhornObjects()...), routes{}
+	l := newLonghorn(s.World, r)
 	defer l.Close()
-	s.look(t, l)
-	if err := s.world.Typed.AppsV1().DaemonSets("longhorn-system").Delete(t.Context(), "longhorn-manager",
+	s.Look(t, l)
+	if err := s.World.Typed.AppsV1().DaemonSets("longhorn-system").Delete(t.Context(), "longhorn-manager",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.look(t, l)
-	_, class := s.world.Typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{})
-	_, hook := s.world.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().
+	s.Look(t, l)
+	_, class := s.World.Typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{})
+	_, hook := s.World.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().
 		Get(t.Context(), validator,
 			metav1.GetOptions{})
-	_, driver := s.world.Typed.StorageV1().CSIDrivers().Get(t.Context(), driver, metav1.GetOptions{})
+	_, driver := s.World.Typed.StorageV1().CSIDrivers().Get(t.Context(), driver, metav1.GetOptions{})
 	for _, err := range []error{class, hook, driver} {
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("left over: %v", err)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
 // ask calls a webhook as the API server does, trusting the caBundle only.
@@ -47,21 +48,21 @@ func ask(t *testing.T, address, serverName, path string, bundle []byte,
 }
 
 func TestMetalLBsAuthorityConvertsItsPeersToo(t *testing.T) {
-	s := newStage(t, 1, deployment("metallb-system", "metallb-controller"),
+	s := newStage(1, clustertest.Deployment("metallb-system", "metallb-controller"),
 		configuration("metallb-webhook-configuration"))
-	m := newMetalLB(s.world, routes{})
+	m := newMetalLB(s.World, routes{})
 	defer m.Close()
-	s.create(t, definitions(),
+	s.Create(t, definitions(),
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
 		"metadata":{"name":"bgppeers.metallb.io"},
 		"spec":{"conversion":{"strategy":"Webhook","webhook":{
 			"clientConfig":{"service":{"name":"metallb-webhook-service"}}}}}}`)
-	s.look(t, m)
-	s.later(t, 3*time.Second, m)
-	d := s.get(t, definitions(), "", "bgppeers.metallb.io")
+	s.Look(t, m)
+	s.Later(t, 3*time.Second, m)
+	d := s.Get(t, definitions(), "", "bgppeers.metallb.io")
 	got, err := base64.StdEncoding.DecodeString(cluster.Text(d.Object, "spec", "conversion", "webhook",
 		"clientConfig", "caBundle"))
-	if err != nil || len(got) == 0 || !bytes.Equal(got, s.bundle(t, "metallb-webhook-configuration")) {
+	if err != nil || len(got) == 0 || !bytes.Equal(got, bundle(t, s, "metallb-webhook-configuration")) {
 		t.Errorf("definition: %v %v", d.Object["spec"], err)
 	}
 }
@@ -69,31 +70,31 @@ func TestMetalLBsAuthorityConvertsItsPeersToo(t *testing.T) {
 const metallbWorkload = "metallb-system/metallb-controller:9443"
 
 func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
-	s, r := newStage(t, 1, deployment("metallb-system", "metallb-controller"),
+	s, r := newStage(1, clustertest.Deployment("metallb-system", "metallb-controller"),
 		configuration("metallb-webhook-configuration")), routes{}
-	s.world.Faults.Times = map[string]time.Duration{"webhook-late": time.Minute}
-	m := newMetalLB(s.world, r)
+	s.World.Faults.Times = map[string]time.Duration{"webhook-late": time.Minute}
+	m := newMetalLB(s.World, r)
 	defer m.Close()
-	s.look(t, m)
-	if s.bundle(t, "metallb-webhook-configuration") != nil {
+	s.Look(t, m)
+	if bundle(t, s, "metallb-webhook-configuration") != nil {
 		t.Error("the caBundle is there before its time")
 	}
-	s.later(t, 3*time.Second, m)
-	if s.bundle(t, "metallb-webhook-configuration") == nil {
+	s.Later(t, 3*time.Second, m)
+	if bundle(t, s, "metallb-webhook-configuration") == nil {
 		t.Error("no caBundle after its time")
 	}
-	s.later(t, 5*time.Second, m)
-	s.later(t, 59*time.Second, m)
+	s.Later(t, 5*time.Second, m)
+	s.Later(t, 59*time.Second, m)
 	if len(r) > 0 {
 		t.Errorf("it listens before a minute and its own time have passed: %v", r)
 	}
-	s.later(t, time.Second, m)
+	s.Later(t, time.Second, m)
 	if r[metallbWorkload] == "" {
 		t.Fatalf("it does not listen: %v", r)
 	}
 	answer := ask(t, r[metallbWorkload], "metallb-webhook-service.metallb-system.svc",
 		"/validate-metallb-io-v1beta1-l2advertisement",
-		s.bundle(t, "metallb-webhook-configuration"),
+		bundle(t, s, "metallb-webhook-configuration"),
 		admissionv1.AdmissionRequest{UID: "1", Operation: admissionv1.Create, Namespace: "metallb-system"})
 	if !answer.Allowed || answer.UID != "1" {
 		t.Errorf("answer: %+v", answer)
@@ -102,13 +103,13 @@ func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
 
 // The operator starts again, on the same machine or in a cluster that was recovered.
 func TestAWebhookKeepsItsCertificateOverARestart(t *testing.T) {
-	s := newStage(t, 0, deployment("metallb-system", "metallb-controller"),
+	s := newStage(0, clustertest.Deployment("metallb-system", "metallb-controller"),
 		configuration("metallb-webhook-configuration"))
 	var bundles [][]byte
 	for _, pause := range []time.Duration{0, time.Hour, 366 * 24 * time.Hour} {
-		m := newMetalLB(s.world, routes{})
-		s.later(t, pause, m)
-		bundles = append(bundles, s.bundle(t, "metallb-webhook-configuration"))
+		m := newMetalLB(s.World, routes{})
+		s.Later(t, pause, m)
+		bundles = append(bundles, bundle(t, s, "metallb-webhook-configuration"))
 		m.Close()
 	}
 	if !bytes.Equal(bundles[0], bundles[1]) {
@@ -120,29 +121,29 @@ func TestAWebhookKeepsItsCertificateOverARestart(t *testing.T) {
 }
 
 func TestMetalLBStopsListeningWhenItsControllerIsGone(t *testing.T) {
-	s, r := newStage(t, 0, deployment("metallb-system", "metallb-controller")), routes{}
-	m := newMetalLB(s.world, r)
+	s, r := newStage(0, clustertest.Deployment("metallb-system", "metallb-controller")), routes{}
+	m := newMetalLB(s.World, r)
 	defer m.Close()
-	s.look(t, m)
+	s.Look(t, m)
 	if len(r) != 1 {
 		t.Fatalf("routes: %v", r)
 	}
-	if err := s.world.Typed.AppsV1().Deployments("metallb-system").Delete(t.Context(), "metallb-controller",
+	if err := s.World.Typed.AppsV1().Deployments("metallb-system").Delete(t.Context(), "metallb-controller",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.look(t, m)
+	s.Look(t, m)
 	if len(r) != 0 {
 		t.Errorf("routes: %v", r)
 	}
 }
 
 func TestMetalLBJudgesPoolsInItsOwnWords(t *testing.T) {
-	s := newStage(t, 0, deployment("metallb-system", "metallb-controller"))
-	m := newMetalLB(s.world, routes{})
+	s := newStage(0, clustertest.Deployment("metallb-system", "metallb-controller"))
+	m := newMetalLB(s.World, routes{})
 	defer m.Close()
-	s.look(t, m)
-	s.create(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
+	s.Look(t, m)
+	s.Create(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
 		`"metadata":{"name":"main","namespace":"metallb-system"},"spec":{`+
 		`"addresses":["192.168.1.240-192.168.1.249"]}}`)
 	for _, c := range []struct{ namespace, name, addresses, want string }{

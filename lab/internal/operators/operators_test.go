@@ -8,16 +8,13 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	untypedfake "k8s.io/client-go/dynamic/fake"
 	typedfake "k8s.io/client-go/kubernetes/fake"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
 // routes records the registered routes.
@@ -26,14 +23,7 @@ type routes map[string]string
 func (r routes) Register(workload, address string) { r[workload] = address }
 func (r routes) Unregister(workload string)        { delete(r, workload) }
 
-// stage is a cluster of fakes with a clock that stands still until it is moved.
-type stage struct {
-	world *cluster.View
-	time  time.Time
-}
-
-func newStage(t *testing.T, speed float64, objects ...runtime.Object) *stage {
-	t.Helper()
+func newStage(speed float64, objects ...runtime.Object) *clustertest.Stage {
 	kinds := map[schema.GroupVersionResource]string{
 		pools(): "IPAddressPoolList", stores(): "ClusterSecretStoreList", externals(): "ExternalSecretList",
 		longhornKind("nodes"): "NodeList", longhornKind("volumes"): "VolumeList",
@@ -43,62 +33,7 @@ func newStage(t *testing.T, speed float64, objects ...runtime.Object) *stage {
 		generators():                      "VaultDynamicSecretList",
 		secretStores():                    "SecretStoreList",
 	}
-	s := &stage{time: time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)}
-	s.world = cluster.New(typedfake.NewClientset(objects...),
-		untypedfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds),
-		speed, func() time.Time { return s.time })
-	return s
-}
-
-func (s *stage) look(t *testing.T, o operator) {
-	t.Helper()
-	if err := o.Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// later moves the clock and looks again.
-func (s *stage) later(t *testing.T, d time.Duration, o operator) {
-	t.Helper()
-	s.time = s.time.Add(d)
-	s.look(t, o)
-}
-
-func (s *stage) create(t *testing.T, in schema.GroupVersionResource, text string) {
-	t.Helper()
-	var object unstructured.Unstructured
-	if err := object.UnmarshalJSON([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.world.Untyped.Resource(in).Namespace(object.GetNamespace()).Create(t.Context(), &object,
-		metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (s *stage) get(t *testing.T, in schema.GroupVersionResource, namespace,
-	name string) *unstructured.Unstructured {
-	t.Helper()
-	object, err := s.world.Untyped.Resource(in).Namespace(namespace).Get(t.Context(), name,
-		metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return object
-}
-
-func (s *stage) secret(t *testing.T, namespace, name string) *corev1.Secret {
-	t.Helper()
-	secret, err := s.world.Typed.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return secret
-}
-
-func deployment(namespace, name string) *appsv1.Deployment {
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Status: appsv1.DeploymentStatus{ReadyReplicas: 1}}
+	return clustertest.New(kinds, speed, objects...)
 }
 
 func configuration(name string) *admissionregistrationv1.ValidatingWebhookConfiguration {
@@ -106,9 +41,9 @@ func configuration(name string) *admissionregistrationv1.ValidatingWebhookConfig
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "one"}, {Name: "two"}}}
 }
 
-func (s *stage) bundle(t *testing.T, name string) []byte {
+func bundle(t *testing.T, s *clustertest.Stage, name string) []byte {
 	t.Helper()
-	c, err := s.world.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), name,
+	c, err := s.World.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), name,
 		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -137,13 +72,13 @@ func TestAFailingOperatorIsReportedOnce(t *testing.T) {
 }
 
 func TestOperatorsShareAListThatIsFresh(t *testing.T) {
-	s := newStage(t, 0)
-	client := s.world.Typed.(*typedfake.Clientset)
+	s := newStage(0)
+	client := s.World.Typed.(*typedfake.Clientset)
 	lists := func(fresh time.Duration) int {
-		s.world.Fresh = fresh
+		s.World.Fresh = fresh
 		client.ClearActions()
 		for range 3 {
-			if _, err := s.world.Deployment(t.Context(), "controller"); err != nil {
+			if _, err := s.World.Deployment(t.Context(), "controller"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -170,17 +105,3 @@ func (f failing) Look(context.Context) error {
 	panic("odd object")
 }
 func (f failing) Close() {}
-
-func create(t *testing.T, s *stage, object runtime.Object) {
-	t.Helper()
-	var err error
-	switch o := object.(type) {
-	case *corev1.Secret:
-		_, err = s.world.Typed.CoreV1().Secrets(o.Namespace).Create(t.Context(), o, metav1.CreateOptions{})
-	case *corev1.ConfigMap:
-		_, err = s.world.Typed.CoreV1().ConfigMaps(o.Namespace).Create(t.Context(), o, metav1.CreateOptions{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -29,6 +29,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/vault/vaulttest"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
 // The facts come from External Secrets 2.9: providers/v1/vault, generators/v1/vault and
@@ -36,7 +37,7 @@ import (
 
 // landed is a cluster with a Vault outside, whose tokens Vault takes.
 type landed struct {
-	stage *stage
+	stage *clustertest.Stage
 	vault *vault.Server
 	e     *externalSecrets
 	key   *ecdsa.PrivateKey
@@ -52,9 +53,9 @@ func newLanded(t *testing.T) *landed {
 		t.Fatal(err)
 	}
 	l := &landed{vault: vaulttest.Start(t, "../../.."), key: key,
-		stage: newStage(t, 0, deployment("external-secrets", "external-secrets"))}
-	l.stage.world.Typed.(*typedfake.Clientset).PrependReactor("create", "serviceaccounts", l.sign)
-	l.e = newExternalSecrets(l.stage.world, routes{}, http.DefaultClient)
+		stage: newStage(0, clustertest.Deployment("external-secrets", "external-secrets"))}
+	l.stage.World.Typed.(*typedfake.Clientset).PrependReactor("create", "serviceaccounts", l.sign)
+	l.e = newExternalSecrets(l.stage.World, routes{}, http.DefaultClient)
 	t.Cleanup(l.e.Close)
 
 	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
@@ -88,11 +89,11 @@ func newLanded(t *testing.T) *landed {
 		t.Fatal(err)
 	}
 	for _, namespace := range []string{"external-secrets", "app"} {
-		create(t, l.stage, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vault"},
+		l.stage.Add(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vault"},
 			Data: map[string][]byte{"ca.crt": bundle, "token": []byte(token),
 				"wrong": []byte("hvs.wrong-token"), "nonsense": []byte("x")}})
 	}
-	create(t, l.stage,
+	l.stage.Add(t,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "external-secrets", Name: "ca"},
 			Data: map[string]string{"ca.crt": string(bundle)}})
 	return l
@@ -174,7 +175,7 @@ func TestExternalSecretsAndARealVault(t *testing.T) {
 }
 
 func (l *landed) stores(t *testing.T) {
-	bundle := string(l.stage.secret(t, "app", "vault").Data["ca.crt"])
+	bundle := string(l.stage.Secret(t, "app", "vault").Data["ca.crt"])
 	for name, c := range map[string]struct {
 		more, auth, message, log string
 	}{
@@ -209,7 +210,7 @@ func (l *landed) stores(t *testing.T) {
 			"unable to create client", "the lab's External Secrets logs in"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l.stage.create(t, stores(),
+			l.stage.Create(t, stores(),
 				fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 					`"metadata":{"name":%q,"uid":%q,"generation":1},"spec":{"provider":{"vault":%s}}}`,
 					name, name, l.provider(c.more, c.auth)))
@@ -217,7 +218,7 @@ func (l *landed) stores(t *testing.T) {
 			if !strings.Contains(log, c.log) || c.log == "" && log != "" {
 				t.Errorf("the log says %q, want %q", log, c.log)
 			}
-			got := l.stage.get(t, stores(), "", name)
+			got := l.stage.Get(t, stores(), "", name)
 			if is := cluster.MessageOf(got.Object, "Ready"); is != c.message {
 				t.Errorf("the condition says %q", is)
 			}
@@ -227,7 +228,7 @@ func (l *landed) stores(t *testing.T) {
 				t.Errorf("status: %v", got.Object["status"])
 			}
 			if c.log != "" {
-				if err := l.stage.world.Untyped.Resource(stores()).Delete(t.Context(), name,
+				if err := l.stage.World.Untyped.Resource(stores()).Delete(t.Context(), name,
 					metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
@@ -239,13 +240,13 @@ func (l *landed) stores(t *testing.T) {
 // external is an ExternalSecret in the namespace app.
 func (l *landed) external(t *testing.T, name, spec string) (condition, log string) {
 	t.Helper()
-	l.stage.create(t, externals(),
+	l.stage.Create(t, externals(),
 		fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ExternalSecret",`+
 			`"metadata":{"namespace":"app","name":%q,"uid":%q,"generation":1},"spec":%s}`, name, name, spec))
 	log = l.refusedFor(t)
-	condition = cluster.MessageOf(l.stage.get(t, externals(), "app", name).Object, "Ready")
+	condition = cluster.MessageOf(l.stage.Get(t, externals(), "app", name).Object, "Ready")
 	if condition != "secret synced" {
-		if err := l.stage.world.Untyped.Resource(externals()).Namespace("app").Delete(t.Context(), name,
+		if err := l.stage.World.Untyped.Resource(externals()).Namespace("app").Delete(t.Context(), name,
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +273,7 @@ func reads(store, key string) string {
 const notRead = "could not get secret data from provider"
 
 func (l *landed) namespaced(t *testing.T) {
-	l.stage.create(t, secretStores(),
+	l.stage.Create(t, secretStores(),
 		`{"apiVersion":"external-secrets.io/v1","kind":"SecretStore","metadata":{"namespace":"app",`+
 			`"name":"mine","uid":"mine","generation":1},"spec":{"provider":{"vault":`+
 			l.provider(ownSecret, jwt("reader", `{"name":"app","audiences":["more"]}`))+`}}}`)
@@ -307,23 +308,23 @@ func (l *landed) namespaced(t *testing.T) {
 		t.Errorf("of %d tokens there are %d", before, after)
 	}
 	for _, name := range []string{"by-cluster", "whole-path", "by-own"} {
-		if got := l.stage.secret(t, "app", name); string(got.Data["p"]) != "open-sesame" ||
+		if got := l.stage.Secret(t, "app", name); string(got.Data["p"]) != "open-sesame" ||
 			got.Labels[managed] != "true" || metav1.GetControllerOf(got).Name != name {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if got := l.stage.secret(t, "app", "extract"); string(got.Data["password"]) != "open-sesame" {
+	if got := l.stage.Secret(t, "app", "extract"); string(got.Data["password"]) != "open-sesame" {
 		t.Errorf("extract: %q", got.Data)
 	}
 	// The operator does not query a store that is not ready.
-	l.stage.create(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
+	l.stage.Create(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 		`"metadata":{"name":"unready","uid":"unready","generation":1},"spec":{"provider":{"vault":`+
 		l.provider("", withToken)+`}}}`)
 	if condition, log := l.external(t, "unready", reads(`{"kind":"ClusterSecretStore","name":"unready"}`,
 		"app")); condition != notRead || !strings.Contains(log, `ClusterSecretStore "unready" is not ready`) {
 		t.Errorf("%q, %q", condition, log)
 	}
-	if err := l.stage.world.Untyped.Resource(stores()).Delete(t.Context(), "unready",
+	if err := l.stage.World.Untyped.Resource(stores()).Delete(t.Context(), "unready",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +355,7 @@ func (l *landed) generators(t *testing.T) {
 		{"no-authority", "", jwt("reader", `{"name":"app"}`), "secret/data/app", notRead,
 			"certificate signed by unknown authority"},
 	} {
-		l.stage.create(t, generators(),
+		l.stage.Create(t, generators(),
 			fmt.Sprintf(`{"apiVersion":"generators.external-secrets.io/v1alpha1",`+
 				`"kind":"VaultDynamicSecret","metadata":{"namespace":"app",`+
 				`"name":%q},"spec":{"path":%q,"provider":%s}}`,
@@ -366,7 +367,7 @@ func (l *landed) generators(t *testing.T) {
 			t.Errorf("%s: %q, %q", c.name, condition, log)
 		}
 	}
-	if got := l.stage.secret(t, "app",
+	if got := l.stage.Secret(t, "app",
 		"generated-good"); string(got.Data["data"]) != `{"password":"open-sesame"}` {
 		t.Errorf("%q", got.Data)
 	}
@@ -390,35 +391,35 @@ func (l *landed) targets(t *testing.T) {
 		{controlled("taken", "PostgresCluster", "db"), "failed to take ownership of target secret"},
 		{free, "secret synced"},
 	} {
-		create(t, l.stage, c.secret)
+		l.stage.Add(t, c.secret)
 		if condition, log := l.external(t, c.secret.Name,
 			reads(`{"kind":"ClusterSecretStore","name":"secret"}`, "app")); condition != c.condition {
 			t.Errorf("%s: %q, %q", c.secret.Name, condition, log)
 		}
 	}
-	if got := l.stage.secret(t, "app", "free"); len(got.Data) != 1 || got.Labels["mine"] != "true" ||
+	if got := l.stage.Secret(t, "app", "free"); len(got.Data) != 1 || got.Labels["mine"] != "true" ||
 		metav1.GetControllerOf(got) == nil {
 		t.Errorf("%+v", got)
 	}
-	if got := l.stage.secret(t, "app", "taken"); got.Data != nil {
+	if got := l.stage.Secret(t, "app", "taken"); got.Data != nil {
 		t.Errorf("%+v", got)
 	}
 	// The operator creates a deleted Secret again and checks a changed store again.
-	if err := l.stage.world.Typed.CoreV1().Secrets("app").Delete(t.Context(), "free",
+	if err := l.stage.World.Typed.CoreV1().Secrets("app").Delete(t.Context(), "free",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	l.stage.look(t, l.e)
-	l.stage.secret(t, "app", "free")
-	store := l.stage.get(t, stores(), "", "secret")
+	l.stage.Look(t, l.e)
+	l.stage.Secret(t, "app", "free")
+	store := l.stage.Get(t, stores(), "", "secret")
 	store.SetGeneration(2)
 	cluster.Nested(store.Object, "spec", "provider", "vault")["server"] = "https://127.0.0.1:1"
-	if _, err := l.stage.world.Untyped.Resource(stores()).Update(t.Context(), store,
+	if _, err := l.stage.World.Untyped.Resource(stores()).Update(t.Context(), store,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if log := l.refusedFor(t); !strings.Contains(log, "connection refused") ||
-		cluster.ConditionOf(l.stage.get(t, stores(), "", "secret").Object, "Ready") != "False" {
+		cluster.ConditionOf(l.stage.Get(t, stores(), "", "secret").Object, "Ready") != "False" {
 		t.Errorf("a store that has changed: %q", log)
 	}
 }
@@ -427,7 +428,7 @@ func (l *landed) sealed(t *testing.T) {
 	l.call(t, "sys/seal", nil)
 	for name, auth := range map[string]string{"sealed-token": withToken,
 		"sealed-jwt": jwt("reader", `{"name":"app","namespace":"app"}`)} {
-		l.stage.create(t, stores(),
+		l.stage.Create(t, stores(),
 			fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 				`"metadata":{"name":%q,"uid":%q,"generation":1},"spec":{"provider":{"vault":%s}}}`, name,
 				name, l.provider(fromSecret, auth)))
@@ -437,7 +438,7 @@ func (l *landed) sealed(t *testing.T) {
 	}
 	for name, want := range map[string]string{"sealed-token": "unable to validate store",
 		"sealed-jwt": "unable to create client"} {
-		if is := cluster.MessageOf(l.stage.get(t, stores(), "", name).Object, "Ready"); is != want {
+		if is := cluster.MessageOf(l.stage.Get(t, stores(), "", name).Object, "Ready"); is != want {
 			t.Errorf("%s: %q", name, is)
 		}
 	}

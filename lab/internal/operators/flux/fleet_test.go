@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gitops"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
 // kinds maps the kinds of the fake API to their resources.
@@ -27,7 +28,7 @@ type kinds struct{ *meta.DefaultRESTMapper }
 func (kinds) Reset() {}
 
 // serving returns an applier for the kinds of a test's repository, with MetalLB's on request.
-func serving(s *stage, metallb bool) *Applier {
+func serving(s *clustertest.Stage, metallb bool) *Applier {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)
 	m.Add(schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"},
@@ -36,13 +37,13 @@ func serving(s *stage, metallb bool) *Applier {
 		m.Add(schema.GroupVersionKind{Group: "metallb.io", Version: "v1beta1", Kind: "IPAddressPool"},
 			meta.RESTScopeNamespace)
 	}
-	return &Applier{untyped: s.world.Untyped, mapper: kinds{m}}
+	return &Applier{untyped: s.World.Untyped, mapper: kinds{m}}
 }
 
 // takesApply has the fake API take a server-side apply for an update: all that is
 // applied here belongs to one.
-func takesApply(s *stage) {
-	fake := s.world.Untyped.(*untypedfake.FakeDynamicClient)
+func takesApply(s *clustertest.Stage) {
+	fake := s.World.Untyped.(*untypedfake.FakeDynamicClient)
 	fake.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		p := a.(clienttesting.PatchAction)
 		if p.GetPatchType() != types.ApplyPatchType {
@@ -103,39 +104,39 @@ spec: { addresses: ["${pool}"] }
 )
 
 // followed is a Flux whose repository is there, and the root that points at it.
-func followed(t *testing.T, metallb bool) (*stage, *flux) {
+func followed(t *testing.T, metallb bool) (*clustertest.Stage, *flux) {
 	t.Helper()
-	s := newStage(t, 0, deployment("flux-system", "source-controller"),
-		deployment("flux-system", "kustomize-controller"))
+	s := newStage(0, clustertest.Deployment("flux-system", "source-controller"),
+		clustertest.Deployment("flux-system", "kustomize-controller"))
 	takesApply(s)
-	s.create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
-	s.create(t, kustomizations(), strings.Replace(rootKustomization, `"prune":true`,
+	s.Create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
+	s.Create(t, kustomizations(), strings.Replace(rootKustomization, `"prune":true`,
 		`"path":"./cluster","prune":true`, 1))
 	dir := folder(t, map[string]string{
 		"cluster/operators.yaml": operatorsYAML, "cluster/settings.yaml": settingsYAML,
 		"settings/pool.yaml":       poolYAML,
 		"operators/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: { name: metallb-system }\n",
 	})
-	return s, New(s.world, NewFleet(s.world, serving(s, metallb), dir))
+	return s, New(s.World, NewFleet(s.World, serving(s, metallb), dir))
 }
 
 func TestFluxAppliesWhatTheFolderHoldsInItsOrderAndWithVariables(t *testing.T) {
 	s, f := followed(t, true)
 	for range 3 {
-		s.look(t, f)
+		s.Look(t, f)
 	}
 	settings := func() *unstructured.Unstructured {
-		return s.get(t, kustomizations(), "flux-system", "settings")
+		return s.Get(t, kustomizations(), "flux-system", "settings")
 	}
 	if got, want := cluster.MessageOf(settings().Object, "Ready"),
 		`substitute from 'ConfigMap/cluster-vars' error: configmaps "cluster-vars" not found`; got != want {
 		t.Errorf("settings without cluster-vars: %q, want %q", got, want)
 	}
-	create(t, s,
+	s.Add(t,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"},
 			Data: map[string]string{"pool": "192.0.2.1-192.0.2.9"}})
-	s.look(t, f)
-	pool := s.get(t, pools(), "metallb-system", "main")
+	s.Look(t, f)
+	pool := s.Get(t, pools(), "metallb-system", "main")
 	addresses, _, err := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
 	if err != nil || len(addresses) != 1 || addresses[0] != "192.0.2.1-192.0.2.9" ||
 		pool.GetLabels()[ownerLabel] != "settings" {
@@ -150,13 +151,13 @@ func TestFluxAppliesWhatTheFolderHoldsInItsOrderAndWithVariables(t *testing.T) {
 
 func TestAKindThatNobodyServesYetIsSaidAndTriedAgain(t *testing.T) {
 	s, f := followed(t, false)
-	create(t, s,
+	s.Add(t,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
 	for range 3 {
-		s.look(t, f)
+		s.Look(t, f)
 	}
 	settings := func() *unstructured.Unstructured {
-		return s.get(t, kustomizations(), "flux-system", "settings")
+		return s.Get(t, kustomizations(), "flux-system", "settings")
 	}
 	if got, want := cluster.MessageOf(settings().Object, "Ready"),
 		`IPAddressPool/metallb-system/main dry-run failed: no matches for kind "IPAddressPool" in version `+
@@ -164,15 +165,15 @@ func TestAKindThatNobodyServesYetIsSaidAndTriedAgain(t *testing.T) {
 		t.Errorf("settings: %q, want %q", got, want)
 	}
 	f.fleet.a = serving(s, true)
-	s.look(t, f)
+	s.Look(t, f)
 	if got := cluster.ConditionOf(settings().Object, "Ready"); got != "True" {
 		t.Errorf("settings, once MetalLB is there: %v", settings().Object["status"])
 	}
 }
 
 func TestSOPSNeedsItsKeys(t *testing.T) {
-	s := newStage(t, 0)
-	f := NewFleet(s.world, nil, folder(t, map[string]string{
+	s := newStage(0)
+	f := NewFleet(s.World, nil, folder(t, map[string]string{
 		"apps/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: { name: x, namespace: default }\n" +
 			"data: { password: \"ENC[x]\" }\nsops: { mac: x }\n"}))
 	k := &gitops.Kustomization{Key: gitops.Key{Namespace: "flux-system", Name: "apps"}, Path: "apps"}
@@ -186,7 +187,7 @@ func TestSOPSNeedsItsKeys(t *testing.T) {
 		"reconciled")
 	k.Decrypts, k.Keys = true, "sops-age"
 	refused(`secrets "sops-age" not found`)
-	create(t, s, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "sops-age"}})
+	s.Add(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "sops-age"}})
 	built, err := f.build(t.Context(), k, "1")
 	if err != nil || len(built) != 1 || built[0].Object["sops"] != nil {
 		t.Fatalf("built %v, %v", built, err)
@@ -198,25 +199,25 @@ func TestSOPSNeedsItsKeys(t *testing.T) {
 
 func TestADeletedKustomizationTakesWithItWhatItBrought(t *testing.T) {
 	s, f := followed(t, true)
-	create(t, s,
+	s.Add(t,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
 	for range 4 {
-		s.look(t, f)
+		s.Look(t, f)
 	}
-	settings := s.get(t, kustomizations(), "flux-system", "settings")
-	now := metav1.NewTime(s.time)
+	settings := s.Get(t, kustomizations(), "flux-system", "settings")
+	now := metav1.NewTime(s.Time)
 	settings.SetDeletionTimestamp(&now) // the fake API deletes at once, finalizers or not
-	if _, err := s.world.Untyped.Resource(kustomizations()).Namespace("flux-system").
+	if _, err := s.World.Untyped.Resource(kustomizations()).Namespace("flux-system").
 		Update(t.Context(), settings,
 			metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.look(t, f)
-	left, err := s.world.List(t.Context(), pools(), "")
+	s.Look(t, f)
+	left, err := s.World.List(t.Context(), pools(), "")
 	if err != nil || len(left) != 0 {
 		t.Errorf("left: %v %v", left, err)
 	}
-	if got := s.get(t, kustomizations(), "flux-system", "settings").GetFinalizers(); len(got) != 0 {
+	if got := s.Get(t, kustomizations(), "flux-system", "settings").GetFinalizers(); len(got) != 0 {
 		t.Errorf("held by %v", got)
 	}
 }

@@ -7,8 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
 const (
@@ -22,85 +25,85 @@ const (
 )
 
 func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
-	s := newStage(t, 0, deployment("flux-system", "source-controller"),
-		deployment("flux-system", "kustomize-controller"))
-	s.create(t, repositories(), gitRepository)
-	s.create(t, kustomizations(), rootKustomization)
-	f := New(s.world, nil)
+	s := newStage(0, clustertest.Deployment("flux-system", "source-controller"),
+		clustertest.Deployment("flux-system", "kustomize-controller"))
+	s.Create(t, repositories(), gitRepository)
+	s.Create(t, kustomizations(), rootKustomization)
+	f := New(s.World, nil)
 	root := func() *unstructured.Unstructured {
-		return s.get(t, kustomizations(), "flux-system", "flux-system")
+		return s.Get(t, kustomizations(), "flux-system", "flux-system")
 	}
 
-	s.look(t, f)
-	if got := s.get(t, repositories(), "flux-system",
+	s.Look(t, f)
+	if got := s.Get(t, repositories(), "flux-system",
 		"flux-system"); cluster.ConditionOf(got.Object, "Ready") != "False" {
 		t.Errorf("a repository without credentials: %v", got.Object["status"])
 	}
 	if cluster.ConditionOf(root().Object, "Ready") != "False" {
 		t.Errorf("a Kustomization without an artifact: %v", root().Object["status"])
 	}
-	create(t, s, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "flux-system"},
+	s.Add(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "flux-system"},
 		Data: map[string][]byte{"username": []byte("git"), "password": []byte("token")}})
-	s.look(t, f)
-	revision := cluster.Text(s.get(t, repositories(), "flux-system", "flux-system").Object, "status",
+	s.Look(t, f)
+	revision := cluster.Text(s.Get(t, repositories(), "flux-system", "flux-system").Object, "status",
 		"artifact",
 		"revision")
 	if !strings.HasPrefix(revision, "main@sha1:") ||
 		cluster.Text(root().Object, "status", "lastAppliedRevision") != revision {
 		t.Errorf("artifact %q, root: %v", revision, root().Object["status"])
 	}
-	s.look(t, f)
+	s.Look(t, f)
 	apps := func() string {
-		return cluster.ConditionOf(s.get(t, kustomizations(), "flux-system", "apps").Object, "Ready")
+		return cluster.ConditionOf(s.Get(t, kustomizations(), "flux-system", "apps").Object, "Ready")
 	}
 	if apps() != "False" {
 		t.Errorf("apps without cluster-vars: %s", apps())
 	}
-	create(t, s,
+	s.Add(t,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
 	for range 3 { // one for each link of the chain
-		s.look(t, f)
+		s.Look(t, f)
 	}
 	if apps() != "True" {
-		t.Errorf("apps: %v", s.get(t, kustomizations(), "flux-system", "apps").Object["status"])
+		t.Errorf("apps: %v", s.Get(t, kustomizations(), "flux-system", "apps").Object["status"])
 	}
 }
 
 func TestFluxPrunesWhatAGoneRootHasBrought(t *testing.T) {
-	s := newStage(t, 0, deployment("flux-system", "source-controller"),
-		deployment("flux-system", "kustomize-controller"))
-	s.create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
-	s.create(t, kustomizations(), rootKustomization)
-	f := New(s.world, nil)
-	s.look(t, f)
-	s.get(t, kustomizations(), "flux-system", "apps")
-	if err := s.world.Untyped.Resource(kustomizations()).Namespace("flux-system").Delete(t.Context(),
+	s := newStage(0, clustertest.Deployment("flux-system", "source-controller"),
+		clustertest.Deployment("flux-system", "kustomize-controller"))
+	s.Create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
+	s.Create(t, kustomizations(), rootKustomization)
+	f := New(s.World, nil)
+	s.Look(t, f)
+	s.Get(t, kustomizations(), "flux-system", "apps")
+	if err := s.World.Untyped.Resource(kustomizations()).Namespace("flux-system").Delete(t.Context(),
 		"flux-system",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.look(t, f)
-	left, err := s.world.List(t.Context(), kustomizations(), "")
+	s.Look(t, f)
+	left, err := s.World.List(t.Context(), kustomizations(), "")
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v %v", left, err)
 	}
 }
 
 func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
-	s := newStage(t, 0, deployment("flux-system", "source-controller"),
-		deployment("flux-system", "kustomize-controller"))
+	s := newStage(0, clustertest.Deployment("flux-system", "source-controller"),
+		clustertest.Deployment("flux-system", "kustomize-controller"))
 	var told []cluster.Turn
-	s.world.Faults.Frozen, s.world.Turn = true, func(turn cluster.Turn) { told = append(told, turn) }
-	s.create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
-	s.create(t, kustomizations(), rootKustomization)
-	create(t, s,
+	s.World.Faults.Frozen, s.World.Turn = true, func(turn cluster.Turn) { told = append(told, turn) }
+	s.Create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
+	s.Create(t, kustomizations(), rootKustomization)
+	s.Add(t,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
-	f := New(s.world, nil)
+	f := New(s.World, nil)
 	child := func(name string) *unstructured.Unstructured {
-		return s.get(t, kustomizations(), "flux-system", name)
+		return s.Get(t, kustomizations(), "flux-system", name)
 	}
 	for range 5 {
-		s.look(t, f)
+		s.Look(t, f)
 	}
 	if cluster.ConditionOf(child("infrastructure-operators").Object, "Ready") != "True" {
 		t.Fatalf("the dependency: %v", child("infrastructure-operators").Object["status"])
@@ -116,12 +119,12 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 
 	k := child("infrastructure-configs")
 	k.SetAnnotations(map[string]string{requested: "now"})
-	if _, err := s.world.Untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), k,
+	if _, err := s.World.Untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), k,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		s.look(t, f)
+		s.Look(t, f)
 	}
 	if got := child("infrastructure-configs"); cluster.ConditionOf(got.Object, "Ready") != "True" ||
 		cluster.Text(got.Object, "status", "lastHandledReconcileAt") != "now" {
@@ -133,4 +136,12 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 	if len(told) != 2 || !told[1].Ends || told[1].Fault != "kustomization-frozen" {
 		t.Errorf("told: %v", told)
 	}
+}
+
+func newStage(speed float64, objects ...runtime.Object) *clustertest.Stage {
+	kinds := map[schema.GroupVersionResource]string{
+		pools(): "IPAddressPoolList", repositories(): "GitRepositoryList",
+		kustomizations(): "KustomizationList",
+	}
+	return clustertest.New(kinds, speed, objects...)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/front"
 	"github.com/ephemeral-castle/castle/lab/internal/objectstore"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 	"github.com/ephemeral-castle/castle/lab/internal/postgres"
 )
 
@@ -34,7 +35,7 @@ const (
 
 // backups is a stage with an S3 server that has TLS, and a free address for a database.
 type backups struct {
-	stage *stage
+	stage *clustertest.Stage
 	pgo   *PGO
 	store *objectstore.Server
 	at    netip.AddrPort
@@ -101,15 +102,15 @@ func newBackups(t *testing.T, faults cluster.Faults) *backups {
 	}
 	b.at = netip.MustParseAddrPort(free.Addr().String())
 	free.Close()
-	b.stage = newStage(t, 0, deployment("postgres-operator", "pgo"))
+	b.stage = newStage(0, clustertest.Deployment("postgres-operator", "pgo"))
 	// The time is the real one, with which PostgreSQL's clients compare certificates.
-	b.stage.world.Faults, b.stage.time = faults, time.Now()
-	b.stage.world.Turn = func(turn cluster.Turn) {
+	b.stage.World.Faults, b.stage.Time = faults, time.Now()
+	b.stage.World.Turn = func(turn cluster.Turn) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.told = append(b.told, turn.Fault+map[bool]string{false: " begins", true: " ends"}[turn.Ends])
 	}
-	create(t, b.stage, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "tazlab-s3"},
+	b.stage.Add(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "tazlab-s3"},
 		Data: map[string][]byte{"s3.conf": []byte("[global]\nrepo1-s3-key=" + accessKey +
 			"\nrepo1-s3-key-secret=" + secretKey + "\n")}})
 	b.start(t, t.TempDir())
@@ -119,7 +120,7 @@ func newBackups(t *testing.T, faults cluster.Faults) *backups {
 // start starts the operator, whose databases are in a directory.
 func (b *backups) start(t *testing.T, dir string) {
 	t.Helper()
-	b.pgo = New(b.stage.world, dir, func(context.Context, netip.Addr) (bool, error) { return true, nil })
+	b.pgo = New(b.stage.World, dir, func(context.Context, netip.Addr) (bool, error) { return true, nil })
 	b.pgo.log = &b.log
 	t.Cleanup(b.pgo.Close)
 }
@@ -151,7 +152,7 @@ func (b *backups) birth(t *testing.T, uid, path, from, configuration string) {
 			`"options":["--type=default"],"repo":` + repo + `}}`
 	}
 	text := strings.ReplaceAll(strings.ReplaceAll(tazlab, "SPEC", spec), `"uid":"1"`, `"uid":"`+uid+`"`)
-	b.stage.create(t, postgresClusters(), text)
+	b.stage.Create(t, postgresClusters(), text)
 }
 
 const sameSecret = `"configuration":[{"secret":{"name":"tazlab-s3"}}]`
@@ -165,7 +166,7 @@ func (b *backups) until(t *testing.T, what string, is func(c *unstructured.Unstr
 	defer again.Stop()
 	for {
 		err := b.pgo.Look(t.Context())
-		c := b.stage.get(t, postgresClusters(), "db", "tazlab")
+		c := b.stage.Get(t, postgresClusters(), "db", "tazlab")
 		if is(c) {
 			return
 		}
@@ -196,7 +197,7 @@ func (b *backups) ask(t *testing.T, statements string) string {
 
 func (b *backups) askAs(t *testing.T, user, database, statements string) (string, error) {
 	t.Helper()
-	password := b.stage.secret(t, "db", "tazlab-pguser-"+user).Data["password"]
+	password := b.stage.Secret(t, "db", "tazlab-pguser-"+user).Data["password"]
 	return postgres.Query(t.Context(), b.at, database, user, string(password), statements)
 }
 
@@ -216,20 +217,20 @@ func (b *backups) backUp(t *testing.T, id string) map[string]any {
 // remove deletes the PostgresCluster, and returns when its data is gone.
 func (b *backups) remove(t *testing.T, uid string) {
 	t.Helper()
-	if err := b.stage.world.Untyped.Resource(postgresClusters()).Namespace("db").Delete(t.Context(), "tazlab",
+	if err := b.stage.World.Untyped.Resource(postgresClusters()).Namespace("db").Delete(t.Context(), "tazlab",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// The garbage collector would delete what it owns.
 	for _, name := range []string{"tazlab-pguser-postgres", "tazlab-pguser-admin", "tazlab-cluster-cert"} {
-		if err := b.stage.world.Typed.CoreV1().Secrets("db").Delete(t.Context(), name,
+		if err := b.stage.World.Typed.CoreV1().Secrets("db").Delete(t.Context(), name,
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.stage.look(t, b.pgo)
+	b.stage.Look(t, b.pgo)
 	<-b.pgo.works[removing+uid].done
-	b.stage.look(t, b.pgo)
+	b.stage.Look(t, b.pgo)
 	if _, err := os.Stat(b.pgo.folder(types.UID(uid))); !os.IsNotExist(err) {
 		t.Errorf("the data of a deleted PostgresCluster is still there: %v", err)
 	}
@@ -238,7 +239,7 @@ func (b *backups) remove(t *testing.T, uid string) {
 // change applies a patch to the PostgresCluster.
 func (b *backups) change(t *testing.T, patch string) {
 	t.Helper()
-	clusters := b.stage.world.Untyped.Resource(postgresClusters()).Namespace("db")
+	clusters := b.stage.World.Untyped.Resource(postgresClusters()).Namespace("db")
 	if _, err := clusters.Patch(t.Context(), "tazlab", types.MergePatchType, []byte(patch),
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -254,7 +255,7 @@ func (b *backups) dataSource(t *testing.T, patch string) {
 // again deletes the Job of a restore that has failed, after which PGO creates it again.
 func (b *backups) again(t *testing.T) {
 	t.Helper()
-	if err := b.stage.world.Typed.BatchV1().Jobs("db").Delete(t.Context(), "tazlab-pgbackrest-restore",
+	if err := b.stage.World.Typed.BatchV1().Jobs("db").Delete(t.Context(), "tazlab-pgbackrest-restore",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func (b *backups) objects(pattern string) int {
 
 func (b *backups) job(t *testing.T, part string) *batchv1.Job {
 	t.Helper()
-	all, err := b.stage.world.Typed.BatchV1().Jobs("db").List(t.Context(), metav1.ListOptions{})
+	all, err := b.stage.World.Typed.BatchV1().Jobs("db").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +293,7 @@ func (b *backups) job(t *testing.T, part string) *batchv1.Job {
 
 func (b *backups) warnings(t *testing.T) string {
 	t.Helper()
-	all, err := b.stage.world.Typed.CoreV1().Events("db").List(context.Background(), metav1.ListOptions{})
+	all, err := b.stage.World.Typed.CoreV1().Events("db").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +327,7 @@ func TestADatabaseComesBackFromItsBackup(t *testing.T) {
 	if _, err := b.askAs(t, "admin", "tazlab", "SELECT 1"); err != nil {
 		t.Errorf("a user with the password of its new Secret: %v", err)
 	}
-	c := b.stage.get(t, postgresClusters(), "db", "tazlab")
+	c := b.stage.Get(t, postgresClusters(), "db", "tazlab")
 	if got := cluster.OfCondition(c.Object, dataInitialized, "reason"); got != "PGBackRestRestoreComplete" {
 		t.Errorf("%s: %s", dataInitialized, got)
 	}
@@ -359,12 +360,12 @@ func TestARestoreThatFailsStaysVisible(t *testing.T) {
 	b.birth(t, "two", "/database/two", "/database/one", `"configuration":[]`)
 	b.until(t, "Job", func(*unstructured.Unstructured) bool { return b.job(t, "restore") != nil })
 	for range 5 {
-		b.stage.look(t, b.pgo)
+		b.stage.Look(t, b.pgo)
 	}
 	if j := b.job(t, "restore"); j.Status.Active != 1 || j.Status.Failed != 0 {
 		t.Errorf("a slow restore: %+v", j.Status)
 	}
-	b.stage.time = b.stage.time.Add(time.Minute)
+	b.stage.Time = b.stage.Time.Add(time.Minute)
 	fails := func(want string) {
 		t.Helper()
 		b.until(t, want, func(c *unstructured.Unstructured) bool {
@@ -399,7 +400,7 @@ func TestADataSourceReplacesADatabaseThatRuns(t *testing.T) {
 	b := newBackups(t, cluster.Faults{Times: map[string]time.Duration{"wal-behind": time.Minute}})
 	b.birth(t, "one", "/database/one", "", "")
 	b.untilTrue(t, "PGBackRestReplicaCreate")
-	b.stage.look(t, b.pgo) // the fault begins
+	b.stage.Look(t, b.pgo) // the fault begins
 	b.ask(t, "CREATE TABLE notes (text text); INSERT INTO notes VALUES ('archived')")
 	segment := b.ask(t, "SELECT pg_walfile_name(pg_switch_wal())")
 	archived := func() bool { return b.objects("database/one/archive/db/15-1/*/"+segment+"-*") == 1 }
@@ -411,7 +412,7 @@ func TestADataSourceReplacesADatabaseThatRuns(t *testing.T) {
 	if archived() {
 		t.Error("the WAL is archived while it is behind")
 	}
-	b.stage.time = b.stage.time.Add(time.Minute)
+	b.stage.Time = b.stage.Time.Add(time.Minute)
 	b.until(t, "WAL", func(*unstructured.Unstructured) bool { return archived() })
 	b.wantTold(t, "wal-behind begins", "wal-behind ends")
 
@@ -431,7 +432,7 @@ func TestADataSourceReplacesADatabaseThatRuns(t *testing.T) {
 
 func TestAServerWithoutItsRepositoryIsReported(t *testing.T) {
 	b := newBackups(t, cluster.Faults{})
-	create(t, b.stage, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "wrong"},
+	b.stage.Add(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "wrong"},
 		Data: map[string][]byte{"s3.conf": []byte("[global]\nrepo1-s3-key=" + accessKey +
 			"\nrepo1-s3-key-secret=wrong\n")}})
 	b.birth(t, "one", "/database/one", "", "")
@@ -450,13 +451,13 @@ func TestAServerWithoutItsRepositoryIsReported(t *testing.T) {
 	if got := b.warnings(t); !strings.Contains(got, "403 (Forbidden)") || strings.Contains(got, accessKey) {
 		t.Error(got)
 	}
-	c := b.stage.get(t, postgresClusters(), "db", "tazlab")
+	c := b.stage.Get(t, postgresClusters(), "db", "tazlab")
 	if got := cluster.ConditionOf(c.Object, "PGBackRestReplicaRepoReady"); got != "False" {
 		t.Errorf("PGBackRestReplicaRepoReady: %q", got)
 	}
 	b.change(t, strings.Replace(patch, "absent", "tazlab-s3", 1))
 	b.untilTrue(t, "PGBackRestReplicaRepoReady")
-	if pem := b.stage.secret(t, "db", "tazlab-cluster-cert").Data["ca.crt"]; !verifies(t, b.at, pem) {
+	if pem := b.stage.Secret(t, "db", "tazlab-cluster-cert").Data["ca.crt"]; !verifies(t, b.at, pem) {
 		t.Error("the authority in the Secret does not verify the server's certificate")
 	}
 }

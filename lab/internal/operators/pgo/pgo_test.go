@@ -11,10 +11,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ephemeral-castle/castle/lab/internal/postgres"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
 const tazlab = `{"apiVersion":"postgres-operator.crunchydata.com/v1beta1","kind":"PostgresCluster",
@@ -33,29 +36,26 @@ func pguser(name string, data map[string]string) *corev1.Secret {
 	return s
 }
 
-func (s *stage) secret(t *testing.T, namespace, name string) *corev1.Secret {
+func update(t *testing.T, s *clustertest.Stage, secret *corev1.Secret) {
 	t.Helper()
-	secret, err := s.world.Typed.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return secret
-}
-
-func (s *stage) update(t *testing.T, secret *corev1.Secret) {
-	t.Helper()
-	if _, err := s.world.Typed.CoreV1().Secrets(secret.Namespace).Update(t.Context(), secret,
+	if _, err := s.World.Typed.CoreV1().Secrets(secret.Namespace).Update(t.Context(), secret,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// database is a stage with a PostgresCluster that has this spec, too.
-func (s *stage) database(t *testing.T, spec string) *PGO {
+// deploy returns the operator of a PostgresCluster that has this spec, too. MetalLB has no addresses.
+func deploy(t *testing.T, s *clustertest.Stage, spec string) *PGO {
 	t.Helper()
-	s.create(t, postgresClusters(), strings.ReplaceAll(tazlab, "SPEC", spec))
-	p := New(s.world, t.TempDir(), func(_ context.Context, at netip.Addr) (bool, error) {
-		return s.pool.Contains(at), nil
+	return deployIn(t, s, spec, new(netip.Prefix))
+}
+
+// deployIn is deploy with a pool of addresses.
+func deployIn(t *testing.T, s *clustertest.Stage, spec string, pool *netip.Prefix) *PGO {
+	t.Helper()
+	s.Create(t, postgresClusters(), strings.ReplaceAll(tazlab, "SPEC", spec))
+	p := New(s.World, t.TempDir(), func(_ context.Context, at netip.Addr) (bool, error) {
+		return pool.Contains(at), nil
 	})
 	t.Cleanup(p.Close)
 	return p
@@ -63,10 +63,10 @@ func (s *stage) database(t *testing.T, spec string) *PGO {
 
 func TestPGOAdoptsASecretWithItsPassword(t *testing.T) {
 	mine := pguser("admin", map[string]string{"password": "p@ss/word"})
-	s := newStage(t, 1, deployment("postgres-operator", "pgo"), mine)
-	s.look(t, s.database(t, `,"users":[{"name":"admin","databases":["one","two"]}],"port":5433`))
+	s := newStage(1, clustertest.Deployment("postgres-operator", "pgo"), mine)
+	s.Look(t, deploy(t, s, `,"users":[{"name":"admin","databases":["one","two"]}],"port":5433`))
 
-	got := s.secret(t, "db", mine.Name)
+	got := s.Secret(t, "db", mine.Name)
 	for key, want := range map[string]string{
 		"password": "p@ss/word", "host": "tazlab-primary.db.svc", "port": "5433", "user": "admin",
 		"dbname":   "one",
@@ -88,7 +88,7 @@ func TestPGOAdoptsASecretWithItsPassword(t *testing.T) {
 		t.Errorf("owner: %+v", owner)
 	}
 	// Flux's health check is content with a generation that was seen, whether PostgreSQL runs or not.
-	is := s.get(t, postgresClusters(), "db", "tazlab")
+	is := s.Get(t, postgresClusters(), "db", "tazlab")
 	if cluster.Whole(is.Object, "status", "observedGeneration") != 3 ||
 		cluster.ConditionOf(is.Object, "Ready") != "" {
 		t.Errorf("status: %v", is.Object["status"])
@@ -100,20 +100,20 @@ func TestPGOAdoptsASecretWithItsPassword(t *testing.T) {
 }
 
 func TestPGOKeepsAVerifierAndMakesAPasswordThatIsMissing(t *testing.T) {
-	s := newStage(t, 1, deployment("postgres-operator", "pgo"),
+	s := newStage(1, clustertest.Deployment("postgres-operator", "pgo"),
 		pguser("kept", map[string]string{"password": "one", "verifier": "SCRAM-SHA-256$of another"}),
 		pguser("empty", map[string]string{"password": "", "verifier": "SCRAM-SHA-256$of nobody"}))
-	p := s.database(t, `,"users":[{"name":"kept"},{"name":"empty"},{"name":"new",`+
+	p := deploy(t, s, `,"users":[{"name":"kept"},{"name":"empty"},{"name":"new",`+
 		`"password":{"type":"AlphaNumeric"}}]`)
-	s.look(t, p)
-	if got := s.secret(t, "db",
+	s.Look(t, p)
+	if got := s.Secret(t, "db",
 		"tazlab-pguser-kept"); string(got.Data["verifier"]) != "SCRAM-SHA-256$of another" ||
 		got.Data["uri"] != nil || got.Data["dbname"] != nil {
 		t.Errorf("kept: %q", got.Data)
 	}
 	made := map[string]string{}
 	for _, name := range []string{"empty", "new"} {
-		got := s.secret(t, "db", "tazlab-pguser-"+name)
+		got := s.Secret(t, "db", "tazlab-pguser-"+name)
 		made[name] = string(got.Data["password"])
 		if len(made[name]) != 24 || strings.Contains(string(got.Data["verifier"]), "nobody") {
 			t.Errorf("%s: %q", name, got.Data)
@@ -122,8 +122,8 @@ func TestPGOKeepsAVerifierAndMakesAPasswordThatIsMissing(t *testing.T) {
 	if made["empty"] == made["new"] || strings.Trim(made["new"], letters) != "" {
 		t.Errorf("%q", made)
 	}
-	s.look(t, p)
-	if again := string(s.secret(t, "db", "tazlab-pguser-new").Data["password"]); again != made["new"] {
+	s.Look(t, p)
+	if again := string(s.Secret(t, "db", "tazlab-pguser-new").Data["password"]); again != made["new"] {
 		t.Error("a password is made with each look")
 	}
 }
@@ -136,25 +136,25 @@ func TestPGOKnowsASecretByItsLabels(t *testing.T) {
 		{APIVersion: group + "/v1beta1", Kind: "PostgresCluster", Name: "tazlab", UID: "1",
 			Controller: new(true)},
 	}
-	s := newStage(t, 1, deployment("postgres-operator", "pgo"), other, gone, foreign)
-	s.look(t, s.database(t, `,"users":[{"name":"admin"}]`))
-	if got := s.secret(t, "db", "tazlab-pguser-admin"); string(got.Data["password"]) != "one" {
+	s := newStage(1, clustertest.Deployment("postgres-operator", "pgo"), other, gone, foreign)
+	s.Look(t, deploy(t, s, `,"users":[{"name":"admin"}]`))
+	if got := s.Secret(t, "db", "tazlab-pguser-admin"); string(got.Data["password"]) != "one" {
 		t.Errorf("its own: %q", got.Data)
 	}
-	if got := s.secret(t, "db", other.Name); len(got.Data) != 1 || len(got.OwnerReferences) != 0 {
+	if got := s.Secret(t, "db", other.Name); len(got.Data) != 1 || len(got.OwnerReferences) != 0 {
 		t.Errorf("the other: %q", got.Data)
 	}
-	if _, err := s.world.Typed.CoreV1().Secrets("db").Get(t.Context(), gone.Name,
+	if _, err := s.World.Typed.CoreV1().Secrets("db").Get(t.Context(), gone.Name,
 		metav1.GetOptions{}); err == nil {
 		t.Error("the Secret of a user who is not asked for is still there")
 	}
-	s.secret(t, "db", foreign.Name)
+	s.Secret(t, "db", foreign.Name)
 }
 
 func TestAClusterWithoutUsersHasOneOfItsName(t *testing.T) {
-	s := newStage(t, 1, deployment("postgres-operator", "pgo"))
-	s.look(t, s.database(t, ""))
-	if got := s.secret(t, "db", "tazlab-pguser-tazlab"); string(got.Data["dbname"]) != "tazlab" {
+	s := newStage(1, clustertest.Deployment("postgres-operator", "pgo"))
+	s.Look(t, deploy(t, s, ""))
+	if got := s.Secret(t, "db", "tazlab-pguser-tazlab"); string(got.Data["dbname"]) != "tazlab" {
 		t.Errorf("%q", got.Data)
 	}
 }
@@ -169,15 +169,16 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	const password = `it's "p@ss\word"`
-	s := newStage(t, 0, deployment("postgres-operator", "pgo"),
+	s := newStage(0, clustertest.Deployment("postgres-operator", "pgo"),
 		pguser("admin", map[string]string{"password": password}))
-	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "init"},
+	s.Add(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "init"},
 		Data: map[string]string{"sql": "nonsense;\nGRANT pg_read_all_data TO admin WITH ADMIN OPTION;\n"}})
-	p := s.database(t, fmt.Sprintf(`,"port":%d,"databaseInitSQL":{"name":"init","key":"sql"},
+	var pool netip.Prefix
+	p := deployIn(t, s, fmt.Sprintf(`,"port":%d,"databaseInitSQL":{"name":"init","key":"sql"},
 		"service":{"type":"LoadBalancer",
 			"metadata":{"annotations":{"metallb.io/loadBalancerIPs":"127.0.7.6"}}},
 		"users":[{"name":"admin","databases":["one","two"],"options":"CREATEROLE"},
-			{"name":"typo","options":"CREATEROL"}]`, place.Port()))
+			{"name":"typo","options":"CREATEROL"}]`, place.Port()), &pool)
 	var log bytes.Buffer
 	p.log = &log
 
@@ -185,7 +186,7 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 		!strings.Contains(err.Error(), "127.0.7.6 is in no IPAddressPool") {
 		t.Fatalf("without a pool: %v", err)
 	}
-	s.pool = netip.MustParsePrefix("127.0.7.4/30")
+	pool = netip.MustParsePrefix("127.0.7.4/30")
 	if err := p.Look(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
@@ -201,7 +202,7 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 	if got := ask("two", "admin", password, roles); got != "t|t|t" {
 		t.Errorf("admin: %s", got)
 	}
-	if got := ask("postgres", "typo", string(s.secret(t, "db", "tazlab-pguser-typo").Data["password"]),
+	if got := ask("postgres", "typo", string(s.Secret(t, "db", "tazlab-pguser-typo").Data["password"]),
 		"SELECT rolcreaterole FROM pg_roles WHERE rolname = current_user"); got != "f" {
 		t.Errorf("typo: %s", got)
 	}
@@ -209,29 +210,29 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 		"SELECT 1"); !strings.Contains(got, "no pg_hba.conf entry") {
 		t.Errorf("without TLS: %s", got)
 	}
-	if got := s.get(t, postgresClusters(), "db",
+	if got := s.Get(t, postgresClusters(), "db",
 		"tazlab"); cluster.Text(got.Object, "status", "databaseInitSQL") != "init" ||
 		cluster.ConditionOf(got.Object, "PGBackRestRepoHostReady") != "True" {
 		t.Errorf("status: %v", got.Object["status"])
 	}
 
 	// PGO passes the verifier to PostgreSQL, so a verifier of another password takes effect.
-	mine := s.secret(t, "db", "tazlab-pguser-admin")
+	mine := s.Secret(t, "db", "tazlab-pguser-admin")
 	verifier, err := postgres.Verifier("another")
 	if err != nil {
 		t.Fatal(err)
 	}
 	mine.Data["verifier"] = []byte(verifier)
-	s.update(t, mine)
-	s.look(t, p)
+	update(t, s, mine)
+	s.Look(t, p)
 	if got := ask("one", "admin", password,
 		"SELECT 1"); !strings.Contains(got, "password authentication failed") {
 		t.Errorf("with another's verifier: %s", got)
 	}
 	// To exchange a password is to write the new one, and no verifier.
 	mine.Data["password"], mine.Data["verifier"] = []byte("exchanged"), nil
-	s.update(t, mine)
-	s.look(t, p)
+	update(t, s, mine)
+	s.Look(t, p)
 	if got := ask("one", "admin", "exchanged", "SELECT 1"); got != "1" {
 		t.Errorf("exchanged: %s", got)
 	}
@@ -240,4 +241,9 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 			t.Errorf("the log says %q", secret)
 		}
 	}
+}
+
+func newStage(speed float64, objects ...runtime.Object) *clustertest.Stage {
+	kinds := map[schema.GroupVersionResource]string{postgresClusters(): "PostgresClusterList"}
+	return clustertest.New(kinds, speed, objects...)
 }
