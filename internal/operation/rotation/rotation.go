@@ -80,7 +80,9 @@ func (x *rotation) find() (err error) {
 	}
 	for _, s := range x.run.Created() {
 		for _, e := range s.Edges() {
-			if !strings.Contains(fmt.Sprint(e.Values), cluster.SecretsLayer+".database_") {
+			if !slices.ContainsFunc(e.Values, func(value string) bool {
+				return strings.HasPrefix(value, cluster.SecretsLayer+".database_")
+			}) {
 				continue
 			}
 			inputs, err := x.run.Inputs(s)
