@@ -34,7 +34,10 @@ it stores anything. A database above 1 GiB is refused. Of all backups the newest
 as many as --keep says. With --if-older-than, castle takes none if the newest is younger:
 any timer can run the command at any time.
 
-A backup holds the objects of Kubernetes, Secrets included, and no data of volumes.
+A backup holds the objects of Kubernetes, Secrets included, and no data of volumes. Data
+of survives blocks are saved, too, while applications write to them, and read in their
+object store. Those saves stay as they are.
+
 castle restore needs the same keys that the cluster had: those are in the state.`,
 		Example: `  castle backup blue
   castle backup blue --if-older-than 6h --keep 28
@@ -114,9 +117,10 @@ func ageOf(at time.Time) string { return briefly(time.Since(at).Seconds()) }
 
 func newBackupList(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:     "list CLUSTER",
-		Short:   "List the backups of a cluster, the newest first",
-		Long:    "List the backups of a cluster, the newest first. castle reads their manifests only.",
+		Use:   "list CLUSTER",
+		Short: "List the backups of a cluster, the newest first",
+		Long: `List the backups of a cluster, the newest first, and below them the saves of its data.
+castle reads their manifests only.`,
 		Example: "  castle backup list blue -o json",
 		Args:    a.oneCluster(),
 		RunE: onBackups(a, func(ctx context.Context, r *run.Run, _ []string) error {
@@ -190,7 +194,8 @@ func newBackupVerify(a *app) *cobra.Command {
 		Long: `Read a backup, the newest one without its id, and check it as when it was taken: the hash
 of each part, the hash that etcd has appended, and each page of the database. Compare the
 fingerprints of its keys with those in the state. Exit code 1 if one differs: then the
-cluster cannot be restored from this backup.`,
+cluster cannot be restored from this backup. A save of data counts if all of its parts
+are in the object store.`,
 		Example: `  castle backup verify blue
   castle backup verify blue 20261125-031500-k3zq`,
 		Args: a.cluster(cobra.RangeArgs(1, 2)),

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -139,6 +142,15 @@ func (c *Cluster) SetActive(r Interruptible) { c.active.Store(&r) }
 
 // Name returns the cluster with its platform: "blue/proxmox".
 func (c *Cluster) Name() string { return c.Config.Name + "/" + c.Config.Platform }
+
+// RecordedTarget returns the cluster as the last run has recorded it, without a kubeconfig if there is none.
+func (c *Cluster) RecordedTarget() (gate.Target, error) {
+	kubeconfig, err := ownfile.ReadFile(c.Dir.Kubeconfig())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return gate.Target{Kubeconfig: kubeconfig, Environ: c.Options.Environ}, err
+}
 
 // FindBinary returns a function that finds Terraform on its first call.
 func (c *Cluster) FindBinary(ctx context.Context, notice func(string)) func() (terraform.Binary, error) {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,24 +41,20 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := pgx.ParseConfig("") // castle reads nothing of the environment
-	if err != nil {
-		return nil, err
-	}
 	host, port, err := net.SplitHostPort(d.address)
 	if err != nil {
 		return nil, err
 	}
-	number, err := strconv.ParseUint(port, 10, 16)
+	// What it takes from the environment is replaced below.
+	config, err := pgx.ParseConfig("sslmode=disable host=" + host + " port=" + port)
 	if err != nil {
-		return nil, fmt.Errorf("%s: port: %w", d.name, err)
+		return nil, err
 	}
 	trusted := x509.NewCertPool()
 	if !trusted.AppendCertsFromPEM(as.authority) {
 		return nil, fmt.Errorf("secret %s/%s-cluster-cert has no certificate in ca.crt", d.namespace, d.pgo)
 	}
-	config.Host, config.Port, config.Database = host, uint16(number), d.dbname
-	config.User, config.Password, config.Fallbacks = superuser, string(as.password), nil
+	config.User, config.Password, config.Database = superuser, string(as.password), d.dbname
 	config.TLSConfig = &tls.Config{RootCAs: trusted, ServerName: d.pgo + "-primary",
 		MinVersion: tls.VersionTLS12}
 	config.ConnectTimeout = 5 * time.Second

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -30,6 +33,7 @@ type postgresCluster struct {
 	path        string // where it archives
 	restores    bool   // it has a dataSource
 	from        string // the path of that
+	options     string // of its restore
 	initialized bool
 	failed      string // why the restore failed
 	backedUp    bool
@@ -61,6 +65,8 @@ func describe(o *client.Object) postgresCluster {
 	is := postgresCluster{title: client.Title(o),
 		path: client.Text(o, "spec", "backups", "pgbackrest", "global", "repo1-path"),
 		from: client.Text(o, "spec", "dataSource", "pgbackrest", "global", "repo1-path")}
+	options, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "dataSource", "pgbackrest", "options")
+	is.options = strings.Join(options, " ")
 	spec, _ := o.Object["spec"].(map[string]any)
 	_, is.restores = spec["dataSource"]
 	if c, has := client.ConditionOf(o, initialized); has {
@@ -92,7 +98,11 @@ func (d *database) account(ctx context.Context) (found account, err error) {
 			if err != nil {
 				return nil, err
 			}
-			return secretValue(o, key)
+			value, err := base64.StdEncoding.DecodeString(client.Text(o, "data", key))
+			if err != nil || len(value) == 0 {
+				return nil, fmt.Errorf("%s has no %s", client.Title(o), key)
+			}
+			return value, nil
 		}
 		if found.authority, err = get(d.pgo+"-cluster-cert", "ca.crt"); err != nil {
 			return err
@@ -105,13 +115,4 @@ func (d *database) account(ctx context.Context) (found account, err error) {
 		return err
 	})
 	return found, err
-}
-
-// secretValue returns a value of a Secret.
-func secretValue(o *client.Object, key string) ([]byte, error) {
-	value, err := base64.StdEncoding.DecodeString(client.Text(o, "data", key))
-	if err != nil || len(value) == 0 {
-		return nil, fmt.Errorf("%s has no %s", client.Title(o), key)
-	}
-	return value, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/store"
 	"github.com/ephemeral-castle/castle/internal/survivor"
@@ -33,7 +34,10 @@ func Type() survivor.Type {
 	path := text("where in the bucket the data are, such as \"/database\"; each birth has a folder there")
 	path.Valid = validPath
 	address := text("host:port at which castle reaches the database")
-	address.Valid = validAddress
+	address.Valid = gate.ValidForm(func(text string) (string, error) {
+		host, _, err := net.SplitHostPort(text)
+		return host, err
+	}, "of the form host:port")
 	rpo := optional("how old the last save may be, such as \"24h\": beyond that, castle status is not ready")
 	rpo.Valid = gate.ValidDuration
 	tables := gate.Attribute{Type: cty.List(cty.String), Valid: validTables,
@@ -75,13 +79,6 @@ func validPath(v cty.Value) error {
 	if !paths.MatchString(v.AsString()) {
 		return fmt.Errorf("%q is no path such as \"/database\": pgBackRest requires the first slash, and "+
 			"there is no last one", v.AsString())
-	}
-	return nil
-}
-
-func validAddress(v cty.Value) error {
-	if _, _, err := net.SplitHostPort(v.AsString()); err != nil {
-		return fmt.Errorf("%q is not of the form host:port", v.AsString())
 	}
 	return nil
 }
@@ -145,16 +142,18 @@ func (d *database) Thaw(ctx context.Context) error {
 	return d.within(ctx, func(c *pgx.Conn) error { return set(ctx, c, permitWrites) })
 }
 
-// Live returns the paths of the PostgresCluster's repository and of its dataSource.
-func (d *database) Live(ctx context.Context) (path, from string, err error) {
+// Live describes the PostgresCluster. A repository elsewhere than below the path of the block is an error:
+// castle would not find its saves.
+func (d *database) Live(ctx context.Context) (*survivor.Living, error) {
 	is, err := d.read(ctx)
 	if gate.KindOf(err) == gate.NotFound {
-		return "", "", nil
+		return nil, nil
 	}
-	if err == nil && is.path == "" {
-		err = fmt.Errorf("%s has no repo1-path in spec.backups.pgbackrest.global", is.title)
+	if err == nil && is.path != "" && !d.below(is.path) {
+		err = fmt.Errorf("%s archives to %s, which is no folder in the path %s of the survives block",
+			is.title, foreign.OneLine(is.path), d.base)
 	}
-	return is.path, is.from, err
+	return &survivor.Living{Path: is.path, From: is.from, Options: is.options}, err
 }
 
 // InUse is false for a PostgresCluster that does not exist, or that PGO still restores.
@@ -188,9 +187,9 @@ func (d *database) Save(ctx context.Context, b survivor.Birth, frozen bool) (*su
 		return nil, err
 	}
 	s.Path, s.Cluster, s.Name = b.Path, b.Cluster, b.Name
-	var complete *backup
+	var whole *backup
 	archived := gate.Gate{Name: d.name, Check: func(ctx context.Context) (err error) {
-		if complete, err = d.complete(ctx, *s); err == nil {
+		if whole, _, err = d.newest(ctx, *s); err == nil {
 			return nil
 		}
 		if refused, is := errors.AsType[*store.Error](err); is && refused.Kind != store.Away {
@@ -201,7 +200,7 @@ func (d *database) Save(ctx context.Context, b survivor.Birth, frozen bool) (*su
 	if err := gate.Wait(ctx, archived, gate.Policy{Timeout: saveTime}, gate.Listener{}); err != nil {
 		return nil, err
 	}
-	s.Position["backup"], s.Bytes = complete.label, complete.Bytes
+	s.Position["backup"], s.Bytes = whole.label, whole.Bytes
 	if err := d.create(ctx, documents+s.ID, s); err != nil {
 		return nil, err
 	}

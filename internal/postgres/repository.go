@@ -48,16 +48,17 @@ type backup struct {
 	DB    int      `json:"db-id"`
 }
 
-func (d *database) open() (store.Store, error) { return store.OpenBucket(d.bucket) }
-
 // inBucket opens the bucket for one task.
 func (d *database) inBucket(do func(store.Store) error) error {
-	in, err := d.open()
+	in, err := store.OpenBucket(d.bucket)
 	if err != nil {
 		return err
 	}
 	return errors.Join(do(in), in.Close())
 }
+
+// labels matches the label of a backup. It becomes an option of a restore.
+var labels = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}F(_[0-9]{8}-[0-9]{6}[DI])?$`)
 
 // key is the key of a path, such as /database/1/backup.
 func key(parts ...string) string { return strings.TrimPrefix(strings.Join(parts, "/"), "/") }
@@ -196,29 +197,29 @@ func (d *database) valid(s survivor.Save, name string) error {
 }
 
 // Prove returns the newest whole backup from whose beginning to the end of the save the bucket holds the log.
-func (d *database) Prove(ctx context.Context, s survivor.Save) (string, error) {
-	b, err := d.complete(ctx, s)
+func (d *database) Prove(ctx context.Context, s survivor.Save) (survivor.Proof, error) {
+	b, gap, err := d.newest(ctx, s)
 	if err != nil {
-		return "", err
+		return survivor.Proof{}, err
 	}
-	return b.label, nil
+	return survivor.Proof{Set: b.label, Gap: gap}, nil
 }
 
-// complete returns the newest backup from which the save can be restored.
-func (d *database) complete(ctx context.Context, s survivor.Save) (found *backup, err error) {
-	return found, d.inBucket(func(in store.Store) (err error) {
-		found, err = newest(ctx, in, s)
+// newest returns the newest backup from which the save can be restored, and the first segment that lacks
+// after the save.
+func (d *database) newest(ctx context.Context, s survivor.Save) (b *backup, gap string, err error) {
+	return b, gap, d.inBucket(func(in store.Store) (err error) {
+		b, gap, err = (&repository{in: in, path: s.Path}).newest(ctx, s)
 		return err
 	})
 }
 
 // newest returns the newest backup of which all is there, with the log from its beginning to the end of a
 // save.
-func newest(ctx context.Context, in store.Store, s survivor.Save) (*backup, error) {
-	r := &repository{in: in, path: s.Path}
+func (r *repository) newest(ctx context.Context, s survivor.Save) (_ *backup, gap string, _ error) {
 	all, release, err := r.backups(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	var reasons []error
 	for _, b := range slices.Backward(all) {
@@ -227,23 +228,24 @@ func newest(ctx context.Context, in store.Store, s survivor.Save) (*backup, erro
 		}
 		var err error
 		if s.Position != nil {
-			err = r.proveLog(ctx, fmt.Sprintf("%s-%d", release, b.DB), b, s.Position)
+			gap, err = r.proveLog(ctx, fmt.Sprintf("%s-%d", release, b.DB), b, s.Position)
 		}
 		if err == nil {
 			err = r.proveFiles(ctx, b)
 		}
 		if err == nil {
-			return &b, nil
+			return &b, gap, nil
 		}
 		if errors.As(err, new(*store.Error)) {
-			return nil, err
+			return nil, "", err
 		}
 		reasons = append(reasons, fmt.Errorf("backup %s: %w", b.label, err))
 	}
 	if len(reasons) == 0 {
-		return nil, &gate.Finding{Kind: gate.Waits, Object: "repository " + s.Path, Text: "has no backup yet"}
+		return nil, "", &gate.Finding{Kind: gate.Waits, Object: "repository " + s.Path,
+			Text: "has no backup yet"}
 	}
-	return nil, fmt.Errorf("repository %s holds nothing to restore %s from: %w", s.Path, s,
+	return nil, "", fmt.Errorf("repository %s holds nothing to restore %s from: %w", s.Path, s,
 		errors.Join(reasons...))
 }
 
@@ -266,6 +268,9 @@ func (r *repository) backups(ctx context.Context) (all []backup, release string,
 		switch {
 		case section == "backup:current":
 			b := backup{label: name}
+			if !labels.MatchString(name) {
+				return fmt.Errorf("%s: %q is no label of a backup", infoFile, name)
+			}
 			if err := json.Unmarshal(value, &b); err != nil {
 				return fmt.Errorf("%s: %s: %w", infoFile, name, err)
 			}
@@ -396,46 +401,57 @@ var archived = regexp.MustCompile(`^([0-9A-F]{24})-([0-9a-f]{40})(?:\.(gz|lz4|zs
 
 // proveLog returns nil if every segment from the first one to the last of a position is archived, and the
 // content of the last has its checksum. Another timeline may hold a segment: a replica may have taken over.
-func (r *repository) proveLog(ctx context.Context, id string, b backup, at map[string]string) error {
+// gap is the first segment after that which lacks although later ones are there.
+func (r *repository) proveLog(ctx context.Context, id string, b backup, at map[string]string) (
+	gap string, err error) {
 	p, err := segmentsOf(at)
 	if err != nil {
-		return err
+		return "", err
 	}
 	_, from, fromErr := segment(b.Start)
 	_, consistent, endErr := segment(b.End)
 	line, to, toErr := segment(p.last)
 	if err := errors.Join(fromErr, endErr, toErr); err != nil {
-		return err
+		return "", err
 	}
 	if to < max(from, consistent) {
-		return fmt.Errorf("it ends at %s, after the save does", b.End)
+		return "", fmt.Errorf("it ends at %s, after the save does", b.End)
 	}
 	names, err := r.in.List(ctx, key(r.path, archive+id)+"/")
 	if err != nil {
-		return err
+		return "", err
 	}
-	has, last := map[uint64]bool{}, ""
+	has, last, end := map[uint64]bool{}, "", to
 	for _, name := range names {
 		found := archived.FindStringSubmatch(path.Base(name))
 		if found == nil {
 			continue
 		}
-		if on, number, err := segment(found[1]); err == nil && on <= line {
-			has[number] = true
-			if found[1] == p.last {
-				last = name
-			}
+		on, number, err := segment(found[1])
+		if err != nil || on > line && number <= to {
+			continue
+		}
+		has[number], end = true, max(end, number)
+		if found[1] == p.last {
+			last = name
 		}
 	}
 	if last == "" {
-		return &gate.Finding{Kind: gate.Waits, Object: "segment " + p.last, Text: "is not archived yet"}
+		return "", &gate.Finding{Kind: gate.Waits, Object: "segment " + p.last, Text: "is not archived yet"}
 	}
-	for n := from; n <= to; n = p.next(n) {
-		if !has[n] {
-			return fmt.Errorf("the log has a gap: segment %016X is not archived", n)
+	missing := func(n, end uint64) (uint64, bool) {
+		for n <= end && has[n] {
+			n = p.next(n)
 		}
+		return n, n <= end
 	}
-	return r.proveSegment(ctx, last)
+	if n, is := missing(from, to); is {
+		return "", fmt.Errorf("the log has a gap: segment %016X is not archived", n)
+	}
+	if n, is := missing(to, end); is {
+		gap = fmt.Sprintf("segment %016X", n)
+	}
+	return gap, r.proveSegment(ctx, last)
 }
 
 // next is the segment after n.

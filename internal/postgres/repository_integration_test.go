@@ -123,11 +123,12 @@ func (s *server) prove(at map[string]string) (string, error) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	b, err := newest(s.t.Context(), in, survivor.Save{ID: "one", Path: "/life", Position: at})
+	r := &repository{in: in, path: "/life"}
+	b, gap, err := r.newest(s.t.Context(), survivor.Save{ID: "one", Path: r.path, Position: at})
 	if err != nil {
 		return "", err
 	}
-	return b.label, nil
+	return strings.TrimSpace(b.label + " " + gap), nil
 }
 
 // archived waits until a segment is in the repository.
@@ -174,6 +175,19 @@ func TestASaveCountsOnceEverythingIsInTheRepository(t *testing.T) {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
+	}
+	s.query("INSERT INTO a VALUES (3)")
+	between := s.position()
+	s.query("SELECT pg_switch_wal()")
+	s.query("INSERT INTO a VALUES (4)")
+	after := s.position()
+	s.query("SELECT pg_switch_wal()")
+	s.archived(after)
+	if err := os.Remove(one(t, filepath.Join(stanza, "archive/db/*/*", between[lastWAL]+"-*"))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.prove(at); err != nil || got != label+" segment "+between[lastWAL][8:] {
+		t.Errorf("%q, %v: castle should have named the segment that lacks after the save", got, err)
 	}
 	text, err := os.ReadFile(segment)
 	if err != nil {

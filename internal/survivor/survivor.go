@@ -11,12 +11,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/gocty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
@@ -35,13 +33,11 @@ type Survivor interface {
 	// Options are those of a restore from a set: exactly up to the save, or what was written after it, too.
 	Options(s Save, set string, exactly bool) string
 	// Prove reads in the object store whether all data of a save are there. The error names what lacks.
-	// The set is what a restore begins with.
-	Prove(ctx context.Context, s Save) (set string, err error)
+	Prove(ctx context.Context, s Save) (Proof, error)
 	// Announce writes to the object store that a birth saves there from now on.
 	Announce(ctx context.Context, b Birth) error
-	// Live returns the path below which the object in the cluster saves its data, and the one from which it
-	// was restored, if it was. Without a path the API has proved that there is no such object.
-	Live(ctx context.Context) (path, from string, err error)
+	// Live describes the object in the cluster; nil if the API has proved that there is none.
+	Live(ctx context.Context) (*Living, error)
 	// InUse reports whether applications can have changed the data. It is false only if the API has proved
 	// that there is no object, or that its restore is not complete.
 	InUse(ctx context.Context) (bool, error)
@@ -54,6 +50,18 @@ type Survivor interface {
 	// Restored returns nil once the object in the cluster has the data with which it was to be born, and
 	// saves its own.
 	Restored(ctx context.Context, b Birth) error
+}
+
+// Living is an object as the cluster has it.
+type Living struct {
+	Path          string // where it saves; empty: not in the object store
+	From, Options string // of its restore; empty: it was none
+}
+
+// Proof is what Prove has found.
+type Proof struct {
+	Set string // what a restore begins with
+	Gap string // the first part after the save that lacks although there are later ones; empty: none
 }
 
 // Save is data in an object store. Its document is written by castle last of all, beside the data.
@@ -111,49 +119,26 @@ func Born(cluster, name, base string, now time.Time) Birth {
 	return Birth{ID: id, Cluster: cluster, Name: name, Time: now.UTC(), Path: base + "/" + id}
 }
 
-// value is a birth as expressions see it.
-type value struct {
-	Birth string `cty:"birth"` // new or restore
-	Path  string `cty:"path"`
-	From  string `cty:"from"`
-	Save  string `cty:"save"`
-
-	Options string `cty:"options"`
-}
-
-// ValueType is the type of Value: what survives.<label> is in an expression.
-func ValueType() cty.Type {
-	all := map[string]cty.Type{}
-	for _, name := range ValueNames() {
-		all[name] = cty.String
-	}
-	return cty.Object(all)
-}
-
-// ValueNames are the attributes of Value.
-func ValueNames() []string { return []string{"birth", "from", "options", "path", "save"} }
-
 // Value is what survives.<label> is in an expression: birth (new or restore), path, and of a restored one
-// from, the path of the save, save, its id, and options that restore no further than that, if there is more.
+// from, the path of the save, save, its id, and the options of the restore.
 func (b Birth) Value() cty.Value {
-	v := value{Birth: "new", Path: b.Path}
+	birth, from := "new", Save{}
 	if b.From != nil {
-		v.Birth, v.From, v.Save, v.Options = "restore", b.From.Path, b.From.ID, b.Options
+		birth, from = "restore", *b.From
 	}
-	all, err := gocty.ToCtyValue(v, ValueType())
-	if err != nil {
-		return cty.UnknownVal(ValueType())
-	}
-	return all
+	return cty.ObjectVal(map[string]cty.Value{"birth": cty.StringVal(birth),
+		"path": cty.StringVal(b.Path), "from": cty.StringVal(from.Path), "save": cty.StringVal(from.ID),
+		"options": cty.StringVal(b.Options)})
 }
 
 // Undecided is Value before a birth: castle checks a configuration as if the data were new.
 func Undecided() cty.Value {
-	all := map[string]cty.Value{}
-	for _, name := range ValueNames() {
-		all[name] = cty.UnknownVal(cty.String)
+	all := Birth{}.Value().AsValueMap()
+	for name := range all {
+		if name != "birth" {
+			all[name] = cty.UnknownVal(cty.String)
+		}
 	}
-	all["birth"] = cty.StringVal("new")
 	return cty.ObjectVal(all)
 }
 
@@ -164,13 +149,13 @@ func Sort(saves []Save) {
 	})
 }
 
+// Proved reports whether castle has saved and proved it, and not only found it.
+func (s Save) Proved() bool { return s.Position != nil }
+
 // String describes a save to a person.
 func (s Save) String() string {
 	return fmt.Sprintf("save %s of %s", s.ID, s.Time.UTC().Format("2006-01-02 15:04:05 UTC"))
 }
-
-// Names returns the labels of births, sorted.
-func (b Births) Names() []string { return slices.Sorted(maps.Keys(b)) }
 
 // BirthArgument is the argument of the gate of data that holds their birth; it stands in no file.
 const BirthArgument = "birth"

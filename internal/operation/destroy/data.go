@@ -15,23 +15,22 @@ func (d *destruction) saveData(ctx context.Context, stages []*Stage, discard boo
 	if slices.ContainsFunc(stages, func(s *Stage) bool { return s.Record.EndsCluster }) {
 		ending = d.all
 	}
-	target, err := targetOf(d.run.Cluster)
+	target, err := d.run.Cluster.RecordedTarget()
 	if err != nil {
 		return err
 	}
-	var all []survival.Data
 	for _, s := range ending {
 		data, err := survival.Recorded(d.run, s.Record, target)
 		if err != nil {
 			return err
 		}
-		all = append(all, data...)
+		d.data = append(d.data, data...)
 	}
 	if discard {
-		survival.Discarded(ctx, d.run, all)
+		survival.Discarded(ctx, d.run, d.data)
 		return nil
 	}
-	saved, err := survival.End(ctx, d.run, target, all)
+	saved, err := survival.End(ctx, d.run, target, d.data)
 	for _, s := range saved {
 		d.receipt.rec.Saved = append(d.receipt.rec.Saved,
 			event.SavedData{Name: s.Name, Save: s.ID, Place: s.Path, Time: s.Time, Bytes: s.Bytes})

@@ -27,6 +27,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
+	"github.com/ephemeral-castle/castle/internal/run/survival"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
@@ -83,6 +84,7 @@ type destruction struct {
 	all      []*Stage // everything that was recorded
 	graceful bool
 	receipt  *receipt
+	data     []survival.Data // of what is destroyed
 	ahead    *ahead
 
 	mu       sync.Mutex
@@ -119,6 +121,7 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, o Options) error {
 			d.emit(event.StageSkipped, s.Node, s.Cause.Record.Name+" still stands")
 		})
 	}
+	survival.Remind(r, d.data)
 	err = errors.Join(err, d.ahead.close())
 	for _, s := range d.deferred { // the platform was not proved gone
 		d.emit(event.StageSkipped, s, "kept until the cluster is gone")
@@ -274,15 +277,6 @@ func (d *destruction) kubeconfig() ([]byte, error) {
 		}
 	}
 	return nil, err
-}
-
-// targetOf returns the cluster for lookups, without a kubeconfig if there is none.
-func targetOf(c *cluster.Cluster) (gate.Target, error) {
-	kubeconfig, err := ownfile.ReadFile(c.Dir.Kubeconfig())
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return gate.Target{Kubeconfig: kubeconfig, Environ: c.Options.Environ}, err
 }
 
 // endClusterHint explains how to end the objects in the cluster without contacting it.

@@ -151,7 +151,7 @@ func (d *stageDestruction) importInterrupted(ctx context.Context, work *run.Work
 			return err
 		}
 	}
-	target, err := targetOf(d.run.Cluster)
+	target, err := d.run.Cluster.RecordedTarget()
 	if err != nil {
 		return err
 	}

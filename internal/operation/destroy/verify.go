@@ -208,7 +208,7 @@ func lookUp(
 	if err != nil {
 		return object, err
 	}
-	target, err := targetOf(c)
+	target, err := c.RecordedTarget()
 	if err != nil {
 		return object, err
 	}

@@ -130,7 +130,8 @@ func end(ctx context.Context, r *run.Run, target gate.Target, data Data) (*survi
 	return saved, r.SetBirth(data.Label, &b)
 }
 
-// setGoing permits what was frozen again, also if the run was interrupted.
+// setGoing permits what was frozen again, also if the run was interrupted. It returns the reason for that,
+// and what it could not permit.
 func setGoing(ctx context.Context, r *run.Run, target gate.Target, all []Data, reason error) error {
 	ctx = context.WithoutCancel(ctx)
 	for _, data := range all {
@@ -145,6 +146,17 @@ func setGoing(ctx context.Context, r *run.Run, target gate.Target, all []Data, r
 	return reason
 }
 
+// Remind tells that a destroy has left data as it had saved them: the cluster has not ended. Flux stays
+// suspended, or it would delete them with the stage that brings them.
+func Remind(r *run.Run, all []Data) {
+	for _, data := range all {
+		if r.Outputs.Births()[data.Label].Frozen {
+			r.Notice(fmt.Sprintf("data %s: saved, and nobody can write them; the same command goes on, and "+
+				"%s permits writes again", data.Label, r.Cluster.Command("create")))
+		}
+	}
+}
+
 // thaw permits writing again and lets Flux go on.
 func thaw(ctx context.Context, r *run.Run, data Data, target gate.Target) error {
 	b := r.Outputs.Births()[data.Label]
@@ -152,8 +164,8 @@ func thaw(ctx context.Context, r *run.Run, data Data, target gate.Target) error 
 	if err := r.SetBirth(data.Label, &b); err != nil {
 		return err
 	}
-	at, _, err := data.Survivor.Live(ctx)
-	if err == nil && at == b.Path {
+	is, err := data.Survivor.Live(ctx)
+	if err == nil && is != nil {
 		err = data.Survivor.Thaw(ctx)
 	}
 	if err == nil {

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -19,7 +19,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
-	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/survivor"
 )
@@ -37,7 +36,14 @@ func Bind(r *run.Run, s *config.Stage, d *config.Survivor) (Data, error) {
 	if diags.HasErrors() {
 		return Data{}, diags
 	}
-	return bind(r, d.Type, d.Label, r.Outputs.Target(), values)
+	target := r.Outputs.Target()
+	if target.Kubeconfig == nil { // the platform has not had its turn in this run
+		var err error
+		if target, err = r.Cluster.RecordedTarget(); err != nil {
+			return Data{}, err
+		}
+	}
+	return bind(r, d.Type, d.Label, target, values)
 }
 
 func bind(r *run.Run, t survivor.Type, label string, target gate.Target, v gate.Values) (Data, error) {
@@ -62,23 +68,17 @@ func Decide(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor
 		}
 		return nil
 	}
-	values, diags := d.Values(s, r.Outputs.Scope(s))
-	if diags.HasErrors() {
-		return diags
+	if err := alone(r, s, d); err != nil {
+		return err
 	}
-	target := r.Outputs.Target()
-	if target.Kubeconfig == nil { // the platform has not had its turn; an existing one has written this
-		recorded, err := ownfile.ReadFile(r.Cluster.Dir.Kubeconfig())
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		target.Kubeconfig = recorded
-	}
-	data, err := bind(r, d.Type, d.Label, target, values)
+	data, err := Bind(r, s, d)
 	if err != nil {
 		return err
 	}
-	b, err := live(ctx, r, s, data)
+	var b *survivor.Birth
+	if st.Exists {
+		b, err = read(ctx, r, data)
+	}
 	if err == nil && b == nil {
 		b, err = choose(ctx, r, data, id)
 	}
@@ -88,33 +88,43 @@ func Decide(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor
 	return r.SetBirth(d.Label, b)
 }
 
-// live returns the birth of an object that is in the cluster already, although castle has no record of it;
-// nil if there is none. A stage that was never applied has none.
-func live(ctx context.Context, r *run.Run, s *config.Stage, data Data) (*survivor.Birth, error) {
-	if st, err := r.Cluster.Dir.Stage(s.Name).LastKnown(); err != nil || !st.Exists {
-		return nil, err
+// alone refuses a label that two stages have: it is the name of the data in the records of the cluster.
+func alone(r *run.Run, s *config.Stage, d *config.Survivor) error {
+	for _, other := range r.Cluster.Config.Stages {
+		for _, one := range other.Survivors {
+			if one != d && one.Label == d.Label {
+				return cluster.Usagef("stages %s and %s have data %s: rename one of the survives blocks",
+					s.Name, other.Name, d.Label)
+			}
+		}
 	}
-	return read(ctx, r, data)
+	return nil
 }
 
-// read returns the birth of an object, as the cluster tells it; nil if there is no such object.
+// read returns the birth of an object that lives, as the cluster tells it; nil if there is no such object.
+// One that was not saved in the object store begins to be.
 func read(ctx context.Context, r *run.Run, data Data) (*survivor.Birth, error) {
-	at, from, err := data.Survivor.Live(ctx)
+	is, err := data.Survivor.Live(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("castle has no record of how they began, and the cluster does not tell: %w",
 			err)
 	}
-	if at == "" {
+	if is == nil {
 		return nil, nil
 	}
-	b := &survivor.Birth{ID: path.Base(at), Cluster: r.Cluster.Name(), Name: data.Label,
-		Time: time.Now().UTC(), Path: at, Frozen: true} // it is not known whether a destroy had begun
-	if from != "" {
-		b.From, b.Restored = &survivor.Save{ID: "unknown", Path: from}, b.Time
+	b := survivor.Born(r.Cluster.Name(), data.Label, data.Survivor.Base(), time.Now())
+	text := "they live already, and are saved from now on in " + b.Path
+	if is.Path != "" { // a destroy may have begun
+		b.ID, b.Path, b.Frozen = path.Base(is.Path), is.Path, true
+		text = "castle had no record of how they began; it read from the cluster that they are saved in " +
+			b.Path
 	}
-	r.Notice(fmt.Sprintf("data %s: castle had no record of how they began; it read from the cluster that "+
-		"they are saved in %s", data.Label, foreign.OneLine(at)))
-	return b, data.Survivor.Announce(ctx, *b)
+	if is.From != "" {
+		b.From, b.Restored = &survivor.Save{ID: "unknown", Path: is.From}, b.Time
+		b.Options = is.Options
+	}
+	r.Notice(fmt.Sprintf("data %s: %s", data.Label, foreign.OneLine(text)))
+	return &b, data.Survivor.Announce(ctx, b)
 }
 
 // choose returns a new birth, from a save if there is one.
@@ -137,20 +147,20 @@ func choose(ctx context.Context, r *run.Run, data Data, id string) (*survivor.Bi
 	case id == "" && len(saves) > 0:
 		i = 0
 	}
-	var from *survivor.Save
-	var set string
+	b := survivor.Born(r.Cluster.Name(), data.Label, data.Survivor.Base(), time.Now())
+	text := "no save of them exists, so they begin anew"
 	if i >= 0 {
-		from = &saves[i]
-		if set, err = data.Survivor.Prove(ctx, *from); err != nil {
+		b.From = &saves[i]
+		proof, err := data.Survivor.Prove(ctx, *b.From)
+		if err != nil {
 			return nil, unusable(r, data, saves[i:], err)
 		}
-	}
-	b := survivor.Born(r.Cluster.Name(), data.Label, data.Survivor.Base(), time.Now())
-	b.From = from
-	text := "no save of them exists, so they begin anew"
-	if from != nil {
-		b.Options = data.Survivor.Options(*from, set, id != "")
-		text = fmt.Sprintf("they are restored from %s (%s old)", from, age(from.Time))
+		b.Options = data.Survivor.Options(*b.From, proof.Set, id != "")
+		text = fmt.Sprintf("they are restored from %s (%s old)", b.From, age(b.From.Time))
+		if proof.Gap != "" && id == "" {
+			text += fmt.Sprintf(" and what follows, up to a gap: %s is not there, and what was written from "+
+				"there on is lost", proof.Gap)
+		}
 	}
 	r.Notice(fmt.Sprintf("data %s: %s, and are saved in %s", data.Label, text, b.Path))
 	return &b, data.Survivor.Announce(ctx, b)
@@ -198,14 +208,8 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 				return err
 			}
 		}
-		if b = r.Outputs.Births()[d.Label]; b.Life == "" {
-			if err := keepLiving(ctx, r, s, d); err != nil {
-				return fmt.Errorf("data %s: %w", d.Label, err)
-			}
-			b = r.Outputs.Births()[d.Label]
-		}
-		if b.Frozen {
-			if err := goOn(ctx, r, s, d); err != nil {
+		if b = r.Outputs.Births()[d.Label]; b.Life == "" || b.Frozen {
+			if err := settle(ctx, r, s, d); err != nil {
 				return fmt.Errorf("data %s: %w", d.Label, err)
 			}
 			b = r.Outputs.Births()[d.Label]
@@ -217,24 +221,6 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 		}
 	}
 	return nil
-}
-
-// keepLiving takes the birth of an object that lives, although the state of its stage is lost: another birth
-// would have its data deleted.
-func keepLiving(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor) error {
-	data, err := Bind(r, s, d)
-	if err != nil {
-		return err
-	}
-	at, _, err := data.Survivor.Live(ctx)
-	if err != nil || at == "" || at == r.Outputs.Births()[d.Label].Path {
-		return err
-	}
-	b, err := read(ctx, r, data)
-	if err != nil {
-		return err
-	}
-	return r.SetBirth(d.Label, b)
 }
 
 // Find returns an error unless data of the cluster have a save with an id that can be restored.
@@ -250,26 +236,38 @@ func Find(ctx context.Context, r *run.Run, id string) error {
 	return cluster.Usagef("there is no save %s; castle backup list shows those that there are", id)
 }
 
-// goOn permits what an unfinished destroy has ended. If that has deleted the object, the data are born again.
-func goOn(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor) error {
+// settle brings a birth and its object together. An object that lives although the state of its stage is lost
+// keeps its own: another birth would have its data deleted. What an unfinished destroy has ended is permitted
+// again; if it has deleted the object, the data are born again.
+func settle(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor) error {
 	data, err := Bind(r, s, d)
 	if err != nil {
 		return err
 	}
-	at, _, err := data.Survivor.Live(ctx)
-	if err == nil && at == "" && r.Outputs.Births()[d.Label].Saved != nil {
-		if err = kube.ResumeFlux(ctx, r.Outputs.Target()); err == nil {
-			err = r.SetBirth(d.Label, nil)
+	is, err := data.Survivor.Live(ctx)
+	if b := r.Outputs.Births()[d.Label]; err == nil && b.Life == "" && is != nil && is.Path != b.Path {
+		var own *survivor.Birth
+		if own, err = read(ctx, r, data); err == nil {
+			err = r.SetBirth(d.Label, own)
 		}
-		if err == nil {
-			err = Decide(ctx, r, s, d, "")
-		}
-		return err
 	}
 	if err != nil {
 		return err
 	}
-	return thaw(ctx, r, data, r.Outputs.Target())
+	b := r.Outputs.Births()[d.Label]
+	switch {
+	case b.Frozen && b.Saved != nil && is == nil:
+		if err := kube.ResumeFlux(ctx, r.Outputs.Target()); err != nil {
+			return err
+		}
+		if err := r.SetBirth(d.Label, nil); err != nil {
+			return err
+		}
+		return Decide(ctx, r, s, d, "")
+	case b.Frozen:
+		return thaw(ctx, r, data, r.Outputs.Target())
+	}
+	return nil
 }
 
 // First saves the data of a stage that has just become ready, unless this birth has a save: from then on,
@@ -281,10 +279,8 @@ func First(ctx context.Context, r *run.Run, s *config.Stage) error {
 			return err
 		}
 		saves, err := data.Survivor.Saves(ctx)
-		b := r.Outputs.Births()[d.Label]
-		saved := func(s survivor.Save) bool { return s.Path == b.Path && s.Position != nil }
-		if err == nil && !slices.ContainsFunc(saves, saved) {
-			_, err = data.Survivor.Save(ctx, b, false)
+		if err == nil {
+			err = new(Taken).take(ctx, r, data, saves, math.MaxInt64)
 		}
 		if err != nil {
 			return fmt.Errorf("data %s: the first save: %w", d.Label, err)
@@ -306,24 +302,15 @@ type Age struct {
 
 // Ages looks for the newest saves of all data of the cluster, and proves none of them.
 func Ages(ctx context.Context, r *run.Run) []Age {
-	return each(r, func(data Data, err error) Age {
-		a := Age{Name: data.Label, Frozen: r.Outputs.Births()[data.Label].Frozen}
+	return eachSaves(ctx, r, func(data Data, saves []survivor.Save, err error) Age {
+		a := Age{Name: data.Label, Frozen: r.Outputs.Births()[data.Label].Frozen, Overdue: data.RPO > 0}
 		if data.RPO > 0 {
 			a.RPO = data.RPO.String()
 		}
-		var saves []survivor.Save
-		if err == nil {
-			saves, err = data.Survivor.Saves(ctx)
-		}
-		// What castle has only found was never proved.
-		saves = slices.DeleteFunc(saves, func(s survivor.Save) bool { return s.Position == nil })
-		switch {
-		case err != nil:
-			a.Problem, a.Overdue = foreign.OneLine(err.Error()), data.RPO > 0
-		case len(saves) == 0:
-			a.Overdue = data.RPO > 0
-		default:
-			a.Save, a.Overdue = &saves[0], data.RPO > 0 && time.Since(saves[0].Time) > data.RPO
+		if err != nil {
+			a.Problem = foreign.OneLine(err.Error())
+		} else if i := slices.IndexFunc(saves, survivor.Save.Proved); i >= 0 {
+			a.Save, a.Overdue = &saves[i], data.RPO > 0 && time.Since(saves[i].Time) > data.RPO
 		}
 		return a
 	})
@@ -338,16 +325,11 @@ type Listed struct {
 
 // List lists the saves of all data of the cluster.
 func List(ctx context.Context, r *run.Run) []Listed {
-	return each(r, func(data Data, err error) Listed {
-		l := Listed{Name: data.Label, Saves: []survivor.Save{}}
-		var saves []survivor.Save
-		if err == nil {
-			saves, err = data.Survivor.Saves(ctx)
-		}
+	return eachSaves(ctx, r, func(data Data, saves []survivor.Save, err error) Listed {
+		l := Listed{Name: data.Label, Saves: append([]survivor.Save{}, saves...)}
 		if err != nil {
 			l.Problem = foreign.OneLine(err.Error())
 		}
-		l.Saves = append(l.Saves, saves...)
 		return l
 	})
 }
@@ -361,17 +343,12 @@ type Proof struct {
 
 // Verify reads the save with an id, or the newest one of all data, in the object store.
 func Verify(ctx context.Context, r *run.Run, id string) []Proof {
-	return each(r, func(data Data, err error) Proof {
+	return eachSaves(ctx, r, func(data Data, saves []survivor.Save, err error) Proof {
 		p := Proof{Name: data.Label}
-		var saves []survivor.Save
-		if err == nil {
-			saves, err = data.Survivor.Saves(ctx)
-		}
-		for i, s := range saves {
-			if p.Save == nil && (id == "" || s.ID == id) {
-				p.Save = &saves[i]
-				_, err = data.Survivor.Prove(ctx, s)
-			}
+		chosen := func(s survivor.Save) bool { return id == "" || s.ID == id }
+		if i := slices.IndexFunc(saves, chosen); err == nil && i >= 0 {
+			p.Save = &saves[i]
+			_, err = data.Survivor.Prove(ctx, saves[i])
 		}
 		if err != nil {
 			p.Problem = foreign.OneLine(err.Error())
@@ -380,21 +357,29 @@ func Verify(ctx context.Context, r *run.Run, id string) []Proof {
 	})
 }
 
+// eachSaves calls do for the data of each survives block and their saves, or with the reason why they are not
+// known.
+func eachSaves[T any](ctx context.Context, r *run.Run, do func(Data, []survivor.Save, error) T) []T {
+	return each(r, func(data Data, err error) T {
+		var saves []survivor.Save
+		if err == nil {
+			saves, err = data.Survivor.Saves(ctx)
+		}
+		return do(data, saves, err)
+	})
+}
+
 // each calls do for the data of each survives block, or with the reason why they are not known.
 func each[T any](r *run.Run, do func(Data, error) T) []T {
-	type one struct {
-		data Data
-		err  error
-	}
-	var all []one
+	var all []func() T
 	for _, s := range r.Cluster.Config.Stages {
 		for _, d := range s.Survivors {
 			data, err := Bind(r, s, d)
 			data.Label = d.Label
-			all = append(all, one{data, err})
+			all = append(all, func() T { return do(data, err) })
 		}
 	}
-	return run.Each(all, func(o one) T { return do(o.data, o.err) })
+	return run.Each(all, func(one func() T) T { return one() })
 }
 
 // Taken is the save of data that a backup took, or the newest one where that was young enough.
@@ -407,49 +392,45 @@ type Taken struct {
 // Take saves all data of the cluster while applications write to them, except those whose newest save is
 // younger than ifOlderThan.
 func Take(ctx context.Context, r *run.Run, ifOlderThan time.Duration) ([]Taken, error) {
-	all := []Taken{}
-	var errs []error
-	for _, result := range each(r, func(data Data, err error) func() (Taken, error) {
-		return func() (Taken, error) {
-			if err != nil {
-				return Taken{}, err
-			}
-			return take(ctx, r, data, ifOlderThan)
+	type outcome struct {
+		taken Taken
+		err   error
+	}
+	all, errs := []Taken{}, []error{}
+	for _, o := range eachSaves(ctx, r, func(data Data, saves []survivor.Save, err error) outcome {
+		t := Taken{Name: data.Label}
+		if err == nil {
+			err = t.take(ctx, r, data, saves, ifOlderThan)
 		}
-	}) {
-		one, err := result()
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			err = fmt.Errorf("data %s cannot be saved: %w", data.Label, err)
 		}
-		all = append(all, one)
+		return outcome{t, err}
+	}) {
+		if errs = append(errs, o.err); o.err == nil {
+			all = append(all, o.taken)
+		}
 	}
 	return all, errors.Join(errs...)
 }
 
-func take(ctx context.Context, r *run.Run, data Data, ifOlderThan time.Duration) (Taken, error) {
-	t := Taken{Name: data.Label}
+func (t *Taken) take(ctx context.Context, r *run.Run, data Data, saves []survivor.Save,
+	ifOlderThan time.Duration) (err error) {
 	b, decided := r.Outputs.Births()[data.Label]
 	if !decided {
-		return t, cluster.Usagef("data %s: it is not decided how they begin; create the cluster first: %s",
-			data.Label, r.Cluster.Command("create"))
+		return cluster.Usagef("it is not decided how they begin; create the cluster first: %s",
+			r.Cluster.Command("create"))
 	}
-	if ifOlderThan > 0 {
-		saves, err := data.Survivor.Saves(ctx)
-		if err != nil {
-			return t, fmt.Errorf("data %s: %w", data.Label, err)
-		}
-		if len(saves) > 0 && saves[0].Path == b.Path && time.Since(saves[0].Time) < ifOlderThan {
-			t.Save = &saves[0]
-			return t, nil
-		}
+	young := func(s survivor.Save) bool {
+		return s.Path == b.Path && s.Proved() && time.Since(s.Time) < ifOlderThan
 	}
-	var err error
-	if t.Save, err = data.Survivor.Save(ctx, b, false); err != nil {
-		return t, fmt.Errorf("data %s cannot be saved: %w", data.Label, err)
+	if i := slices.IndexFunc(saves, young); i >= 0 {
+		t.Save = &saves[i]
+		return nil
 	}
-	t.Taken = true
-	return t, nil
+	t.Save, err = data.Survivor.Save(ctx, b, false)
+	t.Taken = err == nil
+	return err
 }
 
 // names lists labels within a sentence.

@@ -30,11 +30,11 @@ func (s *store) Base() string { return "/database" }
 
 func (s *store) Saves(context.Context) ([]survivor.Save, error) { return s.saves, s.away }
 
-func (s *store) Prove(_ context.Context, save survivor.Save) (string, error) {
+func (s *store) Prove(_ context.Context, save survivor.Save) (survivor.Proof, error) {
 	if slices.Contains(s.broken, save.ID) {
-		return "", errors.New("segment 000000010000000000000004 is not archived")
+		return survivor.Proof{}, errors.New("segment 000000010000000000000004 is not archived")
 	}
-	return "1F", s.away
+	return survivor.Proof{Set: "1F"}, s.away
 }
 
 func (s *store) Options(save survivor.Save, set string, exactly bool) string {
