@@ -26,6 +26,9 @@ import (
 // A reviewer checks an admission request. Its error is the reason for a denial.
 type reviewer func(ctx context.Context, request *admissionv1.AdmissionRequest) error
 
+// A patcher returns a JSON patch for the object of an admission request, or nothing.
+type patcher func(ctx context.Context, request *admissionv1.AdmissionRequest) ([]byte, error)
+
 // webhook is the life cycle of one webhook server. The real one takes several steps that the Pod's
 // status does not show: a certificate, the caBundle and then the socket. Before each step, the API
 // server's calls fail in a different way.
@@ -39,6 +42,7 @@ type webhook struct {
 	// fill puts the authority where the API server looks for it.
 	fill      fill
 	reviewers map[string]reviewer // by path
+	mutators  map[string]patcher  // likewise
 
 	certified, listens time.Duration // how long after its Pod is ready, outside
 
@@ -187,7 +191,13 @@ func (h *webhook) listen() error {
 	}
 	mux := http.NewServeMux()
 	for path, j := range h.reviewers {
-		mux.Handle("POST "+path, h.unless(path, review(j)))
+		mux.Handle("POST "+path, h.unless(path, review(func(ctx context.Context,
+			r *admissionv1.AdmissionRequest) ([]byte, error) {
+			return nil, j(ctx, r)
+		})))
+	}
+	for path, m := range h.mutators {
+		mux.Handle("POST "+path, h.unless(path, review(m)))
 	}
 	h.server = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
@@ -213,9 +223,10 @@ func (h *webhook) unless(path string, handler http.Handler) http.Handler {
 	})
 }
 
-// review answers the API server as controller-runtime does; a reviewer whose error
-// is a status of its own is quoted as it is.
-func review(j reviewer) http.Handler {
+// review answers the API server as controller-runtime does; an error that is a status of its own is quoted as
+// it
+// is.
+func review(m patcher) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		var r admissionv1.AdmissionReview
 		if err := json.NewDecoder(in.Body).Decode(&r); err != nil || r.Request == nil {
@@ -223,7 +234,12 @@ func review(j reviewer) http.Handler {
 			return
 		}
 		answer := &admissionv1.AdmissionResponse{UID: r.Request.UID, Allowed: true}
-		if err := j(in.Context(), r.Request); err != nil {
+		patch, err := m(in.Context(), r.Request)
+		if len(patch) > 0 {
+			kind := admissionv1.PatchTypeJSONPatch
+			answer.Patch, answer.PatchType = patch, &kind
+		}
+		if err != nil {
 			answer.Allowed = false
 			answer.Result = &metav1.Status{Message: err.Error(), Reason: metav1.StatusReasonForbidden,
 				Code: http.StatusForbidden}
