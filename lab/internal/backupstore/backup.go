@@ -103,7 +103,8 @@ func (s *Store) last(ctx context.Context, r Request, v *Volume, from Snapshot) *
 	return last
 }
 
-// upload writes the blocks that the store does not have yet, or all of a full backup, and counts the new ones.
+// upload writes the blocks that the store does not have yet, or all of a full backup, and counts the new
+// ones.
 func (s *Store) upload(ctx context.Context, r Request, from Snapshot, offsets []int64, b *Backup,
 	written *[]string) (added int64, err error) {
 	done := map[string]bool{}
@@ -145,7 +146,10 @@ func merged(changed, last []Block) []Block {
 	for _, b := range slices.Concat(last, changed) {
 		all[b.Offset] = b
 	}
-	return slices.SortedFunc(maps.Values(all), func(a, b Block) int { return cmp.Compare(a.Offset, b.Offset) })
+	return slices.SortedFunc(
+		maps.Values(all),
+		func(a, b Block) int { return cmp.Compare(a.Offset, b.Offset) },
+	)
 }
 
 // Delete deletes a backup, and the blocks that no other one names. Like Longhorn, it keeps all blocks while

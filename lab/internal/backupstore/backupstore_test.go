@@ -63,8 +63,13 @@ func open(t *testing.T, s *objectstoretest.Server) *Store {
 func create(t *testing.T, s *Store, name, mode string, from snapshot) []string {
 	t.Helper()
 	written, err := s.Create(t.Context(), Request{Name: name, SnapshotName: from.name,
-		Volume: Volume{Name: "data", Size: 1 << 30, CompressionMethod: Compression, StorageClassName: "longhorn",
-			DataEngine: "v1"},
+		Volume: Volume{
+			Name:              "data",
+			Size:              1 << 30,
+			CompressionMethod: Compression,
+			StorageClassName:  "longhorn",
+			DataEngine:        "v1",
+		},
 		SnapshotCreatedAt: "2026-02-01T12:00:0" + fmt.Sprint(len(name)%10) + "Z",
 		Labels:            map[string]string{"longhorn.io/volume-access-mode": "rwo"},
 		Parameters:        map[string]string{ParameterMode: mode, ParameterBlockSize: "2097152"},
@@ -113,7 +118,9 @@ func TestTheLayoutIsThatOfLonghorn(t *testing.T) {
 	if !slices.Equal(written, []string{one, two}) {
 		t.Errorf("written: %v", written)
 	}
-	block := func(sum string) string { return home + "blocks/" + sum[:2] + "/" + sum[2:4] + "/" + sum + ".blk" }
+	block := func(sum string) string {
+		return home + "blocks/" + sum[:2] + "/" + sum[2:4] + "/" + sum + ".blk"
+	}
 	want := []string{home + "backups/backup_backup-a.cfg", block(one), block(two), home + "volume.cfg"}
 	slices.Sort(want)
 	if got := files(t, server); !slices.Equal(got, want) {
@@ -122,17 +129,20 @@ func TestTheLayoutIsThatOfLonghorn(t *testing.T) {
 	times := regexp.MustCompile(`"(CreatedTime)":"20[^"]*Z"`)
 	uploaded := len(read(t, server, block(one))) + len(read(t, server, block(two)))
 	if got, want := times.ReplaceAllString(read(t, server, want[0]), `"$1":"…"`),
-		`{"Name":"backup-a","VolumeName":"data","SnapshotName":"first","SnapshotCreatedAt":"2026-02-01T12:00:08Z",`+
+		`{"Name":"backup-a","VolumeName":"data","SnapshotName":"first",`+
+			`"SnapshotCreatedAt":"2026-02-01T12:00:08Z",`+
 			`"CreatedTime":"…","Size":"6291456","Labels":{"longhorn.io/volume-access-mode":"rwo"},`+
 			`"Parameters":{"backup-block-size":"2097152","backup-mode":"incremental"},"IsIncremental":false,`+
 			`"CompressionMethod":"lz4","NewlyUploadedDataSize":"`+fmt.Sprint(uploaded)+`",`+
-			`"ReUploadedDataSize":"0","ProcessingBlocks":{},"Blocks":[{"Offset":0,"BlockChecksum":"`+one+`"},`+
+			`"ReUploadedDataSize":"0","ProcessingBlocks":{},`+
+			`"Blocks":[{"Offset":0,"BlockChecksum":"`+one+`"},`+
 			`{"Offset":4194304,"BlockChecksum":"`+two+`"},{"Offset":6291456,"BlockChecksum":"`+one+`"}],`+
 			`"SingleFile":{"FilePath":""}}`; got != want {
 		t.Errorf("backup:\n%s\nwant\n%s", got, want)
 	}
 	if got, want := times.ReplaceAllString(read(t, server, home+"volume.cfg"), `"$1":"…"`),
-		`{"Name":"data","Size":"1073741824","Labels":{"longhorn.io/volume-access-mode":"rwo"},"CreatedTime":"…",`+
+		`{"Name":"data","Size":"1073741824","Labels":{"longhorn.io/volume-access-mode":"rwo"},`+
+			`"CreatedTime":"…",`+
 			`"LastBackupName":"backup-a","LastBackupAt":"2026-02-01T12:00:08Z","BlockCount":"2",`+
 			`"BackingImageName":"\"\"","BackingImageChecksum":"\"\"","CompressionMethod":"\"lz4\"",`+
 			`"StorageClassName":"\"longhorn\"","DataEngine":"\"v1\""}`; got != want {
@@ -167,7 +177,8 @@ func TestABackupWritesOnlyWhatIsNew(t *testing.T) {
 		t.Errorf("a full backup has written %v", written)
 	}
 	third, err := s.Backup(t.Context(), "data", "backup-cc")
-	if err != nil || third.IsIncremental || third.ReUploadedDataSize == 0 || third.NewlyUploadedDataSize != 0 {
+	if err != nil || third.IsIncremental || third.ReUploadedDataSize == 0 ||
+		third.NewlyUploadedDataSize != 0 {
 		t.Errorf("full: %+v, %v", third, err)
 	}
 	for _, name := range []string{"backup-a", "backup-cc"} {

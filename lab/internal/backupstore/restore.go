@@ -32,7 +32,8 @@ func (s *Store) Restore(ctx context.Context, volume, name string, progress func(
 		return fmt.Errorf("invalid volume size %v", v.Size)
 	}
 	b, err := s.Backup(ctx, volume, name)
-	if err != nil && !errors.Is(err, ErrInProgress) { // Longhorn restores what an unfinished one names: nothing
+	if err != nil &&
+		!errors.Is(err, ErrInProgress) { // Longhorn restores what an unfinished one names: nothing
 		return err
 	}
 	if v.Size%BlockSize != 0 {
@@ -121,8 +122,11 @@ func (s *Store) lock(ctx context.Context, volume string, kind int) (unlock func(
 		first := other.Acquired || at.Before(mine) || at.Equal(mine) && other.Name < own.Name
 		if first && time.Since(at) <= lockLasts {
 			what := map[int]string{creates: "create/restore", deletes: "delete"}[kind]
-			return nil, errors.Join(fmt.Errorf("failed to acquire lock %v when performing backup %v, please try "+
-				"again later", file(own.Name), what), unlock())
+			return nil, errors.Join(
+				fmt.Errorf("failed to acquire lock %v when performing backup %v, please try "+
+					"again later", file(own.Name), what),
+				unlock(),
+			)
 		}
 	}
 	own.Acquired = true

@@ -4,7 +4,8 @@
 //
 // Below PATH/backupstore/volumes/<2>/<2>/VOLUME/ lie volume.cfg, backups/backup_NAME.cfg,
 // blocks/<2>/<2>/CHECKSUM.blk and, for a while, locks/lock-ID.lck. The digits of a volume are those of its
-// name's checksum. A block has the checksum of its contents before compression, lies there once for all backups
+// name's checksum. A block has the checksum of its contents before compression, lies there once for all
+// backups
 // of the volume, and is deleted with the last backup that names it.
 package backupstore
 
@@ -106,6 +107,7 @@ func trusting(certificates string) (*http.Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // it is one
 	transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+	transport.IdleConnTimeout = 5 * time.Second // the client is for one operation
 	return &http.Client{Transport: transport}, nil
 }
 
@@ -131,9 +133,14 @@ func (s *Store) api(attempts int, longest time.Duration) *s3.Client {
 	})
 	return s3.New(s3.Options{
 		Region: s.region, HTTPClient: s.client, Retryer: retries, Logger: logging.Nop{},
-		Credentials:                credentials.NewStaticCredentialsProvider(given[AccessKey], given[SecretKey], ""),
-		BaseEndpoint:               optional(given[Endpoints]),
-		UsePathStyle:               given[VirtualHosted] == "false" || given[VirtualHosted] == "" && given[Endpoints] != "",
+		Credentials: credentials.NewStaticCredentialsProvider(
+			given[AccessKey],
+			given[SecretKey],
+			"",
+		),
+		BaseEndpoint: optional(given[Endpoints]),
+		UsePathStyle: given[VirtualHosted] == "false" ||
+			given[VirtualHosted] == "" && given[Endpoints] != "",
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
 		APIOptions:                 []func(*smithymiddleware.Stack) error{middleware.AddUserAgentKey(Agent)},

@@ -53,5 +53,9 @@ func Start(t *testing.T, bin string) *Server {
 	go server.ServeTLS(l, "", "") //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { server.Close() })
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return &Server{Endpoint: "https://localhost:" + port, Authority: authority.Bundle(), Folder: store.Folder()}
+	return &Server{
+		Endpoint:  "https://localhost:" + port,
+		Authority: authority.Bundle(),
+		Folder:    store.Folder(),
+	}
 }
