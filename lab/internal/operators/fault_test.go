@@ -186,7 +186,7 @@ func TestAStoreHasNoStatusForAWhile(t *testing.T) {
 func TestLonghornsAuthorityHasExpiredAndIsRenewed(t *testing.T) {
 	s, told := faulty(t, "ca-expired", longhornObjects()...)
 	r := routes{}
-	l := newLonghorn(s.World, r)
+	l := newLonghorn(s.World, r, t.TempDir())
 	defer l.Close()
 	handshake := func() error {
 		t.Helper()

@@ -32,21 +32,26 @@ type longhorn struct {
 	// made records the objects created since the manager started. Like the manager, it creates no
 	// object twice.
 	made map[string]bool
+	gone bool // after it was here
 }
 
-func newLonghorn(w *cluster.View, routes Routes) *longhorn {
-	l := &longhorn{w: w, volumes: volumes.New(w), made: map[string]bool{}}
+// newLonghorn returns the operator, which keeps the data of volumes below a directory.
+func newLonghorn(w *cluster.View, routes Routes, dir string) *longhorn {
+	l := &longhorn{w: w, volumes: volumes.New(w, dir), made: map[string]bool{}}
 	l.h = &webhook{
 		w: w, routes: routes, workload: "longhorn-manager", port: 9502, service: "longhorn-admission-webhook",
 		fill: l.configure, certified: 4 * time.Second, listens: 4 * time.Second,
-		reviewers: map[string]reviewer{"/v1/webhook/validation": l.review,
-			"/v1/webhook/mutation": anything},
-		expired: w.Fault("ca-expired", validator),
+		reviewers: map[string]reviewer{"/v1/webhook/validation": l.review},
+		mutators:  map[string]patcher{"/v1/webhook/mutation": l.volumes.Mutate},
+		expired:   w.Fault("ca-expired", validator),
 	}
 	return l
 }
 
-func (l *longhorn) Close() { l.h.close() }
+func (l *longhorn) Close() {
+	l.h.close()
+	l.volumes.Close()
+}
 
 func (l *longhorn) Look(ctx context.Context) error {
 	manager, err := l.w.DaemonSet(ctx, l.h.workload)
@@ -54,9 +59,13 @@ func (l *longhorn) Look(ctx context.Context) error {
 		return err
 	}
 	if manager == nil {
-		gone := l.h.namespace != ""
-		if err := l.h.look(ctx, ""); err != nil || !gone {
+		leaves := l.h.namespace != ""
+		l.gone = l.gone || leaves
+		if err := l.h.look(ctx, ""); err != nil {
 			return err
+		}
+		if !leaves {
+			return l.release(ctx)
 		}
 		l.w.Restart("longhorn volumes")
 		l.w.Restart("longhorn disks")
@@ -64,6 +73,7 @@ func (l *longhorn) Look(ctx context.Context) error {
 		clear(l.made)
 		return l.remove(ctx)
 	}
+	l.gone = false
 	if err := l.h.look(ctx, manager.Namespace); err != nil || !l.h.serving() {
 		return err
 	}
@@ -84,6 +94,14 @@ func (l *longhorn) Look(ctx context.Context) error {
 	return errors.Join(l.once("driver", func() error {
 		return l.driver(ctx, manager.Namespace)
 	}), l.register(ctx, manager.Namespace))
+}
+
+// release lets go what is being deleted, once nobody else will: otherwise its namespace would never end.
+func (l *longhorn) release(ctx context.Context) error {
+	if !l.gone {
+		return nil
+	}
+	return l.volumes.Release(ctx)
 }
 
 // once makes something, unless it was made.

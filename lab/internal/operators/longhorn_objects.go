@@ -35,12 +35,21 @@ func (l *longhorn) configure(ctx context.Context, namespace string, authority []
 	rules := []admissionv1.RuleWithOperations{{
 		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
 		Rule: admissionv1.Rule{APIGroups: []string{"longhorn.io"}, APIVersions: []string{"v1beta2"},
-			Resources: []string{"nodes", "volumes", "settings", "recurringjobs", "backuptargets",
-				"engineimages"}},
+			Resources: []string{
+				"nodes",
+				"volumes",
+				"settings",
+				"recurringjobs",
+				"backuptargets",
+				"backupvolumes",
+				"backups",
+				"snapshots",
+				"engineimages",
+			}},
 	}, {
 		Operations: []admissionv1.OperationType{admissionv1.Delete},
 		Rule: admissionv1.Rule{APIGroups: []string{"longhorn.io"}, APIVersions: []string{"v1beta2"},
-			Resources: []string{"nodes"}},
+			Resources: []string{"nodes", "backuptargets"}},
 	}}
 	mutating := &admissionv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: mutator},

@@ -3,21 +3,19 @@ package operators
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/volumes"
 )
 
-// review looks at nodes, and at recurring jobs, which anybody may make without making a volume. Everything
-// else passes.
+// review looks at nodes, at recurring jobs, which anybody may make without making a volume, and at volumes
+// and
+// their backups. Everything else passes.
 func (l *longhorn) review(ctx context.Context, r *admissionv1.AdmissionRequest) error {
 	switch {
 	case r.Resource.Resource == "nodes" && r.Operation == admissionv1.Delete:
@@ -27,7 +25,7 @@ func (l *longhorn) review(ctx context.Context, r *admissionv1.AdmissionRequest) 
 	case r.Resource.Resource == "recurringjobs" && r.Operation != admissionv1.Delete:
 		return reviewJob(r)
 	}
-	return nil
+	return l.volumes.Validate(ctx, r)
 }
 
 // reviewNode refuses an eviction from a node that takes replicas (webhook/resources/node/validator.go).
@@ -39,8 +37,8 @@ func reviewNode(r *admissionv1.AdmissionRequest) error {
 		return err
 	}
 	if node.Spec.EvictionRequested && node.Spec.AllowScheduling {
-		return invalid(fmt.Sprintf("need to disable scheduling on node %v for node eviction, or cancel "+
-			"eviction to enable scheduling on this node", r.Name))
+		return volumes.Invalid("need to disable scheduling on node %v for node eviction, or cancel "+
+			"eviction to enable scheduling on this node", r.Name)
 	}
 	return nil
 }
@@ -69,9 +67,9 @@ func (l *longhorn) reviewDeletion(ctx context.Context, r *admissionv1.AdmissionR
 	if gone && !takes && counts["replicas"]+counts["engines"] == 0 {
 		return err
 	}
-	return invalid(fmt.Sprintf("could not delete node %v with node ready condition is %v, reason is %v, "+
+	return volumes.Invalid("could not delete node %v with node ready condition is %v, reason is %v, "+
 		"node schedulable %v, and %v replica, %v engine running on it", r.Name, is, why, takes,
-		counts["replicas"], counts["engines"]))
+		counts["replicas"], counts["engines"])
 }
 
 func reviewJob(r *admissionv1.AdmissionRequest) error {
@@ -86,20 +84,12 @@ func reviewJob(r *admissionv1.AdmissionRequest) error {
 	fields := strings.Fields(job.Spec.Cron)
 	switch {
 	case job.Spec.Cron == "" || job.Spec.Task == "":
-		return invalid("invalid job " + r.Name)
+		return volumes.Invalid("invalid job %s", r.Name)
 	case !slices.Contains(tasks, job.Spec.Task):
-		return invalid(fmt.Sprintf("recurring job task %s is not valid", job.Spec.Task))
+		return volumes.Invalid("recurring job task %s is not valid", job.Spec.Task)
 	case len(fields) != 5 && !strings.HasPrefix(job.Spec.Cron, "@"):
-		return invalid(fmt.Sprintf("invalid cron format(%s): expected exactly 5 fields, found %d: %v",
-			job.Spec.Cron, len(fields), fields))
+		return volumes.Invalid("invalid cron format(%s): expected exactly 5 fields, found %d: %v",
+			job.Spec.Cron, len(fields), fields)
 	}
 	return nil
-}
-
-// invalid returns Longhorn's form of a rejection, which has a reason other than "forbidden".
-func invalid(why string) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Message: why, Reason: metav1.StatusReasonInvalid,
-		Code: http.StatusUnprocessableEntity,
-	}}
 }

@@ -45,7 +45,7 @@ func longhornObjects() []runtime.Object {
 
 func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 	s, r := newStage(1, longhornObjects()...), routes{}
-	l := newLonghorn(s.World, r)
+	l := newLonghorn(s.World, r, t.TempDir())
 	defer l.Close()
 	webhooks := s.World.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 
@@ -114,7 +114,7 @@ func disk(t *testing.T, s *clustertest.Stage) string {
 
 func TestTheEngineIsDeployedOnceItIsOnEveryNode(t *testing.T) {
 	s := newStage(0, longhornObjects()...)
-	l := newLonghorn(s.World, routes{})
+	l := newLonghorn(s.World, routes{}, t.TempDir())
 	defer l.Close()
 	s.Look(t, l)
 	daemons := s.World.Typed.AppsV1().DaemonSets("longhorn-system")
@@ -176,7 +176,7 @@ func TestANodeHasTheDriverOnceItsPluginIsReady(t *testing.T) {
 	}
 	s := newStage(0,
 		append(longhornObjects(), plugin)...)
-	l := newLonghorn(s.World, routes{})
+	l := newLonghorn(s.World, routes{}, t.TempDir())
 	defer l.Close()
 	s.Look(t, l)
 	node, err := s.World.Typed.StorageV1().CSINodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
@@ -188,7 +188,7 @@ func TestANodeHasTheDriverOnceItsPluginIsReady(t *testing.T) {
 
 func TestNothingOfLonghornOutlivesItsManager(t *testing.T) {
 	s, r := newStage(0, longhornObjects()...), routes{}
-	l := newLonghorn(s.World, r)
+	l := newLonghorn(s.World, r, t.TempDir())
 	defer l.Close()
 	s.Look(t, l)
 	if err := s.World.Typed.AppsV1().DaemonSets("longhorn-system").Delete(t.Context(), "longhorn-manager",

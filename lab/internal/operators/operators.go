@@ -56,7 +56,7 @@ type Config struct {
 	Speed float64
 	// Repository is the folder that Flux follows; without one its contents are made up.
 	Repository string
-	// Dir is the directory of the databases' data.
+	// Dir is the directory of the databases' data, and that of the volumes.
 	Dir string
 	// HTTP reaches Infisical; nil is http.DefaultClient, which trusts what SSL_CERT_FILE names.
 	HTTP *http.Client
@@ -123,7 +123,7 @@ func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 	}
 	return map[string]operator{
 		"metallb":          newMetalLB(w, c.Routes),
-		"longhorn":         newLonghorn(w, c.Routes),
+		"longhorn":         newLonghorn(w, c.Routes, c.Dir),
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
 		"flux":             flux.New(w, f),
 		"helm":             flux.NewHelm(w, a, c.REST, c.HTTP),

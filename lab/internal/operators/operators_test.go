@@ -30,6 +30,10 @@ func newStage(speed float64, objects ...runtime.Object) *clustertest.Stage {
 		longhornKind("replicas"): "ReplicaList", longhornKind("engines"): "EngineList",
 		longhornKind("volumeattachments"): "VolumeAttachmentList",
 		longhornKind("instancemanagers"):  "InstanceManagerList",
+		longhornKind("backuptargets"):     "BackupTargetList",
+		longhornKind("backupvolumes"):     "BackupVolumeList",
+		longhornKind("backups"):           "BackupList",
+		longhornKind("snapshots"):         "SnapshotList",
 		generators():                      "VaultDynamicSecretList",
 		secretStores():                    "SecretStoreList",
 	}

@@ -46,6 +46,9 @@ func New(typed kubernetes.Interface, untyped dynamic.Interface, speed float64,
 	return &View{Typed: typed, Untyped: untyped, speed: speed, Now: now, first: map[string]time.Time{}}
 }
 
+// Speed is the lab's; 0 means that steps take no time.
+func (w *View) Speed() float64 { return w.speed }
+
 // Passed reports whether the real duration of a step has passed, at the lab's speed, since the
 // first call for the step.
 func (w *View) Passed(step string, outside time.Duration) bool {

@@ -39,10 +39,12 @@ func (s *state) provision(ctx context.Context) error {
 	if len(s.volumes) == 0 {
 		return errors.Join(errs...)
 	}
+	errs = append(errs, s.applications(ctx, claims.Items))
 	all, err := s.w.Typed.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
+	s.persistent = all.Items
 	for _, pv := range all.Items {
 		if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != driver || pv.Status.Phase != corev1.VolumeReleased ||
 			pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
@@ -67,8 +69,7 @@ func (s *state) satisfy(ctx context.Context, pvc *corev1.PersistentVolumeClaim) 
 	if err != nil {
 		copies = 3
 	}
-	if _, err := s.add(ctx, name, size.Value(), copies, kubernetesStatus{Namespace: pvc.Namespace,
-		PVCName: pvc.Name, PVName: name, PVStatus: "Bound"}); err != nil {
+	if _, err := s.add(ctx, name, size.Value(), copies); err != nil {
 		return err
 	}
 	reclaim := corev1.PersistentVolumeReclaimDelete
@@ -92,18 +93,19 @@ func (s *state) satisfy(ctx context.Context, pvc *corev1.PersistentVolumeClaim) 
 }
 
 // add makes a volume with its engine. Its replicas follow.
-func (s *state) add(ctx context.Context, name string, size, copies int64, of kubernetesStatus) (
-	*volume, error) {
+func (s *state) add(ctx context.Context, name string, size, copies int64) (*volume, error) {
 	v := &volume{TypeMeta: typeOf("Volume"),
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace},
 		Spec: volumeSpec{Size: strconv.FormatInt(size, 10), Frontend: "blockdev", DataEngine: "v1",
 			NumberOfReplicas: copies},
-		Status: volumeStatus{State: "detached", Robustness: "unknown", KubernetesStatus: of}}
+		Status: volumeStatus{State: "detached", Robustness: "unknown"}}
 	return v, create(ctx, s.w, "volumes", v)
 }
 
 // attach lets a volume follow the Pod that uses its claim; without one it is where somebody has attached it
-// by hand, with a ticket of the type longhorn-api.
+// by hand, with a ticket of the type longhorn-api. A controller that needs its engine leaves it where it is,
+// or
+// has it attached anywhere.
 func (s *state) attach(ctx context.Context, v *volume) error {
 	at := slices.IndexFunc(s.tickets, func(one *attachment) bool { return one.Name == v.Name })
 	if at < 0 {
@@ -115,7 +117,7 @@ func (s *state) attach(ctx context.Context, v *volume) error {
 	node, was := "", *tickets
 	tickets.Spec.AttachmentTickets = map[string]ticket{}
 	for id, one := range was.Spec.AttachmentTickets {
-		if one.Type != "csi-attacher" {
+		if !slices.Contains([]string{"csi-attacher", bySnapshot, byBackup, byRestore}, one.Type) {
 			tickets.Spec.AttachmentTickets[id] = one
 		}
 		if one.Type == "longhorn-api" {
@@ -123,8 +125,23 @@ func (s *state) attach(ctx context.Context, v *volume) error {
 		}
 	}
 	if user := s.user(v); user != "" {
-		node = user
-		tickets.Spec.AttachmentTickets["csi-"+node] = ticket{"csi-" + node, "csi-attacher", node}
+		tickets.Spec.AttachmentTickets["csi-"+user] = ticket{"csi-" + user, "csi-attacher", user}
+		if node = user; v.Status.RestoreRequired { // it waits for the data
+			node = ""
+		}
+	}
+	if v.Status.RestoreRequired && v.Status.Robustness != "faulted" {
+		s.attaches(v.Name, byRestore, v.Name)
+	}
+	if wanted := s.wanted[v.Name]; len(wanted) > 0 &&
+		!(v.Status.RestoreRequired && v.Status.Robustness == "faulted") {
+		if node == "" {
+			node = s.anywhere(v)
+		}
+		for _, one := range wanted {
+			one.NodeID = node
+			tickets.Spec.AttachmentTickets[one.ID] = one
+		}
 	}
 	current, step := &v.Status.CurrentNodeID, "volume "+v.Name+" "
 	switch {
@@ -142,12 +159,28 @@ func (s *state) attach(ctx context.Context, v *volume) error {
 		}
 	}
 	v.Spec.NodeID = node
-	return errors.Join(save(ctx, s.w, "volumeattachments", &was, tickets), s.engine(ctx, v))
+	return save(ctx, s.w, "volumeattachments", &was, tickets)
+}
+
+// anywhere is where a controller has a volume attached: where it is, or on a node that runs.
+func (s *state) anywhere(v *volume) string {
+	if v.Status.CurrentNodeID != "" {
+		return v.Status.CurrentNodeID
+	}
+	for _, h := range s.hosts {
+		if h.runs() && !h.cordoned() {
+			return h.name()
+		}
+	}
+	return ""
 }
 
 // user is the node of the first Pod that uses a volume; "" if none does.
 func (s *state) user(v *volume) string {
 	of := v.Status.KubernetesStatus
+	if of.PVCName == "" || of.LastPVCRefAt != "" {
+		return ""
+	}
 	for _, p := range s.pods {
 		for _, one := range p.Spec.Volumes {
 			if one.PersistentVolumeClaim != nil && one.PersistentVolumeClaim.ClaimName == of.PVCName &&
@@ -159,24 +192,39 @@ func (s *state) user(v *volume) string {
 	return ""
 }
 
+// engineOf returns the engine of a volume; nil if it is yet to be made.
+func (s *state) engineOf(v *volume) *engine {
+	for _, e := range s.engines {
+		if e.Name == engineOf(v.Name) {
+			return e
+		}
+	}
+	return nil
+}
+
 // engine keeps the engine of a volume where the volume is attached.
-func (s *state) engine(ctx context.Context, v *volume) error {
+func (s *state) engine(ctx context.Context, v *volume, was, e *engine) error {
 	is := "stopped"
 	if v.Status.CurrentNodeID != "" {
 		is = "running"
 	}
-	want := &engine{TypeMeta: typeOf("Engine"),
-		ObjectMeta: metav1.ObjectMeta{Name: engineOf(v.Name), Namespace: s.namespace,
-			OwnerReferences: ownedBy(v)},
-		Spec:   engineSpec{VolumeName: v.Name, NodeID: v.Status.CurrentNodeID, DesireState: is},
-		Status: engineStatus{CurrentState: is}}
-	for _, have := range s.engines {
-		if have.Name == want.Name {
-			want.ObjectMeta = have.ObjectMeta
-			return save(ctx, s.w, "engines", have, want)
+	isNew := e == nil
+	if isNew {
+		e = &engine{TypeMeta: typeOf("Engine"), ObjectMeta: metav1.ObjectMeta{Name: engineOf(v.Name),
+			Namespace: s.namespace, OwnerReferences: ownedBy(v)}}
+	}
+	e.Spec.VolumeName, e.Spec.NodeID, e.Spec.DesireState = v.Name, v.Status.CurrentNodeID, is
+	e.Status.CurrentState = is
+	if is == "stopped" {
+		e.Spec.RequestedBackupRestore = ""
+		if !v.Status.RestoreRequired {
+			e.Spec.BackupVolume = ""
 		}
 	}
-	return create(ctx, s.w, "engines", want)
+	if isNew {
+		return create(ctx, s.w, "engines", e)
+	}
+	return save(ctx, s.w, "engines", was, e)
 }
 
 // last makes the volume of the fault replica-last: detached, with one replica, on the node that it names.
@@ -193,7 +241,7 @@ func (s *state) last(ctx context.Context) error {
 	for _, h := range s.hosts {
 		if h.takes() && (h.name() == name || strings.HasSuffix(h.name(), "-"+name)) {
 			s.w.Tell("replica-last", false)
-			v, err := s.add(ctx, lastVolume, 1<<30, 1, kubernetesStatus{})
+			v, err := s.add(ctx, lastVolume, 1<<30, 1)
 			if err == nil {
 				err = s.place(ctx, v, h.name(), true)
 			}

@@ -3,6 +3,7 @@ package volumes
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"time"
 
@@ -12,20 +13,29 @@ import (
 
 // volume takes the steps of a volume: it follows its user, its replicas fail and are rebuilt.
 func (s *state) volume(ctx context.Context, v *volume) error {
-	was, before := *v, map[*replica]replica{}
+	if v.DeletionTimestamp != nil {
+		return s.delete(ctx, v)
+	}
+	was, before, e := *v, map[*replica]replica{}, s.engineOf(v)
+	var wasEngine *engine
+	if e != nil {
+		copied := *e
+		wasEngine = &copied
+	}
 	for _, r := range s.of(v.Name) {
 		before[r] = *r
 	}
-	errs := []error{s.attach(ctx, v)}
+	s.follows(v, s.persistent)
+	errs := []error{s.initRestore(v), s.attach(ctx, v)}
 	runs := s.host(v.Status.CurrentNodeID).runs() // the engine
 	if v.Status.CurrentNodeID == "" {
 		for _, r := range s.of(v.Name) {
 			r.Spec.DesireState, r.Status.CurrentState = "stopped", "stopped"
 		}
 	} else if runs {
-		s.run(v)
+		errs = append(errs, s.run(v))
 	}
-	errs = append(errs, s.evict(ctx, v), s.replenish(ctx, v))
+	errs = append(errs, s.evict(ctx, v), s.replenish(ctx, v), s.restore(ctx, v, e))
 	intact, failed := 0, 0
 	for _, r := range s.of(v.Name) {
 		if r.intact() {
@@ -44,6 +54,13 @@ func (s *state) volume(ctx context.Context, v *volume) error {
 	default:
 		v.Status.Robustness = "healthy"
 	}
+	s.detached(v)
+	if of := s.backupVolumeOf(v.Name); !v.Status.RestoreRequired && of != nil {
+		v.Status.LastBackup, v.Status.LastBackupAt = of.Status.LastBackupName, of.Status.LastBackupAt
+	} else if of == nil {
+		v.Status.LastBackup, v.Status.LastBackupAt = "", ""
+	}
+	errs = append(errs, s.engine(ctx, v, wasEngine, e))
 	for _, r := range s.of(v.Name) {
 		if old, known := before[r]; known {
 			errs = append(errs, save(ctx, s.w, "replicas", &old, r))
@@ -52,8 +69,18 @@ func (s *state) volume(ctx context.Context, v *volume) error {
 	return errors.Join(append(errs, save(ctx, s.w, "volumes", &was, v))...)
 }
 
+// delete lets a volume go, with its engine and replicas. Its snapshots follow.
+func (s *state) delete(ctx context.Context, v *volume) error {
+	errs := []error{remove(ctx, s.w, "engines", s.namespace, engineOf(v.Name)),
+		remove(ctx, s.w, "volumeattachments", s.namespace, v.Name)}
+	for _, r := range s.of(v.Name) {
+		errs = append(errs, s.drop(ctx, r))
+	}
+	return errors.Join(append(errs, s.release(ctx, "volumes", v))...)
+}
+
 // run lets the replicas of an attached volume fail, start and be rebuilt.
-func (s *state) run(v *volume) {
+func (s *state) run(v *volume) error {
 	now := s.w.Now().UTC().Format(time.RFC3339)
 	start := func(r *replica) {
 		r.Spec.DesireState, r.Status.CurrentState = "running", "running"
@@ -64,21 +91,29 @@ func (s *state) run(v *volume) {
 	for _, r := range own {
 		isNew = isNew && r.Spec.HealthyAt == "" && r.Spec.FailedAt == ""
 	}
-	intact := 0
+	var intact []*replica
 	for _, r := range own {
 		h := s.host(r.Spec.NodeID)
 		switch {
 		case isNew && h.runs(): // the volume is empty: there is nothing to copy
+			if err := os.MkdirAll(s.contents.head(r), 0o700); err != nil {
+				return err
+			}
 			r.Spec.HealthyAt = now
 			start(r)
+		case r.intact() && h.runs() && !exists(s.contents.head(r)): // its disk was lost
+			r.Spec.FailedAt, r.Spec.DesireState, r.Status.CurrentState = now, "stopped", "stopped"
 		case r.intact() && h.runs() && r.Status.CurrentState == "stopped":
 			start(r)
 		case r.intact() && (!h.runs() || r.Annotations[process] != string(h.manager.UID)):
 			r.Spec.FailedAt, r.Spec.DesireState, r.Status.CurrentState = now, "stopped", "stopped"
 		}
 		if r.intact() {
-			intact++
+			intact = append(intact, r)
 		}
+	}
+	if v.Status.RestoreRequired && len(intact) == 0 {
+		return nil // what a restore has left is never salvaged
 	}
 	for _, r := range own {
 		if r.intact() || !s.host(r.Spec.NodeID).runs() {
@@ -87,27 +122,34 @@ func (s *state) run(v *volume) {
 		}
 		// Without an intact replica the newest failed one is salvaged.
 		lasts := rebuilds
-		if intact == 0 {
+		if len(intact) == 0 {
 			lasts = salvages
 		}
-		if s.lastFailed(v) == r.Name && intact == 0 || intact > 0 {
+		if s.lastFailed(v) == r.Name && len(intact) == 0 || len(intact) > 0 {
 			if s.w.Passed("rebuild "+r.Name, lasts) && !(r.Spec.FailedAt != "" && s.degraded.Holds()) {
+				if len(intact) > 0 {
+					if err := s.contents.copyTo(r, intact[0]); err != nil {
+						return err
+					}
+				}
 				r.Spec.HealthyAt, r.Spec.FailedAt = now, ""
 				start(r)
 			}
-			return // one after the other
+			return nil // one after the other
 		}
 	}
+	return nil
 }
 
 // process is the annotation of a replica that runs: the UID of the Pod that it runs in.
 const process = "lab.castle/process"
 
-// lastFailed is the replica of a volume that failed last, of those that can run.
+// lastFailed is the replica of a volume that failed last, of those that can run and have their data.
 func (s *state) lastFailed(v *volume) string {
 	var last *replica
 	for _, r := range s.of(v.Name) {
-		if s.host(r.Spec.NodeID).runs() && (last == nil || r.Spec.FailedAt > last.Spec.FailedAt) {
+		if s.host(r.Spec.NodeID).runs() && exists(s.contents.head(r)) &&
+			(last == nil || r.Spec.FailedAt > last.Spec.FailedAt) {
 			last = r
 		}
 	}
@@ -180,10 +222,23 @@ func (s *state) place(ctx context.Context, v *volume, node string, isIntact bool
 		Status: replicaStatus{CurrentState: "stopped"},
 	}
 	if isIntact {
-		r.Spec.HealthyAt = s.w.Now().UTC().Format(time.RFC3339)
+		r.Spec.HealthyAt = s.now()
+		if err := s.fill(r); err != nil {
+			return err
+		}
 	}
 	s.replicas = append(s.replicas, r)
 	return create(ctx, s.w, "replicas", r)
+}
+
+// fill gives a replica the data of an intact one; the first one of a volume has none.
+func (s *state) fill(r *replica) error {
+	for _, from := range s.of(r.Spec.VolumeName) {
+		if from.intact() && exists(s.contents.head(from)) {
+			return s.contents.copyTo(r, from)
+		}
+	}
+	return os.MkdirAll(s.contents.head(r), 0o700)
 }
 
 func (s *state) drop(ctx context.Context, r *replica) error {

@@ -13,12 +13,14 @@ package volumes
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -47,15 +49,26 @@ const (
 
 // Volumes are the volumes of a cluster.
 type Volumes struct {
-	w        *cluster.View
-	degraded *cluster.Fault
-	policy   string // the setting node-drain-policy
+	w          *cluster.View
+	degraded   *cluster.Fault
+	contents   contents
+	tasks      *tasks
+	policy     string // the setting node-drain-policy
+	resource   string // the chart's backup target that was applied last
+	incomplete bool   // backup-incomplete is yet to come
+	tries      map[string]int
+	known      map[string]*replica // those that this process has seen
 }
 
-// New returns the volumes of a cluster.
-func New(w *cluster.View) *Volumes {
-	return &Volumes{w: w, degraded: w.Fault("volume-degraded", "/volumes")}
+// New returns the volumes of a cluster, with their contents below a directory.
+func New(w *cluster.View, dir string) *Volumes {
+	return &Volumes{w: w, degraded: w.Fault("volume-degraded", "/volumes"), contents: contentsIn(dir),
+		tasks: newTasks(), incomplete: w.Faults.BackupIncomplete, tries: map[string]int{},
+		known: map[string]*replica{}}
 }
+
+// Close ends what runs beside the looks.
+func (v *Volumes) Close() { v.tasks.close() }
 
 // Look takes the steps that are due. managers are the Pods of longhorn-manager that are ready, all of them in
 // the namespace.
@@ -63,20 +76,77 @@ func (v *Volumes) Look(ctx context.Context, namespace string, managers []corev1.
 	if err := v.settings(ctx, namespace); err != nil {
 		return err
 	}
-	s := &state{w: v.w, degraded: v.degraded, policy: v.policy, namespace: namespace}
+	s := &state{w: v.w, degraded: v.degraded, policy: v.policy, namespace: namespace, contents: v.contents,
+		tasks: v.tasks, tries: v.tries, incomplete: v.incomplete, wanted: map[string][]ticket{}}
+	defer func() { v.incomplete = s.incomplete }()
 	if err := s.read(ctx); err != nil {
 		return err
 	}
-	errs := []error{s.join(ctx, managers)}
+	errs := []error{s.join(ctx, managers), s.configure(ctx, &v.resource)}
 	for _, h := range s.hosts {
 		errs = append(errs, s.report(ctx, h), s.manage(ctx, h))
 	}
-	errs = append(errs, s.last(ctx), s.provision(ctx))
+	errs = append(errs, s.last(ctx), s.provision(ctx), s.saves(ctx))
 	for _, one := range s.volumes {
-		errs = append(errs, s.volume(ctx, one))
+		errs = append(errs, cluster.About("volume "+one.Name, s.volume(ctx, one)))
 	}
 	for _, h := range s.hosts {
 		errs = append(errs, s.protect(ctx, h))
+	}
+	return errors.Join(append(append(errs, s.errs...), v.clean(s))...)
+}
+
+// saves takes the steps of snapshots and backups.
+func (s *state) saves(ctx context.Context) error {
+	errs := []error{s.syncTarget(ctx)}
+	for _, of := range s.backupVolumes {
+		errs = append(errs, cluster.About("backup volume "+of.Name, s.backupVolume(ctx, of)))
+	}
+	for _, sn := range s.snapshots {
+		errs = append(errs, cluster.About("snapshot "+sn.Name, s.snapshot(ctx, sn)))
+	}
+	for _, b := range s.backups {
+		errs = append(errs, cluster.About("backup "+b.Name, s.backup(ctx, b)))
+	}
+	return errors.Join(errs...)
+}
+
+// clean deletes the contents of replicas that are gone. Those that this process has never seen stay, as
+// orphans.
+func (v *Volumes) clean(s *state) error {
+	var errs []error
+	now := map[string]*replica{}
+	for _, r := range s.replicas {
+		now[r.Name] = r
+	}
+	for name, r := range v.known {
+		if now[name] == nil {
+			errs = append(errs, os.RemoveAll(v.contents.of(r)))
+		}
+	}
+	v.known = now
+	return errors.Join(errs...)
+}
+
+// Release lets go what is being deleted after the managers have gone, as the chart's uninstall job does.
+func (v *Volumes) Release(ctx context.Context) error {
+	var errs []error
+	for _, plural := range finalized() {
+		all, err := v.w.List(ctx, Resource(plural), "")
+		errs = append(errs, err)
+		for _, o := range all {
+			if o.GetDeletionTimestamp() == nil || len(o.GetFinalizers()) == 0 {
+				continue
+			}
+			_, err := patch(
+				ctx,
+				v.w.Untyped.Resource(Resource(plural)).Namespace(o.GetNamespace()),
+				o.GetName(),
+				"",
+				map[string]any{"metadata": map[string]any{"finalizers": nil}},
+			)
+			errs = append(errs, cluster.Unless(err, apierrors.IsNotFound))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -155,6 +225,18 @@ type state struct {
 	tickets   []*attachment
 	kube      map[string]*corev1.Node
 	pods      []corev1.Pod // those that use claims; nil if there is no volume
+
+	contents      contents
+	tasks         *tasks
+	tries         map[string]int // of backups
+	incomplete    bool
+	target        *backupTarget // "default"; nil until it is made
+	backupVolumes []*backupVolume
+	backups       []*backup
+	snapshots     []*snapshot
+	wanted        map[string][]ticket // by volume: what attaches it beside Pods
+	persistent    []corev1.PersistentVolume
+	errs          []error // of events
 }
 
 func (s *state) read(ctx context.Context) error {
@@ -200,6 +282,9 @@ func (s *state) read(ctx context.Context) error {
 	if s.volumes, err = list[volume](ctx, s.w, "volumes", s.namespace); err != nil {
 		return err
 	}
+	if err := s.readSaves(ctx); err != nil {
+		return err
+	}
 	slices.SortFunc(s.volumes, func(a, b *volume) int { return strings.Compare(a.Name, b.Name) })
 	if s.replicas, err = list[replica](ctx, s.w, "replicas", s.namespace); err != nil || len(s.volumes) == 0 {
 		return err
@@ -222,6 +307,31 @@ func (s *state) read(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// readSaves reads what is about backups. Without a volume and a place for backups there is nothing.
+func (s *state) readSaves(ctx context.Context) error {
+	targets, err := list[backupTarget](ctx, s.w, "backuptargets", s.namespace)
+	if err != nil {
+		return err
+	}
+	for _, t := range targets {
+		if t.Name == defaultTarget {
+			s.target = t
+		}
+	}
+	if len(s.volumes) == 0 && (s.target == nil || s.target.Spec.BackupTargetURL == "" &&
+		len(s.target.Status.Conditions) > 0) {
+		return nil
+	}
+	if s.backupVolumes, err = list[backupVolume](ctx, s.w, "backupvolumes", s.namespace); err != nil {
+		return err
+	}
+	if s.backups, err = list[backup](ctx, s.w, "backups", s.namespace); err != nil {
+		return err
+	}
+	s.snapshots, err = list[snapshot](ctx, s.w, "snapshots", s.namespace)
+	return err
 }
 
 func (s *state) host(name string) *host {

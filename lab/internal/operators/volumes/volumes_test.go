@@ -27,6 +27,8 @@ const namespace = "longhorn-system"
 type stage struct {
 	w       *cluster.View
 	v       *Volumes
+	fake    *untypedfake.FakeDynamicClient // with admission: the one behind
+	dir     string
 	time    time.Time
 	nodes   []string
 	started int // instance managers
@@ -34,10 +36,16 @@ type stage struct {
 
 func newStage(t *testing.T, faults cluster.Faults, nodes ...string) *stage {
 	t.Helper()
-	s := &stage{time: time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC), nodes: nodes}
+	return newStageAt(t, 1, faults, nodes...)
+}
+
+// newStageAt has a speed; at 0, all steps are due at once.
+func newStageAt(t *testing.T, speed float64, faults cluster.Faults, nodes ...string) *stage {
+	t.Helper()
+	s := &stage{time: time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC), nodes: nodes, dir: t.TempDir()}
 	kinds := map[schema.GroupVersionResource]string{}
 	for _, kind := range []string{"Node", "Volume", "Replica", "Engine", "VolumeAttachment",
-		"InstanceManager"} {
+		"InstanceManager", "EngineImage", "BackupTarget", "BackupVolume", "Backup", "Snapshot"} {
 		kinds[Resource(strings.ToLower(kind)+"s")] = kind + "List"
 	}
 	var objects []runtime.Object
@@ -50,16 +58,18 @@ func newStage(t *testing.T, faults cluster.Faults, nodes ...string) *stage {
 	objects = append(objects, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "longhorn"},
 		Provisioner: driver, Parameters: map[string]string{"numberOfReplicas": "2"}})
 	s.w = cluster.New(typedfake.NewClientset(objects...),
-		untypedfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds), 1,
+		untypedfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds), speed,
 		func() time.Time { return s.time })
 	s.w.Faults = faults
-	s.v = New(s.w)
+	s.v = New(s.w, s.dir)
+	t.Cleanup(func() { s.v.Close() })
 	s.look(t)
 	s.later(t, disksAfter)
 	return s
 }
 
-// look takes all steps that are due, and starts the instance managers that were made.
+// look takes all steps that are due, starts the instance managers that were made, and binds what was
+// provisioned.
 func (s *stage) look(t *testing.T) {
 	t.Helper()
 	var managers []corev1.Pod
@@ -70,6 +80,7 @@ func (s *stage) look(t *testing.T) {
 		if err := s.v.Look(t.Context(), namespace, managers); err != nil {
 			t.Fatal(err)
 		}
+		s.bind(t)
 		pods, err := s.w.Typed.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -83,6 +94,24 @@ func (s *stage) look(t *testing.T) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			if _, err := s.w.Typed.CoreV1().Pods(namespace).Update(t.Context(), &p,
 				metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// bind does the work of Kubernetes' volume binder.
+func (s *stage) bind(t *testing.T) {
+	t.Helper()
+	api := s.w.Typed.CoreV1().PersistentVolumes()
+	pvs, err := api.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pv := range pvs.Items {
+		if pv.Status.Phase == "" && pv.Spec.ClaimRef != nil {
+			pv.Status.Phase = corev1.VolumeBound
+			if _, err := api.UpdateStatus(t.Context(), &pv, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -374,7 +403,7 @@ func TestTheChartsValueIsTheFirstDrainPolicy(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: defaultSettings},
 			Data:       map[string]string{"default-setting.yaml": text}}),
 			untypedfake.NewSimpleDynamicClient(runtime.NewScheme()), 0, func() time.Time { return s.time })
-		v := New(s.w)
+		v := New(s.w, t.TempDir())
 		if err := v.settings(t.Context(), namespace); err != nil || v.policy != want {
 			t.Errorf("%q: %s, %v", text, v.policy, err)
 		}
