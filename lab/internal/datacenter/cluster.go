@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/pgo"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/volumes"
 )
 
 // cluster is the Kubernetes of one bootstrap. The datacenter's mutex guards it.
@@ -48,6 +49,7 @@ type kube struct {
 	machines map[string]talos.MachineSpec // by address: those that are configured and on
 	booted   map[string]bool              // by address: their nodes do not know yet that they have booted
 	disks    map[string]bool              // by address: machines with volumes of the cluster
+	replicas map[string]string            // by address: the node whose volumes of Longhorn its disks hold
 	sources  map[string]string            // by address: where its API server's requests come from
 	holders  map[string]string            // by virtual address: who holds it, "" once nobody does any more
 	cluster  *cluster
@@ -57,7 +59,7 @@ func newKube(ctx context.Context, c Config, log *logger) *kube {
 	return &kube{
 		config: c, ctx: ctx, log: log, addresses: newAddresses(),
 		machines: map[string]talos.MachineSpec{}, booted: map[string]bool{}, sources: map[string]string{},
-		disks:   map[string]bool{},
+		disks: map[string]bool{}, replicas: map[string]string{},
 		holders: map[string]string{},
 	}
 }
@@ -169,7 +171,7 @@ func (k *kube) join(m talos.MachineSpec) {
 		k.kubelet(name, kubernetes.Nodes.Stop) // it has another name now, and nobody deletes the old node
 	}
 	c.nodes[m.Address] = m.Hostname
-	k.disks[m.Address] = true
+	k.disks[m.Address], k.replicas[m.Address] = true, m.Hostname
 	if m.ControlPlane && !c.stalled { // without a quorum, no member of etcd joins
 		c.stored[m.Address] = true
 		k.certify(c, m, func() { k.open(m.Address, m.Address) })
@@ -281,6 +283,20 @@ func (k *kube) diskLost(address string) {
 		func(m talos.MachineSpec) bool { return m.ControlPlane })
 	if len(k.cluster.stored) == 0 && (k.cluster.answered || !on) {
 		k.endCluster()
+	}
+}
+
+// replicasLost is the loss of all disks of a machine: a reset leaves the volumes of Longhorn.
+func (k *kube) replicasLost(address string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	node := k.replicas[address]
+	if node == "" {
+		return
+	}
+	delete(k.replicas, address)
+	if err := volumes.RemoveReplicas(k.dir(), node); err != nil {
+		k.log.say("volumes: %v", err)
 	}
 }
 

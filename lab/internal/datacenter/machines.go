@@ -159,6 +159,7 @@ func (d *Datacenter) remove(address string) {
 	d.fleet.Remove(address)
 	d.kube.off(address)
 	d.kube.diskLost(address)
+	d.kube.replicasLost(address)
 }
 
 // configured is a machine whose installed system has come up, or whose kubelet has restarted.

@@ -5,12 +5,14 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/ephemeral-castle/castle/lab/internal/backupstore"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
 	"github.com/ephemeral-castle/castle/lab/internal/objectstore"
 )
@@ -50,6 +52,7 @@ type shelf struct {
 	after  time.Duration // how long it refuses; 0: never
 
 	mu      sync.Mutex
+	blocks  bool      // a backup of a volume has its blocks
 	whole   bool      // the first backup is complete
 	refuses time.Time // until then
 }
@@ -83,12 +86,13 @@ func (s *shelf) handler() http.Handler {
 }
 
 // refused is the fault s3-refuses: after the first backup, from the next request of another client than
-// pgBackRest on, the server refuses everybody for its time.
+// pgBackRest and Longhorn on, the server refuses everybody for its time.
 func (s *shelf) refused(r *http.Request, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.after != 0 && s.whole && s.refuses.IsZero() &&
-		!strings.HasPrefix(strings.ToLower(r.UserAgent()), "pgbackrest") {
+	agent := strings.ToLower(r.UserAgent())
+	if s.after != 0 && s.whole && s.refuses.IsZero() && !strings.HasPrefix(agent, "pgbackrest") &&
+		!strings.Contains(agent, backupstore.Agent) {
 		s.refuses = now.Add(s.after)
 		s.log.begins("s3-refuses")
 		time.AfterFunc(s.after, func() { s.log.ends("s3-refuses") })
@@ -97,10 +101,17 @@ func (s *shelf) refused(r *http.Request, now time.Time) bool {
 }
 
 // served notices the end of a backup: pgBackRest writes the manifest last, and then the list of backups.
+// Longhorn writes the file of the volume last.
 func (s *shelf) served(r *http.Request) {
-	if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/backup.manifest") {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	if r.Method != http.MethodPut {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch name := path.Base(r.URL.Path); {
+	case name == "backup.manifest", name == "volume.cfg" && s.blocks:
 		s.whole = true
+	case strings.HasPrefix(name, "backup_"):
+		s.blocks = true
 	}
 }

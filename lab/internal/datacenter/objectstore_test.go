@@ -52,6 +52,29 @@ func TestAnObjectStoreAnswersAtItsEndpoint(t *testing.T) {
 	}
 }
 
+func TestABackupOfAVolumeIsCompleteWithItsVolume(t *testing.T) {
+	s := &shelf{after: time.Minute, log: newLogger(Config{})}
+	const volume = "/tazlab/one/backupstore/volumes/77/c7/data/"
+	for _, step := range []struct {
+		file  string
+		whole bool
+	}{{"volume.cfg", false}, {"backups/backup_a.cfg", false}, {"blocks/01/02/0102.blk", false},
+		{"backups/backup_a.cfg", false}, {"volume.cfg", true}} {
+		s.served(httptest.NewRequest(http.MethodPut, "https://s3.example.org"+volume+step.file, nil))
+		if s.whole != step.whole {
+			t.Errorf("after %s: whole is %v", step.file, s.whole)
+		}
+	}
+	for agent, want := range map[string]bool{"aws-sdk-go-v2/1.46.0 longhorn": false,
+		"aws-sdk-go-v2/1.46.0": true} {
+		r := httptest.NewRequest(http.MethodGet, "https://s3.example.org/tazlab", nil)
+		r.Header.Set("User-Agent", agent)
+		if s.refuses = (time.Time{}); s.refused(r, time.Now()) != want {
+			t.Errorf("%s: refused is not %v", agent, want)
+		}
+	}
+}
+
 func TestTheObjectStoreRefusesAfterTheFirstBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
