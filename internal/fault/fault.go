@@ -55,7 +55,7 @@ func All() []Fault {
 			"the machines of all control planes lose their disks after the first snapshot of etcd"},
 		{"s3-refuses", Duration, "the S3 server refuses everything that long after a first backup"},
 		{"wal-behind", Duration, "after the first backup of a database, its WAL is archived that much later"},
-		{"backup-incomplete", Yes, "the first backup of a database that is requested loses its manifest"},
+		{"backup-incomplete", Yes, "the first requested backup of a database or volume lacks a part"},
 		{"restore-slow", Duration, "the restore of a database takes that much longer"},
 		{"password-diverged", Yes, "a user of a restored database has another password than its Secret"},
 	}
