@@ -124,7 +124,7 @@ func (s *Store) upload(ctx context.Context, r Request, from Snapshot, offsets []
 					return added, err
 				}
 			}
-			if err := s.put(ctx, file, content); err != nil {
+			if err := s.send(ctx, file, content); err != nil {
 				return added, err
 			}
 			if *written = append(*written, sum); there {

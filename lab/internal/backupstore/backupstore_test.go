@@ -108,6 +108,8 @@ func read(t *testing.T, s *objectstoretest.Server, key string) string {
 // home is the volume's folder: the checksum of "data" begins with 77c7.
 const home = "one/backupstore/volumes/77/c7/data/"
 
+var times = regexp.MustCompile(`"(CreatedTime)":"20[^"]*Z"`)
+
 func TestTheLayoutIsThatOfLonghorn(t *testing.T) {
 	server := objectstoretest.Start(t, "../../../bin")
 	s := open(t, server)
@@ -126,7 +128,6 @@ func TestTheLayoutIsThatOfLonghorn(t *testing.T) {
 	if got := files(t, server); !slices.Equal(got, want) {
 		t.Errorf("objects:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	times := regexp.MustCompile(`"(CreatedTime)":"20[^"]*Z"`)
 	uploaded := len(read(t, server, block(one))) + len(read(t, server, block(two)))
 	if got, want := times.ReplaceAllString(read(t, server, want[0]), `"$1":"…"`),
 		`{"Name":"backup-a","VolumeName":"data","SnapshotName":"first",`+

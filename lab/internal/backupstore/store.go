@@ -238,7 +238,7 @@ func (s *Store) get(ctx context.Context, file string) (content []byte, err error
 	return io.ReadAll(answer.Body)
 }
 
-func (s *Store) put(ctx context.Context, file string, content []byte) error {
+func (s *Store) send(ctx context.Context, file string, content []byte) error {
 	key := s.key(file)
 	_, err := s.writer().PutObject(ctx,
 		&s3.PutObjectInput{Bucket: &s.bucket, Key: &key, Body: bytes.NewReader(content)})
@@ -285,7 +285,7 @@ func (s *Store) save(ctx context.Context, file string, from any) error {
 	if err != nil {
 		return err
 	}
-	return s.put(ctx, file, content)
+	return s.send(ctx, file, content)
 }
 
 // explained is an error of S3 in Longhorn's words.

@@ -170,7 +170,7 @@ func TestAnUnavailableTargetSaysWhy(t *testing.T) {
 	message := cluster.MessageOf(target, "Unavailable")
 	for _, part := range []string{
 		"failed to list system backups in s3://tazlab@eu-south-1/one: error listing " +
-			"system backup in s3://tazlab@eu-south-1/one: failed to execute: /var/lib/longhorn/engine-binaries/",
+			"system backup in s3://tazlab@eu-south-1/one: failed to execute: /var/lib/longhorn/",
 		"[system-backup list s3://tazlab@eu-south-1/one], output failed to list objects with param: ",
 		"AWS Error: SignatureDoesNotMatch", ": exit status 1"} {
 		if !strings.Contains(message, part) {

@@ -144,7 +144,7 @@ func (s *stage) admit(t *testing.T, plural string, o *unstructured.Unstructured)
 // second as the last one is not seen.
 func (s *stage) settle(t *testing.T) {
 	t.Helper()
-	for range 12 {
+	for range 8 {
 		s.later(t, time.Second)
 		s.v.tasks.wait()
 		for _, plural := range finalized() {
@@ -233,11 +233,11 @@ func (s *stage) write(t *testing.T, pvc, more string) {
 // reads is what the application reads, or "-".
 func (s *stage) reads(t *testing.T, pvc string) string {
 	t.Helper()
-	claim, err := s.w.Typed.CoreV1().PersistentVolumeClaims("db").Get(t.Context(), pvc, metav1.GetOptions{})
+	found, err := s.w.Typed.CoreV1().PersistentVolumeClaims("db").Get(t.Context(), pvc, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if content, shows := claim.Annotations[contentText]; shows {
+	if content, shows := found.Annotations[contentText]; shows {
 		return content
 	}
 	return "-"

@@ -110,7 +110,7 @@ func (s *state) syncTarget(ctx context.Context) error {
 		s.unavailable("True", "Unavailable", "backup target URL is empty")
 		return errors.Join(
 			save(ctx, s.w, "backuptargets", &was, t),
-			s.forget(ctx, func(string) bool { return true }),
+			s.dropVolumes(ctx, func(string) bool { return true }),
 		)
 	}
 	if requested(t.Spec.SyncRequestedAt, t.Status.LastSyncedAt) {
@@ -189,7 +189,7 @@ func (s *state) listTarget(ctx context.Context) error {
 		of.Spec.SyncRequestedAt = now
 		errs = append(errs, save(ctx, s.w, "backupvolumes", &was, of))
 	}
-	errs = append(errs, s.forget(ctx, func(volume string) bool { return !stored[volume] }))
+	errs = append(errs, s.dropVolumes(ctx, func(volume string) bool { return !stored[volume] }))
 	t.Status.LastSyncedAt = now
 	return errors.Join(errs...)
 }
@@ -214,8 +214,8 @@ func (s *state) pull(ctx context.Context, volume string) error {
 		Spec: backupVolumeSpec{BackupTargetName: s.target.Name, VolumeName: volume}})
 }
 
-// forget deletes the objects of volumes that have left the store, and nothing in it.
-func (s *state) forget(ctx context.Context, gone func(volume string) bool) error {
+// dropVolumes deletes the objects of volumes that have left the store, and nothing in it.
+func (s *state) dropVolumes(ctx context.Context, gone func(volume string) bool) error {
 	var errs []error
 	for _, of := range s.backupVolumes {
 		if gone(of.Spec.VolumeName) && of.DeletionTimestamp == nil {

@@ -299,9 +299,14 @@ func save[T metav1.Object](ctx context.Context, w *cluster.View, plural string, 
 		version = have.GetResourceVersion()
 	}
 	if len(status) > 0 {
-		_, err = patch(ctx, api, is.GetName(), version, status, "status")
+		have, err := patch(ctx, api, is.GetName(), version, status, "status")
+		if err != nil {
+			return passes(err)
+		}
+		version = have.GetResourceVersion()
 	}
-	return passes(err)
+	is.SetResourceVersion(version) // for a second change in the same look
+	return nil
 }
 
 // changes is the merge patch that makes one value another one.
