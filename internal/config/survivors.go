@@ -70,6 +70,6 @@ func (s *Stage) birth(r reference, sc Scope) (cty.Value, hcl.Diagnostics) {
 	if sc.unknown {
 		return survivor.Undecided(), nil
 	}
-	return cty.DynamicVal, hcl.Diagnostics{syntax.Problem(r.at, "stage "+s.Name+": survives."+r.name+" is not "+
-		"known", "castle create decides it once for the life of the cluster.")}
+	return cty.DynamicVal, hcl.Diagnostics{syntax.Problem(r.at, "stage "+s.Name+": survives."+r.name+" is "+
+		"not known", "castle create decides it once for the life of the cluster.")}
 }

@@ -218,10 +218,12 @@ func (v *volumes) unstoppable(ctx context.Context, a *client.API, pods []corev1.
 	}
 	for _, p := range pods {
 		owner, by := metav1.GetControllerOf(&p), "of no controller"
-		if owner != nil {
+		if owner == nil {
+			owner = &metav1.OwnerReference{}
+		} else {
 			by = "of " + client.Titled(owner.Kind, "", owner.Name)
 		}
-		if in, is := between[kindOf(owner)]; is {
+		if in, is := between[owner.Kind]; is {
 			o, err := a.Get(ctx, client.Selection{Resource: in, Namespace: v.namespace, Name: owner.Name},
 				owner.Kind)
 			if err != nil && gate.KindOf(err) != gate.NotFound {
@@ -238,13 +240,6 @@ func (v *volumes) unstoppable(ctx context.Context, a *client.API, pods []corev1.
 		}
 	}
 	return nil
-}
-
-func kindOf(owner *metav1.OwnerReference) string {
-	if owner == nil {
-		return ""
-	}
-	return owner.Kind
 }
 
 // stopped returns nil once no Pod uses the claims, and Longhorn has detached their volumes.
@@ -268,17 +263,17 @@ func (v *volumes) stopped(ctx context.Context, a *client.API) error {
 		return err
 	}
 	if len(pods) > 0 {
-		return &gate.Finding{Kind: gate.Waits, Object: "pod " + v.namespace + "/" + pods[0].Name,
-			Text: "still uses a claim of the data"}
+		return waits("pod "+v.namespace+"/"+pods[0].Name, "still uses a claim of the data")
 	}
-	states, err := v.listVolumes(ctx, a)
+	in, err := listVolumes(ctx, a)
 	if err != nil {
 		return err
 	}
 	for _, c := range all {
-		if state := states[c.volume].Status.State; state != detached {
-			return &gate.Finding{Kind: gate.Waits, Object: "volume " + c.volume, Text: fmt.Sprintf("(claim "+
-				"%s/%s) is %s, and not detached yet", c.Namespace, c.Name, state)}
+		is := in[c.volume]
+		if state := client.Text(&is, "status", "state"); state != detached {
+			return waits("volume "+c.volume, fmt.Sprintf("(claim %s/%s) is %s, and not detached yet",
+				c.Namespace, c.Name, state))
 		}
 	}
 	return nil

@@ -49,6 +49,7 @@ type cluster struct {
 	kept    map[string]saved          // by the name of a backup
 	damage  func(volume string)       // what a restore does to the content
 	asked   []string                  // requests that change something
+	stuck   string                    // a Deployment whose Pod does not end
 }
 
 // newCluster starts a cluster and returns the data of its namespace web.
@@ -264,7 +265,8 @@ func merge(object, patch map[string]any) map[string]any {
 
 // scaled ends the Pods of a Deployment that has no replicas any more.
 func (c *cluster) scaled(at string) {
-	if spec, _ := c.objects[at]["spec"].(map[string]any); spec["replicas"] == 0.0 {
+	spec, _ := c.objects[at]["spec"].(map[string]any)
+	if spec["replicas"] == 0.0 && path.Base(at) != c.stuck {
 		delete(c.objects, pods+path.Base(at)+"-1-a")
 	}
 }

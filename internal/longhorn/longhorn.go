@@ -226,10 +226,7 @@ func (v *volumes) Save(ctx context.Context, b survivor.Birth, frozen bool) (*sur
 			return err
 		}
 		return eachOf(s.Volumes, func(of *survivor.Volume) error {
-			done, err := v.backUp(ctx, a, t, b.Name, of.Name, of.Backup)
-			if err == nil {
-				of.URL = done.Status.URL
-			}
+			of.URL, err = v.backUp(ctx, a, t.GetNamespace(), b.Name, of.Name, of.Backup)
 			return err
 		})
 	}); err != nil {

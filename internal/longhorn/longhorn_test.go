@@ -1,6 +1,8 @@
 package longhorn
 
 import (
+	"context"
+	"errors"
 	"path"
 	"slices"
 	"strings"
@@ -207,6 +209,27 @@ func TestAPodThatCastleCannotStopIsNamedBeforeAnythingStops(t *testing.T) {
 	c.add(pods+"agent-x", `{kind: Pod, spec: {volumes: [{persistentVolumeClaim: {claimName: photos}}]}}`)
 	_, err = v.Freeze(t.Context())
 	refused(t, err, "pod web/agent-x of no controller uses claims")
+}
+
+func TestThawStartsWhatARefusedDestroyHasStopped(t *testing.T) {
+	c, v := newCluster(t)
+	c.volume("photos", "one")
+	c.app("gallery", "photos")
+	c.app("index", "photos")
+	c.stuck = "index"
+	ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, errors.New("not saved in time"))
+	defer stop()
+	if _, err := v.Freeze(ctx); err == nil {
+		t.Error("frozen, although a Pod does not end")
+	}
+	if err := v.Thaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"gallery", "index"} {
+		if n := c.field(deploys+name, "spec", "replicas"); n != 3.0 {
+			t.Errorf("%s has %v replicas", name, n)
+		}
+	}
 }
 
 func TestAWorkloadThatAnOperatorStartsAgainIsNamed(t *testing.T) {

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
@@ -50,20 +49,21 @@ func (v *volumes) describe(ctx context.Context, a *client.API, b survivor.Birth,
 	if err != nil {
 		return nil, err
 	}
-	in, err := v.listVolumes(ctx, a)
+	in, err := listVolumes(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range bound {
-		is, there := in[c.volume]
+		is := in[c.volume]
 		title := fmt.Sprintf("claim %s/%s (volume %s)", c.Namespace, c.Name, c.volume)
-		size, err := resource.ParseQuantity(is.Spec.Size)
+		size, err := strconv.ParseInt(client.Text(&is, "spec", "size"), 10, 64)
 		switch {
 		case c.DeletionTimestamp != nil:
 			return nil, gate.Permanent(errors.New(title + " is being deleted"))
-		case !there || err != nil:
+		case err != nil:
 			return nil, fmt.Errorf("%s: Longhorn has no such volume", title)
-		case is.Spec.Encrypted || is.Spec.BackingImage != "" || is.Spec.Engine == "v2":
+		case client.True(&is, "spec", "encrypted") || client.Text(&is, "spec", "backingImage") != "" ||
+			client.Text(&is, "spec", "dataEngine") == "v2":
 			return nil, gate.Permanent(errors.New(title + " is encrypted, has a backing image or the data " +
 				"engine v2: castle does not save such volumes; leave it out (selector)"))
 		}
@@ -73,7 +73,8 @@ func (v *volumes) describe(ctx context.Context, a *client.API, b survivor.Birth,
 		s := survivor.Volume{Namespace: c.Namespace, PVC: c.Name, Labels: c.Labels, Name: c.volume,
 			Requested: c.Spec.Resources.Requests.Storage().String(), FSType: c.pv.Spec.CSI.FSType,
 			Reclaim: string(c.pv.Spec.PersistentVolumeReclaimPolicy), Mode: "Filesystem",
-			Bytes: size.Value(), Replicas: is.Spec.Replicas, Backup: nameOf(id, c.volume)}
+			Bytes: size, Replicas: client.Number(&is, 1, "spec", "numberOfReplicas"),
+			Backup: nameOf(id, c.volume)}
 		for _, mode := range c.Spec.AccessModes {
 			s.AccessModes = append(s.AccessModes, string(mode))
 		}
@@ -133,7 +134,7 @@ func (v *volumes) Restore(ctx context.Context, b survivor.Birth, report func(str
 		return eachOf(due, func(of *survivor.Volume) error {
 			err := v.restored(ctx, a, t, b.From.ID, proof(*of), *of)
 			if err == nil {
-				_, err = v.backUp(ctx, a, t, b.Name, of.Name, proof(*of))
+				_, err = v.backUp(ctx, a, t.GetNamespace(), b.Name, of.Name, proof(*of))
 			}
 			return err
 		})
@@ -212,7 +213,7 @@ func persistentVolume(of survivor.Volume, save string) map[string]any {
 			"pv.kubernetes.io/provisioned-by": driver}},
 		"spec": map[string]any{
 			"capacity":    map[string]any{"storage": of.Requested},
-			"accessModes": texts(of.AccessModes), "volumeMode": of.Mode,
+			"accessModes": of.AccessModes, "volumeMode": of.Mode,
 			"storageClassName": of.StorageClass, "persistentVolumeReclaimPolicy": of.Reclaim,
 			"claimRef": map[string]any{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
 				"namespace": of.Namespace, "name": of.PVC},
@@ -221,25 +222,13 @@ func persistentVolume(of survivor.Volume, save string) map[string]any {
 }
 
 func persistentClaim(of survivor.Volume) map[string]any {
-	labels := map[string]any{}
-	for name, value := range of.Labels {
-		labels[name] = value
-	}
 	return map[string]any{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-		"metadata": map[string]any{"namespace": of.Namespace, "name": of.PVC, "labels": labels},
+		"metadata": map[string]any{"namespace": of.Namespace, "name": of.PVC, "labels": of.Labels},
 		"spec": map[string]any{
-			"accessModes": texts(of.AccessModes), "volumeMode": of.Mode, "volumeName": of.Name,
+			"accessModes": of.AccessModes, "volumeMode": of.Mode, "volumeName": of.Name,
 			"storageClassName": of.StorageClass,
 			"resources":        map[string]any{"requests": map[string]any{"storage": of.Requested}},
 		}}
-}
-
-func texts(of []string) []any {
-	all := make([]any, len(of))
-	for i, one := range of {
-		all[i] = one
-	}
-	return all
 }
 
 // Restored compares the claims with their birth. Whether a volume has the blocks of the save was compared
@@ -258,12 +247,12 @@ func (v *volumes) Restored(ctx context.Context, b survivor.Birth) error {
 				return err
 			}
 		}
-		in, err := v.listVolumes(ctx, a)
+		in, err := listVolumes(ctx, a)
 		if err != nil {
 			return err
 		}
 		for _, c := range all {
-			if in[c.volume].Status.Robustness == "faulted" {
+			if is := in[c.volume]; client.Text(&is, "status", "robustness") == faulted {
 				return &gate.Finding{Object: fmt.Sprintf("claim %s/%s", c.Namespace, c.Name), Text: "its " +
 					"volume " + c.volume + " is faulted: it has no usable replica"}
 			}
@@ -286,7 +275,7 @@ func matches(all []boundClaim, s survivor.Save) error {
 			}
 		}
 		if !found {
-			return &gate.Finding{Kind: gate.Waits, Object: title, Text: "is not bound yet"}
+			return waits(title, "is not bound yet")
 		}
 	}
 	return nil

@@ -24,6 +24,7 @@ type store struct {
 	away      error
 	announced []survivor.Birth
 	inUse     bool
+	frozen    bool // nothing was written since the save
 }
 
 func (s *store) Path(birth string) string { return "/database/" + birth }
@@ -53,7 +54,7 @@ func (s *store) Freeze(context.Context) (bool, error) {
 	if !s.inUse {
 		return false, errors.New("no answer")
 	}
-	return true, nil
+	return !s.frozen, nil
 }
 
 func (s *store) InUse(context.Context) (bool, error) { return s.inUse, s.away }
@@ -208,14 +209,6 @@ func TestAnIDIsOfTheDataThatHaveIt(t *testing.T) {
 	}
 }
 
-// volumes are data that tell whether they were frozen since their save.
-type volumes struct {
-	store
-	frozen bool // since the save
-}
-
-func (v *volumes) Freeze(context.Context) (bool, error) { return !v.frozen, nil }
-
 func TestWhatADestroyHasDeletedInPartIsNotSavedAgain(t *testing.T) {
 	last := save("last", time.Minute)
 	for frozen, want := range map[bool]bool{true: true, false: false} {
@@ -223,7 +216,7 @@ func TestWhatADestroyHasDeletedInPartIsNotSavedAgain(t *testing.T) {
 		if err := r.SetBirth("files", &survivor.Birth{Frozen: true, Saved: &last}); err != nil {
 			t.Fatal(err)
 		}
-		v := &volumes{store: store{inUse: true}, frozen: frozen}
+		v := &store{inUse: true, frozen: frozen}
 		s, done, err := finished(t.Context(), r, Data{Label: "files", Survivor: v})
 		if err != nil || done != want || want && s.ID != "last" {
 			t.Errorf("frozen %v: %v, %v, %v", frozen, s, done, err)
