@@ -36,7 +36,7 @@ any timer can run the command at any time.
 
 A backup holds the objects of Kubernetes, Secrets included, and no data of volumes. Data
 of survives blocks are saved, too, while applications write to them, and read in their
-object store. Those saves stay as they are.
+object store. --keep does not count those saves.
 
 castle restore needs the same keys that the cluster had: those are in the state.`,
 		Example: `  castle backup blue

@@ -90,7 +90,7 @@ pipeline can thus apply a plan that nobody has reviewed.`,
 // backupFlag adds --backup of a birth.
 func backupFlag(cmd *cobra.Command, id *string) {
 	cmd.Flags().StringVar(id, "backup", "",
-		"begin the data of survives blocks with the save `ID`, not the newest")
+		"begin the data that have the save `ID` with it, not with their newest")
 }
 
 func selectionFlags(cmd *cobra.Command, s *cluster.Selection) {

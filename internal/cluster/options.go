@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/longhorn"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/platform/all"
 	"github.com/ephemeral-castle/castle/internal/postgres"
@@ -87,7 +88,7 @@ func GateTypes() []gate.Type {
 }
 
 // SurvivorTypes returns every type of data that may outlive a cluster.
-func SurvivorTypes() []survivor.Type { return []survivor.Type{postgres.Type()} }
+func SurvivorTypes() []survivor.Type { return []survivor.Type{longhorn.Type(), postgres.Type()} }
 
 // Births is the document of how the cluster's data began.
 func (c *Cluster) Births() state.Document[survivor.Births] {

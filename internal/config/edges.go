@@ -97,6 +97,14 @@ func (c *connector) connect(s *Stage) {
 	for _, d := range s.Survivors {
 		d.needs = c.blockNeeds(s, d.block)
 		d.Needs = c.distinctStages(s, d.needs)
+		c.platformOutput(s, "kubeconfig", d.block.of(s), d.block.at)
+		if layer := d.Type.Layer; layer != "" { // what restores the data comes before what uses them
+			found := c.layerNeeds(s, d.block.of(s), []layerName{{layer, d.block.at}})
+			if s.needs = append(s.needs, found...); len(found) == 0 && !c.load.partial[layer] {
+				c.load.diags.add(d.block.at, d.block.of(s)+" needs a stage of layer "+layer, "It keeps the "+
+					"data. castle stage list shows those that there are.")
+			}
+		}
 	}
 	c.connectPlatform(s)
 	s.Needs = c.distinctStages(s, s.needs)
@@ -176,9 +184,6 @@ func (c *connector) connectPlatform(s *Stage) {
 				"castle configures the provider from platform.kubeconfig, which this stage itself has. "+
 					"Configure the provider in %s.", s.Source)
 		}
-	}
-	for _, d := range s.Survivors {
-		c.platformOutput(s, "kubeconfig", d.block.of(s), d.block.at)
 	}
 	for _, g := range s.Gates {
 		of := fmt.Sprintf("stage %s: gate %s", s.Name, g.Name())
@@ -287,8 +292,7 @@ func (c *connector) reportGroup(layer string, g grouped) {
 }
 
 // distinctStages returns the stages of needs without s, each once, in the cluster's order.
-func (c *connector) distinctStages(s *Stage, needs []need) []*Stage {
-	var stages []*Stage
+func (c *connector) distinctStages(s *Stage, needs []need) (stages []*Stage) {
 	for _, other := range c.load.cluster.Stages {
 		if other != s && slices.ContainsFunc(needs, func(n need) bool { return n.stage == other }) {
 			stages = append(stages, other)
@@ -322,9 +326,7 @@ func (s *Stage) allNeeds() []need {
 }
 
 func (c *connector) reportCycle(path []*Stage) {
-	names := []string{path[0].Name}
-	var hops []string
-	var first hcl.Range
+	names, hops, first := []string{path[0].Name}, []string{}, hcl.Range{}
 	for i, s := range path[1:] {
 		needs := path[i].allNeeds()
 		n := needs[slices.IndexFunc(needs, func(n need) bool { return n.stage == s })]
@@ -345,11 +347,10 @@ type Waiter struct {
 }
 
 // Waiters are the enabled stages and gates whose `needs` names a layer.
-func (c *Cluster) Waiters(layer string) []Waiter {
+func (c *Cluster) Waiters(layer string) (all []Waiter) {
 	named := func(needs []layerName) bool {
 		return slices.ContainsFunc(needs, func(n layerName) bool { return n.name == layer })
 	}
-	var all []Waiter
 	for _, s := range c.Stages {
 		if named(s.layerNeeds()) {
 			all = append(all, Waiter{Stage: s})

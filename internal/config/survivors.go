@@ -45,8 +45,8 @@ func (r *blockReader) addSurvivors(s *Stage) {
 		own := b.overriddenBy(nil)
 		r.setArguments(s, own, t.Attributes, t.Check, "timeout")
 		s.Survivors = append(s.Survivors, &Survivor{Type: *t, Label: label, block: own})
-		opens := &Gate{Type: survivor.GateType(*t), Label: label, Of: s, block: own, OfData: true}
-		s.Gates = append(s.Gates, opens)
+		s.Gates = append(s.Gates, &Gate{Type: survivor.GateType(*t), Label: label, Of: s, block: own,
+			OfData: true})
 	}
 }
 
@@ -70,7 +70,6 @@ func (s *Stage) birth(r reference, sc Scope) (cty.Value, hcl.Diagnostics) {
 	if sc.unknown {
 		return survivor.Undecided(), nil
 	}
-	what := "stage " + s.Name + ": survives." + r.name + " is not known"
-	return cty.DynamicVal, hcl.Diagnostics{syntax.Problem(r.at, what,
-		"castle create decides it once for the life of the cluster.")}
+	return cty.DynamicVal, hcl.Diagnostics{syntax.Problem(r.at, "stage "+s.Name+": survives."+r.name+" is "+
+		"not known", "castle create decides it once for the life of the cluster.")}
 }

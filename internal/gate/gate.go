@@ -72,6 +72,8 @@ type BlockType[T any] struct {
 	// Kubernetes and Talos report which of Target's files a gate reads. Either makes an edge from the
 	// gate's stage to the platform.
 	Kubernetes, Talos bool
+	// Layer, of a survives block, is the layer whose stages are ready before the block's stage is applied.
+	Layer string
 	// HasMachineIDs reports whether the inspections of a preflight return MachineIDs: then it also runs after
 	// each apply.
 	HasMachineIDs bool

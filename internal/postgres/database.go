@@ -2,13 +2,11 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -127,13 +125,11 @@ func endSessions(ctx context.Context, c *pgx.Conn) error {
 
 // mark writes a marker and returns the save that ends with it. PostgreSQL then closes the segment of its log,
 // so that it is archived.
-func (d *database) mark(ctx context.Context, frozen bool) (*survivor.Save, error) {
-	self, err := os.Hostname()
+func (d *database) mark(ctx context.Context, b survivor.Birth, frozen bool) (*survivor.Save, error) {
+	s, err := survivor.NewSave(b, frozen)
 	if err != nil {
 		return nil, err
 	}
-	s := &survivor.Save{Time: time.Now().UTC(), Frozen: frozen, By: self, Tables: []survivor.Table{}}
-	s.ID = s.Time.Format("20060102-150405-") + strings.ToLower(rand.Text()[:4])
 	return s, d.within(ctx, func(c *pgx.Conn) error {
 		for _, statement := range []string{"CREATE SCHEMA IF NOT EXISTS castle",
 			"CREATE TABLE IF NOT EXISTS castle.saves (id text PRIMARY KEY, at timestamptz NOT NULL)"} {

@@ -10,8 +10,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
-	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -23,64 +23,34 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/store"
 	"github.com/ephemeral-castle/castle/internal/survivor"
+	"github.com/ephemeral-castle/castle/internal/survivor/bucket"
 )
 
 // Type is the type of a survives block: a PostgresCluster with pgBackRest in S3.
 func Type() survivor.Type {
-	text := func(help string) gate.Attribute {
-		return gate.Attribute{Type: cty.String, Required: true, Help: help, Valid: notEmpty}
-	}
-	optional := func(help string) gate.Attribute { return gate.Attribute{Type: cty.String, Help: help} }
-	path := text("where in the bucket the data are, such as \"/database\"; each birth has a folder there")
-	path.Valid = validPath
-	address := text("host:port at which castle reaches the database")
+	address := bucket.Required("host:port at which castle reaches the database")
 	address.Valid = gate.ValidForm(func(text string) (string, error) {
 		host, _, err := net.SplitHostPort(text)
 		return host, err
 	}, "of the form host:port")
-	rpo := optional("how old the last save may be, such as \"24h\": beyond that, castle status is not ready")
-	rpo.Valid = gate.ValidDuration
 	tables := gate.Attribute{Type: cty.List(cty.String), Valid: validTables,
 		Help: "tables whose rows are counted and compared after a restore, such as [\"public.orders\"]"}
+	attributes := bucket.Attributes("where in the bucket the data are, such as \"/database\"; each birth " +
+		"has a folder there")
+	maps.Copy(attributes, map[string]gate.Attribute{
+		"namespace": bucket.Required("the namespace of the PostgresCluster"),
+		"cluster":   bucket.Required("the name of the PostgresCluster"),
+		"address":   address,
+		"database":  bucket.Required("the database in which castle leaves a marker and compares tables"),
+		"tables":    tables,
+	})
 	return survivor.Type{
 		Name: "postgres", Summary: "a PostgresCluster of PGO v5 that archives with pgBackRest into a bucket",
-		Kubernetes: true,
-		Attributes: map[string]gate.Attribute{
-			"namespace":  text("the namespace of the PostgresCluster"),
-			"cluster":    text("the name of the PostgresCluster"),
-			"address":    address,
-			"database":   text("the database in which castle leaves a marker and compares tables"),
-			"tables":     tables,
-			"rpo":        rpo,
-			"endpoint":   text("host or host:port of the S3 server, which has TLS"),
-			"region":     text("the region of the bucket"),
-			"bucket":     text("the bucket"),
-			"path":       path,
-			"access_key": text("the id of the account's key, an output of the secrets layer"),
-			"secret_key": text("the key itself"),
-			"ca_file":    optional("a file with the certificates to trust; without it, those of the system"),
-		},
+		Kubernetes: true, Attributes: attributes,
 		New: func(name string, target gate.Target, v gate.Values) (survivor.Survivor, error) {
 			return newDatabase(name, target, v)
 		},
 	}
-}
-
-func notEmpty(v cty.Value) error {
-	if v.AsString() == "" {
-		return errors.New("it is empty")
-	}
-	return nil
-}
-
-var paths = regexp.MustCompile(`^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$`)
-
-func validPath(v cty.Value) error {
-	if !paths.MatchString(v.AsString()) {
-		return fmt.Errorf("%q is no path such as \"/database\": pgBackRest requires the first slash, and "+
-			"there is no last one", v.AsString())
-	}
-	return nil
 }
 
 var table = regexp.MustCompile(`^[^."]+\.[^."]+$`)
@@ -102,39 +72,33 @@ type database struct {
 	address, dbname string
 	tables          []string
 	base            string // the path below which births have their folders
-	bucket          store.Bucket
+	documents       *bucket.Documents
 }
 
 func newDatabase(name string, target gate.Target, v gate.Values) (*database, error) {
 	d := &database{name: name, target: target, namespace: v.String("namespace"), pgo: v.String("cluster"),
-		address: v.String("address"), dbname: v.String("database"), base: v.String("path"),
-		bucket: store.Bucket{Endpoint: v.String("endpoint"), Region: v.String("region"),
-			Name: v.String("bucket"), AccessKey: v.String("access_key"), SecretKey: v.String("secret_key")},
-	}
+		address: v.String("address"), dbname: v.String("database"), base: v.String("path")}
 	if err := v.Decode("tables", &d.tables); err != nil {
 		return nil, fmt.Errorf("%s: tables: %w", name, err)
 	}
-	if file := v.String("ca_file"); file != "" {
-		var err error
-		if d.bucket.Authorities, err = os.ReadFile(file); err != nil {
-			return nil, fmt.Errorf("%s: ca_file: %w", name, err)
-		}
-	}
-	return d, nil
+	var err error
+	d.documents, err = bucket.New(name, v, d.base, d.valid)
+	return d, err
 }
 
 // saveTime bounds how long castle waits until the bucket has a save.
 const saveTime = 5 * time.Minute
 
 // Freeze makes every new session read-only and ends those that there are. The setting is none of a database
-// or a role: those would be restored with the data.
-func (d *database) Freeze(ctx context.Context) error {
-	return d.within(ctx, func(c *pgx.Conn) error {
+// or a role: those would be restored with the data. A database that answers may have been written until then.
+func (d *database) Freeze(ctx context.Context) (bool, error) {
+	err := d.within(ctx, func(c *pgx.Conn) error {
 		if err := set(ctx, c, endWrites); err != nil {
 			return err
 		}
 		return endSessions(ctx, c)
 	})
+	return err == nil, err
 }
 
 // Thaw undoes Freeze.
@@ -153,7 +117,8 @@ func (d *database) Live(ctx context.Context) (*survivor.Living, error) {
 		err = fmt.Errorf("%s archives to %s, which is no folder in the path %s of the survives block",
 			is.title, foreign.OneLine(is.path), d.base)
 	}
-	return &survivor.Living{Path: is.path, From: is.from, Options: is.options}, err
+	return &survivor.Living{Birth: strings.TrimPrefix(is.path, d.base+"/"), Path: is.path, From: is.from,
+		Options: is.options}, err
 }
 
 // InUse is false for a PostgresCluster that does not exist, or that PGO still restores.
@@ -174,19 +139,21 @@ func (d *database) Options(s survivor.Save, set string, exactly bool) string {
 	return target + " --set=" + set + " --recovery-option=default_transaction_read_only=off"
 }
 
-// Base is the path of the block.
-func (d *database) Base() string { return d.base }
+// Path is a folder of each birth's own: two databases must not archive into one repository.
+func (d *database) Path(birth string) string { return d.base + "/" + birth }
+
+// Restore leaves it to PGO, which restores while it makes the PostgresCluster.
+func (d *database) Restore(context.Context, survivor.Birth, func(string)) error { return nil }
 
 // Save writes a marker, has PostgreSQL archive its log up to there, and waits until the bucket holds a backup
 // and all of the log from its beginning to the marker. It writes the document of the save last.
 func (d *database) Save(ctx context.Context, b survivor.Birth, frozen bool) (*survivor.Save, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, saveTime, fmt.Errorf("not saved within %s", saveTime))
 	defer stop()
-	s, err := d.mark(ctx, frozen)
+	s, err := d.mark(ctx, b, frozen)
 	if err != nil {
 		return nil, err
 	}
-	s.Path, s.Cluster, s.Name = b.Path, b.Cluster, b.Name
 	var whole *backup
 	archived := gate.Gate{Name: d.name, Check: func(ctx context.Context) (err error) {
 		if whole, _, err = d.newest(ctx, *s); err == nil {
@@ -201,11 +168,11 @@ func (d *database) Save(ctx context.Context, b survivor.Birth, frozen bool) (*su
 		return nil, err
 	}
 	s.Position["backup"], s.Bytes = whole.label, whole.Bytes
-	if err := d.create(ctx, documents+s.ID, s); err != nil {
+	if err := d.documents.Write(ctx, s); err != nil {
 		return nil, err
 	}
 	if !frozen { // else somebody may be about to restore one
-		d.prune(ctx) //nolint:errcheck // the next save deletes them
+		d.documents.Prune(ctx) //nolint:errcheck // the next save deletes them
 	}
 	return s, nil
 }

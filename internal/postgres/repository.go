@@ -22,6 +22,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/store"
 	"github.com/ephemeral-castle/castle/internal/survivor"
+	"github.com/ephemeral-castle/castle/internal/survivor/bucket"
 )
 
 // The layout of a repository is that of pgBackRest 2 (src/info and src/command/archive/common.c). PGO's
@@ -31,9 +32,7 @@ const (
 	archive    = "archive/db/"
 	infoFile   = "backup.info"
 	manifest   = "backup.manifest"
-	documents  = "saves/"  // castle's own, beside the folders of the births
-	births     = "births/" // likewise
-	mostOfText = 64 << 20  // bytes of a text or a segment that castle reads
+	mostOfText = 64 << 20 // bytes of a text or a segment that castle reads
 )
 
 // backup is a line of backup.info.
@@ -48,56 +47,31 @@ type backup struct {
 	DB    int      `json:"db-id"`
 }
 
-// inBucket opens the bucket for one task.
-func (d *database) inBucket(do func(store.Store) error) error {
-	in, err := store.OpenBucket(d.bucket)
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(in), in.Close())
-}
-
 // labels matches the label of a backup. It becomes an option of a restore.
 var labels = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}F(_[0-9]{8}-[0-9]{6}[DI])?$`)
 
-// key is the key of a path, such as /database/1/backup.
-func key(parts ...string) string { return strings.TrimPrefix(strings.Join(parts, "/"), "/") }
-
-// Saves lists the documents of saves. One that castle cannot read is an error: it may be the newest. Of a
-// birth without any, its newest backup counts.
+// Saves lists the documents of saves. Of a birth without any, its newest backup counts.
 func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
-	return all, d.inBucket(func(in store.Store) error {
+	return all, d.documents.Within(func(in store.Store) error {
+		if all, err = d.documents.Saves(ctx, in); err != nil {
+			return err
+		}
 		saved := map[string]bool{}
-		names, err := in.List(ctx, key(d.base, documents))
+		for _, s := range all {
+			saved[s.Path] = true
+		}
+		births, err := d.documents.Births(ctx, in, mostBirths, func(b survivor.Birth) error {
+			if !d.below(b.Path) {
+				return fmt.Errorf("its path %q is not below %s", b.Path, d.base)
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		for _, name := range newestOf(names, keptSaves) {
-			s, err := readDocument[survivor.Save](ctx, in, name)
-			if err == nil {
-				err = d.valid(s, name)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			all, saved[s.Path] = append(all, s), true
-		}
-		if names, err = in.List(ctx, key(d.base, births)); err != nil {
-			return err
-		}
 		looked := 0
-		for _, name := range slices.Backward(newestOf(names, mostBirths)) {
-			if looked == keptBirths {
-				break
-			}
-			b, err := readDocument[survivor.Birth](ctx, in, name)
-			if err == nil && !d.below(b.Path) {
-				err = fmt.Errorf("its path %q is not below %s", b.Path, d.base)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			if saved[b.Path] {
+		for _, b := range slices.Backward(births) {
+			if saved[b.Path] || looked == keptBirths {
 				continue
 			}
 			found, err := (&repository{in: in, path: b.Path}).found(ctx)
@@ -106,7 +80,7 @@ func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
 			}
 			if found != nil {
 				looked++
-				found.Cluster, found.Name = b.Cluster, b.Name
+				found.Cluster, found.Name, found.Birth = b.Cluster, b.Name, b.ID
 				all = append(all, *found)
 			}
 		}
@@ -115,59 +89,20 @@ func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
 	})
 }
 
-// Of how many saves castle keeps its documents, and at how many births it looks: each is read at every look.
+// At how many births without a save castle looks: each is read at every look.
 const (
-	keptSaves  = 20
 	keptBirths = 5
 	mostBirths = 100 // those without a backup are read in vain
 )
 
-// newestOf returns the last of these names, which begin with a time.
-func newestOf(names []string, most int) []string { return names[max(0, len(names)-most):] }
-
-// prune deletes the documents of saves beyond the newest. The data stay.
-func (d *database) prune(ctx context.Context) error {
-	return d.inBucket(func(in store.Store) error {
-		names, err := in.List(ctx, key(d.base, documents))
-		if err != nil {
-			return err
-		}
-		for _, name := range names[:max(0, len(names)-keptSaves)] {
-			err = errors.Join(err, in.Delete(ctx, name))
-		}
-		return err
-	})
-}
-
-func readDocument[T any](ctx context.Context, in store.Store, name string) (v T, err error) {
-	text, err := in.Read(ctx, name)
-	if err == nil {
-		err = json.Unmarshal(text, &v)
-	}
-	return v, err
-}
-
 // below reports whether a path is that of a birth of this database.
-func (d *database) below(of string) bool { return path.Dir(of) == d.base && paths.MatchString(of) }
+func (d *database) below(of string) bool {
+	return path.Dir(of) == d.base && bucket.Paths.MatchString(of)
+}
 
 // Announce writes the document of a birth.
 func (d *database) Announce(ctx context.Context, b survivor.Birth) error {
-	return d.create(ctx, births+b.ID, b)
-}
-
-// create writes one of castle's own documents.
-func (d *database) create(ctx context.Context, name string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return d.inBucket(func(in store.Store) error {
-		err := in.Create(ctx, key(d.base, name+".json"), text)
-		if errors.Is(err, fs.ErrExist) { // an earlier attempt's, whose answer was lost
-			return nil
-		}
-		return err
-	})
+	return d.documents.Announce(ctx, b)
 }
 
 // found returns the data of a birth that castle has never saved: nil without a backup.
@@ -182,15 +117,12 @@ func (r *repository) found(ctx context.Context) (*survivor.Save, error) {
 		Release: release, Bytes: b.Bytes, Tables: []survivor.Table{}}, nil
 }
 
-// valid refuses a document that castle has not written so: whoever can write to the bucket might lead it
-// away.
-func (d *database) valid(s survivor.Save, name string) error {
-	switch _, err := segmentsOf(s.Position); {
-	case err != nil:
+// valid refuses a document that castle has not written so.
+func (d *database) valid(s survivor.Save) error {
+	if _, err := segmentsOf(s.Position); err != nil {
 		return err
-	case path.Base(name) != s.ID+".json":
-		return errors.New("its id is not its name")
-	case !d.below(s.Path):
+	}
+	if !d.below(s.Path) {
 		return fmt.Errorf("its path %q is not below %s", s.Path, d.base)
 	}
 	return nil
@@ -208,7 +140,7 @@ func (d *database) Prove(ctx context.Context, s survivor.Save) (survivor.Proof, 
 // newest returns the newest backup from which the save can be restored, and the first segment that lacks
 // after the save.
 func (d *database) newest(ctx context.Context, s survivor.Save) (b *backup, gap string, err error) {
-	return b, gap, d.inBucket(func(in store.Store) (err error) {
+	return b, gap, d.documents.Within(func(in store.Store) (err error) {
 		b, gap, err = (&repository{in: in, path: s.Path}).newest(ctx, s)
 		return err
 	})
@@ -257,7 +189,7 @@ type repository struct {
 
 // backups reads backup.info, the oldest backup first, and the release of PostgreSQL.
 func (r *repository) backups(ctx context.Context) (all []backup, release string, err error) {
-	text, err := r.in.Read(ctx, key(r.path, backups+infoFile))
+	text, err := r.in.Read(ctx, bucket.Key(r.path, backups+infoFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", nil
 	}
@@ -309,18 +241,18 @@ func sections(text []byte, visit func(section, name string, value []byte) error)
 
 // proveFiles returns nil if all files of a backup's manifest are there, those of earlier backups too.
 func (r *repository) proveFiles(ctx context.Context, b backup) error {
-	text, err := r.in.Read(ctx, key(r.path, backups+b.label, manifest))
+	text, err := r.in.Read(ctx, bucket.Key(r.path, backups+b.label, manifest))
 	if err != nil {
 		return err
 	}
 	there := map[string]bool{}
 	for _, label := range append([]string{b.label}, b.Of...) {
-		names, err := r.in.List(ctx, key(r.path, backups+label)+"/")
+		names, err := r.in.List(ctx, bucket.Key(r.path, backups+label)+"/")
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
-			there[strings.TrimPrefix(name, key(r.path, backups))] = true
+			there[strings.TrimPrefix(name, bucket.Key(r.path, backups))] = true
 		}
 	}
 	files, missing := 0, ""
@@ -417,7 +349,7 @@ func (r *repository) proveLog(ctx context.Context, id string, b backup, at map[s
 	if to < max(from, consistent) {
 		return "", fmt.Errorf("it ends at %s, after the save does", b.End)
 	}
-	names, err := r.in.List(ctx, key(r.path, archive+id)+"/")
+	names, err := r.in.List(ctx, bucket.Key(r.path, archive+id)+"/")
 	if err != nil {
 		return "", err
 	}

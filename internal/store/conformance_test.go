@@ -247,4 +247,8 @@ func listsAll(t *testing.T, s Store) {
 	if keys, err := s.List(t.Context(), "none/"); err != nil || len(keys) != 0 {
 		t.Errorf("listed %q, %v", keys, err)
 	}
+	sizes, err := s.Sizes(t.Context(), "many/012")
+	if err != nil || len(sizes) != 10 || sizes[all[120]] != int64(len(all[120])) {
+		t.Errorf("sizes %v, %v", sizes, err)
+	}
 }

@@ -75,8 +75,9 @@ func (f *folder) mkdir(dir string) error {
 	return atomicfile.SyncDir(filepath.Dir(dir))
 }
 
-func (f *folder) list(ctx context.Context, prefix string) ([]string, error) {
-	return within(ctx, func() (keys []string, err error) {
+func (f *folder) list(ctx context.Context, prefix string) (map[string]int64, error) {
+	return within(ctx, func() (sizes map[string]int64, err error) {
+		sizes = map[string]int64{}
 		if _, err := os.Stat(f.dir); err != nil {
 			return nil, f.missing(err)
 		}
@@ -93,12 +94,19 @@ func (f *folder) list(ctx context.Context, prefix string) ([]string, error) {
 				return sweep(path, d)
 			}
 			key := filepath.ToSlash(strings.TrimPrefix(path, f.dir+string(filepath.Separator)))
-			if strings.HasPrefix(key, prefix) {
-				keys = append(keys, key)
+			if !strings.HasPrefix(key, prefix) {
+				return nil
 			}
-			return nil
+			info, err := d.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err == nil {
+				sizes[key] = info.Size()
+			}
+			return err
 		})
-		return keys, err
+		return sizes, err
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ const (
 	createTable = `SELECT pg_advisory_xact_lock(7165065841); CREATE TABLE IF NOT EXISTS castle_state (
 		key text COLLATE "C" PRIMARY KEY, value bytea NOT NULL, created timestamptz NOT NULL DEFAULT now())`
 	selectValue = `SELECT value FROM castle_state WHERE key = $1`
-	selectKeys  = `SELECT key FROM castle_state WHERE key >= $1 AND key < $2`
+	selectKeys  = `SELECT key, length(value)::text FROM castle_state WHERE key >= $1 AND key < $2`
 	insertValue = `INSERT INTO castle_state (key, value) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 	deleteKey   = `DELETE FROM castle_state WHERE key = $1`
 )
@@ -130,7 +131,7 @@ func (p *postgres) createTable(ctx context.Context) error {
 	return c.Conn().PgConn().Exec(ctx, createTable).Close()
 }
 
-func (p *postgres) list(ctx context.Context, prefix string) ([]string, error) {
+func (p *postgres) list(ctx context.Context, prefix string) (map[string]int64, error) {
 	// Keys are ASCII, so that the last character of ASCII stands after all of them.
 	result, err := p.run(ctx, selectKeys, []byte(prefix), []byte(prefix+"\x7f"))
 	switch {
@@ -139,11 +140,13 @@ func (p *postgres) list(ctx context.Context, prefix string) ([]string, error) {
 	case err != nil:
 		return nil, err
 	}
-	keys := make([]string, len(result.Rows))
-	for i, row := range result.Rows {
-		keys[i] = string(row[0])
+	sizes := map[string]int64{}
+	for _, row := range result.Rows {
+		if sizes[string(row[0])], err = strconv.ParseInt(string(row[1]), 10, 64); err != nil {
+			return nil, err
+		}
 	}
-	return keys, nil
+	return sizes, nil
 }
 
 func (p *postgres) remove(ctx context.Context, key string) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"regexp"
 	"slices"
@@ -32,8 +33,8 @@ var validPrefix = regexp.MustCompile(`^([A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9
 type backend interface {
 	read(ctx context.Context, key string) ([]byte, error)       // may match fs.ErrNotExist
 	create(ctx context.Context, key string, value []byte) error // may match fs.ErrExist
-	list(ctx context.Context, prefix string) ([]string, error)  // in any order
-	remove(ctx context.Context, key string) error               // may match fs.ErrNotExist
+	list(ctx context.Context, prefix string) (map[string]int64, error)
+	remove(ctx context.Context, key string) error // may match fs.ErrNotExist
 	classify(err error) class
 	close() error
 }
@@ -71,12 +72,16 @@ func (r *retried) Create(ctx context.Context, key string, value []byte) error {
 }
 
 func (r *retried) List(ctx context.Context, prefix string) (keys []string, err error) {
+	sizes, err := r.Sizes(ctx, prefix)
+	return slices.Sorted(maps.Keys(sizes)), err
+}
+
+func (r *retried) Sizes(ctx context.Context, prefix string) (sizes map[string]int64, err error) {
 	err = r.do(ctx, "list", prefix, func(ctx context.Context) (err error) {
-		keys, err = r.backend.list(ctx, prefix)
+		sizes, err = r.backend.list(ctx, prefix)
 		return err
 	})
-	slices.Sort(keys)
-	return keys, err
+	return sizes, err
 }
 
 func (r *retried) Delete(ctx context.Context, key string) error {

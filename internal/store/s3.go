@@ -118,10 +118,11 @@ func (b *bucket) create(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
-func (b *bucket) list(ctx context.Context, prefix string) (keys []string, err error) {
+func (b *bucket) list(ctx context.Context, prefix string) (map[string]int64, error) {
 	if err := b.credentials(ctx); err != nil {
 		return nil, err
 	}
+	sizes := map[string]int64{}
 	pages := s3.NewListObjectsV2Paginator(b.client, &s3.ListObjectsV2Input{Bucket: &b.name,
 		Prefix: new(b.prefix + prefix)})
 	for pages.HasMorePages() {
@@ -130,11 +131,11 @@ func (b *bucket) list(ctx context.Context, prefix string) (keys []string, err er
 			return nil, err
 		}
 		for _, object := range page.Contents {
-			keys = append(keys, strings.TrimPrefix(aws.ToString(object.Key), b.prefix))
+			sizes[strings.TrimPrefix(aws.ToString(object.Key), b.prefix)] = aws.ToInt64(object.Size)
 		}
 	}
 	b.answers.Store(true)
-	return keys, nil
+	return sizes, nil
 }
 
 func (b *bucket) remove(ctx context.Context, key string) error {

@@ -29,6 +29,8 @@ type Store interface {
 	Create(ctx context.Context, key string, value []byte) error
 	// List returns the keys that begin with prefix, sorted.
 	List(ctx context.Context, prefix string) ([]string, error)
+	// Sizes returns the keys that begin with prefix, with the bytes of their values.
+	Sizes(ctx context.Context, prefix string) (map[string]int64, error)
 	// Delete deletes a key. A key that does not exist is no error.
 	Delete(ctx context.Context, key string) error
 	// URL returns the URL of the store, without anything secret.

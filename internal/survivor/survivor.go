@@ -8,10 +8,13 @@ package survivor
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -28,21 +31,26 @@ type Survivor interface {
 	// Saves lists the saves in the object store that are of this cluster, the newest first. A save counts
 	// once its data are complete there.
 	Saves(ctx context.Context) ([]Save, error)
-	// Base is the path below which births have theirs.
-	Base() string
+	// Path is where the birth with an id saves.
+	Path(birth string) string
 	// Options are those of a restore from a set: exactly up to the save, or what was written after it, too.
 	Options(s Save, set string, exactly bool) string
 	// Prove reads in the object store whether all data of a save are there. The error names what lacks.
 	Prove(ctx context.Context, s Save) (Proof, error)
 	// Announce writes to the object store that a birth saves there from now on.
 	Announce(ctx context.Context, b Birth) error
-	// Live describes the object in the cluster; nil if the API has proved that there is none.
+	// Restore makes what has to be there before the stage is applied, and reports what it waits for. It
+	// changes the cluster, may be repeated, and does nothing once the data are in use.
+	Restore(ctx context.Context, b Birth, report func(string)) error
+	// Live describes the object in the cluster; nil if the API has proved that there is none, or only a part
+	// of what Restore makes.
 	Live(ctx context.Context) (*Living, error)
 	// InUse reports whether applications can have changed the data. It is false only if the API has proved
 	// that there is no object, or that its restore is not complete.
 	InUse(ctx context.Context) (bool, error)
-	// Freeze ends every write. Thaw permits them again. Both change the cluster, and may be repeated.
-	Freeze(ctx context.Context) error
+	// Freeze ends every write, and reports whether something may have been written until then. Thaw permits
+	// writes again. Both change the cluster, and may be repeated.
+	Freeze(ctx context.Context) (bool, error)
 	Thaw(ctx context.Context) error
 	// Save saves what was written until now, and returns when the object store has it all. frozen says that
 	// nothing can be written meanwhile: then the save also records what Restored compares.
@@ -54,7 +62,8 @@ type Survivor interface {
 
 // Living is an object as the cluster has it.
 type Living struct {
-	Path          string // where it saves; empty: not in the object store
+	Birth         string // the id of the birth that saves it; empty: none does
+	Path          string // where it saves
 	From, Options string // of its restore; empty: it was none
 }
 
@@ -69,6 +78,7 @@ type Save struct {
 	ID      string    `json:"id"`
 	Cluster string    `json:"cluster"` // tazlab/proxmox
 	Name    string    `json:"name"`    // the label of the block
+	Birth   string    `json:"birth"`   // the id of the birth that has saved it
 	Path    string    `json:"path"`    // where the data are
 	Time    time.Time `json:"time"`
 	Frozen  bool      `json:"frozen"` // nothing was written after it
@@ -79,6 +89,7 @@ type Save struct {
 	Position map[string]string `json:"position"`
 	Bytes    int64             `json:"bytes"`
 	Tables   []Table           `json:"tables"`
+	Volumes  []Volume          `json:"volumes,omitempty"`
 }
 
 // Table is what castle compares of a table after a restore.
@@ -86,6 +97,25 @@ type Table struct {
 	Name string `json:"name"`
 	Rows int64  `json:"rows"`
 	Sum  string `json:"sum"` // of the checksums of all rows
+}
+
+// Volume is a saved volume of Longhorn, with what its claim is made from and castle compares after a restore.
+type Volume struct {
+	Namespace    string            `json:"namespace"`
+	PVC          string            `json:"pvc"`
+	Labels       map[string]string `json:"labels,omitempty"` // of the claim
+	Requested    string            `json:"requested"`        // such as 10Gi
+	AccessModes  []string          `json:"access_modes"`
+	StorageClass string            `json:"storage_class"`
+	Mode         string            `json:"mode"`    // Filesystem or Block
+	FSType       string            `json:"fs_type"` // ext4
+	Reclaim      string            `json:"reclaim"` // Delete or Retain
+	Name         string            `json:"name"`    // of Longhorn's volume
+	Bytes        int64             `json:"bytes"`   // its size
+	Replicas     int64             `json:"replicas"`
+	Backup       string            `json:"backup"` // its id
+	URL          string            `json:"url"`    // of the backup, as Longhorn names it
+	Digest       string            `json:"digest"` // of the size and the checksums of all blocks
 }
 
 // Birth is how a cluster's data began. It is decided once in the life of a cluster.
@@ -96,7 +126,7 @@ type Birth struct {
 	Time    time.Time `json:"time"`
 	// Life identifies the cluster in which the object lives: another one has another birth. Empty: not known.
 	Life string `json:"life,omitempty"`
-	// Path is where this birth saves. Two births never share one.
+	// Path is where this birth saves.
 	Path string `json:"path"`
 	From *Save  `json:"from"` // nil: the data are new
 	// Options tell the restore how far to go.
@@ -112,11 +142,18 @@ type Birth struct {
 // Births are the births of a cluster's data by the label of their blocks.
 type Births map[string]Birth
 
-// Born makes a birth of the data of a block. base is where all births have their paths, and now tells them
-// apart.
-func Born(cluster, name, base string, now time.Time) Birth {
+// Born makes a birth of the data of a block. now tells births apart, and path is where each of them saves.
+func Born(cluster, name string, path func(birth string) string, now time.Time) Birth {
 	id := now.UTC().Format("20060102t150405z")
-	return Birth{ID: id, Cluster: cluster, Name: name, Time: now.UTC(), Path: base + "/" + id}
+	return Birth{ID: id, Cluster: cluster, Name: name, Time: now.UTC(), Path: path(id)}
+}
+
+// NewSave makes a save of what a birth has at this moment.
+func NewSave(b Birth, frozen bool) (*Save, error) {
+	self, err := os.Hostname()
+	now := time.Now().UTC()
+	return &Save{ID: now.Format("20060102-150405-") + strings.ToLower(rand.Text()[:4]), Cluster: b.Cluster,
+		Name: b.Name, Birth: b.ID, Path: b.Path, Time: now, Frozen: frozen, By: self, Tables: []Table{}}, err
 }
 
 // Value is what survives.<label> is in an expression: birth (new or restore), path, and of a restored one
@@ -150,7 +187,7 @@ func Sort(saves []Save) {
 }
 
 // Proved reports whether castle has saved and proved it, and not only found it.
-func (s Save) Proved() bool { return s.Position != nil }
+func (s Save) Proved() bool { return s.Position != nil || s.Volumes != nil }
 
 // String describes a save to a person.
 func (s Save) String() string {

@@ -116,11 +116,19 @@ func (a *API) List(ctx context.Context, in Selection, kind string) ([]Object, er
 	return found.Items, nil
 }
 
-// Change merges a patch into an object that it has read, unless somebody has changed the object since.
+// Change merges a patch into an object that it has read, unless somebody has changed the object since. Of
+// what is nil, nothing changes.
 func (a *API) Change(ctx context.Context, in schema.GroupVersionResource, o *Object, annotations,
 	spec map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"spec": spec, "metadata": map[string]any{
-		"resourceVersion": o.GetResourceVersion(), "annotations": annotations}})
+	metadata := map[string]any{"resourceVersion": o.GetResourceVersion()}
+	change := map[string]any{"metadata": metadata}
+	if annotations != nil {
+		metadata["annotations"] = annotations
+	}
+	if spec != nil {
+		change["spec"] = spec
+	}
+	patch, err := json.Marshal(change)
 	if err != nil {
 		return err
 	}

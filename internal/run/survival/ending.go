@@ -89,10 +89,11 @@ func known(ctx context.Context, r *run.Run, data Data) error {
 // finished reports whether data need no save, and returns the one that they have.
 func finished(ctx context.Context, r *run.Run, data Data) (*survivor.Save, bool, error) {
 	b := r.Outputs.Births()[data.Label]
-	// An interrupted destroy has saved them. If they still answer, somebody may have permitted writes since.
-	if b.Frozen && b.Saved != nil && data.Survivor.Freeze(ctx) != nil {
-		_, err := data.Survivor.Prove(ctx, *b.Saved)
-		return b.Saved, true, err
+	if b.Frozen && b.Saved != nil { // by an interrupted destroy; somebody may have permitted writes since
+		if wrote, _ := data.Survivor.Freeze(ctx); !wrote { //nolint:errcheck // then nobody can
+			_, err := data.Survivor.Prove(ctx, *b.Saved)
+			return b.Saved, true, err
+		}
 	}
 	if used, err := data.Survivor.InUse(ctx); err != nil || used {
 		return nil, false, err
@@ -116,7 +117,7 @@ func end(ctx context.Context, r *run.Run, target gate.Target, data Data) (*survi
 		err = kube.SuspendFlux(ctx, target)
 	}
 	if err == nil {
-		err = data.Survivor.Freeze(ctx)
+		_, err = data.Survivor.Freeze(ctx)
 	}
 	if err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -53,8 +52,8 @@ func bind(r *run.Run, t survivor.Type, label string, target gate.Target, v gate.
 }
 
 // Decide decides how data begin, unless that is decided: from the newest save that is complete, or from the
-// one with this id. Without any save they are new. A newest save that cannot be restored is refused: castle
-// does not go back further than it has to without being told.
+// one with this id, if it is theirs. Without any save they are new. A newest save that cannot be restored is
+// refused: castle does not go back further than it has to without being told.
 func Decide(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor, id string) error {
 	st, err := r.Cluster.Dir.Stage(s.Name).LastKnown()
 	if err != nil {
@@ -62,11 +61,15 @@ func Decide(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor
 	}
 	// Before the stage exists, an earlier decision has had no effect.
 	if b, decided := r.Outputs.Births()[d.Label]; decided && (b.Life != "" || st.Exists) {
-		if id != "" && (b.From == nil || b.From.ID != id) {
-			return cluster.Usagef("data %s: they have begun already, and not with %s; to begin anew: %s "+
+		if id == "" || b.From != nil && b.From.ID == id {
+			return nil
+		}
+		theirs, err := has(List(ctx, r), d.Label, id)
+		if err == nil && theirs {
+			err = cluster.Usagef("data %s: they have begun already, and not with %s; to begin anew: %s "+
 				"--backup %s", d.Label, id, r.Cluster.Command("recreate"), id)
 		}
-		return nil
+		return err
 	}
 	if err := alone(r, s, d); err != nil {
 		return err
@@ -112,10 +115,10 @@ func read(ctx context.Context, r *run.Run, data Data) (*survivor.Birth, error) {
 	if is == nil {
 		return nil, nil
 	}
-	b := survivor.Born(r.Cluster.Name(), data.Label, data.Survivor.Base(), time.Now())
+	b := survivor.Born(r.Cluster.Name(), data.Label, data.Survivor.Path, time.Now())
 	text := "they live already, and are saved from now on in " + b.Path
-	if is.Path != "" { // a destroy may have begun
-		b.ID, b.Path, b.Frozen = path.Base(is.Path), is.Path, true
+	if is.Birth != "" { // a destroy may have begun
+		b.ID, b.Path, b.Frozen = is.Birth, is.Path, true
 		text = "castle had no record of how they began; it read from the cluster that they are saved in " +
 			b.Path
 	}
@@ -140,14 +143,19 @@ func choose(ctx context.Context, r *run.Run, data Data, id string) (*survivor.Bi
 	switch {
 	case other >= 0:
 		return nil, cluster.Usagef("%s has saves of %s of cluster %s: each survives block "+
-			"needs a path of its own", data.Survivor.Base(), foreign.OneLine(saves[other].Name),
+			"needs a path of its own", foreign.OneLine(saves[other].Path), foreign.OneLine(saves[other].Name),
 			foreign.OneLine(saves[other].Cluster))
 	case id != "" && i < 0:
-		return nil, cluster.Usagef("there is no save %s; castle backup list shows those that there are", id)
-	case id == "" && len(saves) > 0:
+		if _, err := has(List(ctx, r), data.Label, id); err != nil {
+			return nil, err
+		}
+		r.Notice(fmt.Sprintf("data %s: save %s is of other data, so their newest one counts", data.Label, id))
+		id = ""
+	}
+	if id == "" && len(saves) > 0 {
 		i = 0
 	}
-	b := survivor.Born(r.Cluster.Name(), data.Label, data.Survivor.Base(), time.Now())
+	b := survivor.Born(r.Cluster.Name(), data.Label, data.Survivor.Path, time.Now())
 	text := "no save of them exists, so they begin anew"
 	if i >= 0 {
 		b.From = &saves[i]
@@ -164,6 +172,25 @@ func choose(ctx context.Context, r *run.Run, data Data, id string) (*survivor.Bi
 	}
 	r.Notice(fmt.Sprintf("data %s: %s, and are saved in %s", data.Label, text, b.Path))
 	return &b, data.Survivor.Announce(ctx, b)
+}
+
+// has reports whether the save with an id is of the data with a label. It is an error if none of all data
+// have it.
+func has(all []Listed, label, id string) (bool, error) {
+	var unknown []error
+	for _, l := range all {
+		if slices.ContainsFunc(l.Saves, func(s survivor.Save) bool { return s.ID == id }) {
+			return l.Name == label, nil
+		}
+		if l.Problem != "" {
+			unknown = append(unknown, fmt.Errorf("the saves of data %s are unknown: %s", l.Name, l.Problem))
+		}
+	}
+	return false, errors.Join(append(unknown, noSave(id))...)
+}
+
+func noSave(id string) error {
+	return cluster.Usagef("there is no save %s; castle backup list shows those that there are", id)
 }
 
 // unusable refuses a birth, because the first of these saves cannot be restored.
@@ -185,7 +212,7 @@ func age(at time.Time) string { return time.Since(at).Round(time.Second).String(
 
 // Begin prepares the data of a stage that is about to be applied, in a cluster that answers. A birth belongs
 // to one life of the cluster: castle decides anew in another one. What an unfinished destroy has frozen may
-// be written again.
+// be written again. What the data's system does not restore itself is restored.
 func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 	if len(s.Survivors) == 0 {
 		return nil
@@ -219,8 +246,24 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 				return err
 			}
 		}
+		if b.From != nil && b.Restored.IsZero() {
+			data, err := Bind(r, s, d)
+			if err == nil {
+				err = restore(ctx, r, data, b)
+			}
+			if err != nil {
+				return fmt.Errorf("data %s: %w", d.Label, err)
+			}
+		}
 	}
 	return nil
+}
+
+// restore makes what has to be there before the stage is applied.
+func restore(ctx context.Context, r *run.Run, data Data, b survivor.Birth) error {
+	return data.Survivor.Restore(ctx, b, func(text string) {
+		r.Notice(fmt.Sprintf("data %s: %s", data.Label, foreign.OneLine(text)))
+	})
 }
 
 // Find returns an error unless data of the cluster have a save with an id that can be restored.
@@ -233,7 +276,7 @@ func Find(ctx context.Context, r *run.Run, id string) error {
 			return cluster.Usagef("data %s: save %s: %s", p.Name, id, p.Problem)
 		}
 	}
-	return cluster.Usagef("there is no save %s; castle backup list shows those that there are", id)
+	return noSave(id)
 }
 
 // settle brings a birth and its object together. An object that lives although the state of its stage is lost
@@ -245,7 +288,7 @@ func settle(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor
 		return err
 	}
 	is, err := data.Survivor.Live(ctx)
-	if b := r.Outputs.Births()[d.Label]; err == nil && b.Life == "" && is != nil && is.Path != b.Path {
+	if b := r.Outputs.Births()[d.Label]; err == nil && b.Life == "" && is != nil && is.Birth != b.ID {
 		var own *survivor.Birth
 		if own, err = read(ctx, r, data); err == nil {
 			err = r.SetBirth(d.Label, own)
@@ -265,6 +308,13 @@ func settle(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor
 		}
 		return Decide(ctx, r, s, d, "")
 	case b.Frozen:
+		if b.Saved != nil { // the destroy may have deleted a part
+			whole := b
+			whole.From = b.Saved
+			if err := restore(ctx, r, data, whole); err != nil {
+				return err
+			}
+		}
 		return thaw(ctx, r, data, r.Outputs.Target())
 	}
 	return nil
@@ -422,7 +472,7 @@ func (t *Taken) take(ctx context.Context, r *run.Run, data Data, saves []survivo
 			r.Cluster.Command("create"))
 	}
 	young := func(s survivor.Save) bool {
-		return s.Path == b.Path && s.Proved() && time.Since(s.Time) < ifOlderThan
+		return s.Birth == b.ID && s.Proved() && time.Since(s.Time) < ifOlderThan
 	}
 	if i := slices.IndexFunc(saves, young); i >= 0 {
 		t.Save = &saves[i]

@@ -24,9 +24,10 @@ type store struct {
 	away      error
 	announced []survivor.Birth
 	inUse     bool
+	frozen    bool // nothing was written since the save
 }
 
-func (s *store) Base() string { return "/database" }
+func (s *store) Path(birth string) string { return "/database/" + birth }
 
 func (s *store) Saves(context.Context) ([]survivor.Save, error) { return s.saves, s.away }
 
@@ -49,11 +50,11 @@ func (s *store) Announce(_ context.Context, b survivor.Birth) error {
 	return nil
 }
 
-func (s *store) Freeze(context.Context) error {
+func (s *store) Freeze(context.Context) (bool, error) {
 	if !s.inUse {
-		return errors.New("no answer")
+		return false, errors.New("no answer")
 	}
-	return nil
+	return !s.frozen, nil
 }
 
 func (s *store) InUse(context.Context) (bool, error) { return s.inUse, s.away }
@@ -162,7 +163,7 @@ func TestOnlyDataThatCannotHaveChangedNeedNoSave(t *testing.T) {
 
 func TestABirthIsRecordedUntilTheClusterIsGone(t *testing.T) {
 	r := newRun(t)
-	b := survivor.Born("tazlab/proxmox", "database", "/database", time.Now())
+	b := survivor.Born("tazlab/proxmox", "database", (&store{}).Path, time.Now())
 	last := save("last", time.Minute)
 	b.From = &last
 	if err := r.SetBirth("database", &b); err != nil {
@@ -180,5 +181,45 @@ func TestABirthIsRecordedUntilTheClusterIsGone(t *testing.T) {
 	}
 	if kept, err = r.Cluster.Births().Value(); err != nil || len(kept) > 0 {
 		t.Errorf("%+v, %v", kept, err)
+	}
+}
+
+func TestAnIDIsOfTheDataThatHaveIt(t *testing.T) {
+	all := []Listed{{Name: "database", Saves: []survivor.Save{save("one", time.Hour)}},
+		{Name: "files", Saves: []survivor.Save{save("two", time.Hour)}}}
+	for name, c := range map[string]struct {
+		label, id string
+		listed    []Listed
+		theirs    bool
+		refused   string
+	}{
+		"theirs":        {label: "files", id: "two", listed: all, theirs: true},
+		"of other data": {label: "files", id: "one", listed: all},
+		"of none":       {label: "files", id: "three", listed: all, refused: "there is no save three"},
+		"of data unread": {label: "database", id: "two", refused: "the saves of data files are unknown: away",
+			listed: []Listed{all[0], {Name: "files", Problem: "away"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			theirs, err := has(c.listed, c.label, c.id)
+			if theirs != c.theirs || (err != nil) != (c.refused != "") ||
+				err != nil && !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%v, %v", theirs, err)
+			}
+		})
+	}
+}
+
+func TestWhatADestroyHasDeletedInPartIsNotSavedAgain(t *testing.T) {
+	last := save("last", time.Minute)
+	for frozen, want := range map[bool]bool{true: true, false: false} {
+		r := newRun(t)
+		if err := r.SetBirth("files", &survivor.Birth{Frozen: true, Saved: &last}); err != nil {
+			t.Fatal(err)
+		}
+		v := &store{inUse: true, frozen: frozen}
+		s, done, err := finished(t.Context(), r, Data{Label: "files", Survivor: v})
+		if err != nil || done != want || want && s.ID != "last" {
+			t.Errorf("frozen %v: %v, %v, %v", frozen, s, done, err)
+		}
 	}
 }

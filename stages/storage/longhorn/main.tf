@@ -21,10 +21,14 @@ resource "kubernetes_secret_v1" "backup" {
     labels    = { "app.kubernetes.io/managed-by" = "castle" }
   }
 
-  data = {
-    AWS_ACCESS_KEY_ID     = var.longhorn_s3_access_key_id
-    AWS_SECRET_ACCESS_KEY = var.longhorn_s3_secret_access_key
-  }
+  data = merge(
+    {
+      AWS_ACCESS_KEY_ID     = var.longhorn_s3_access_key_id
+      AWS_SECRET_ACCESS_KEY = var.longhorn_s3_secret_access_key
+    },
+    var.longhorn_s3_endpoint == null ? {} : { AWS_ENDPOINTS = var.longhorn_s3_endpoint },
+    var.longhorn_s3_ca_file == null ? {} : { AWS_CERT = file(var.longhorn_s3_ca_file) },
+  )
 
   lifecycle {
     precondition {

@@ -74,6 +74,23 @@ variable "longhorn_s3_secret_access_key" {
   sensitive   = true
 }
 
+variable "longhorn_s3_endpoint" {
+  description = "URL of the backup bucket's S3 server, such as https://s3.example.org:9000. Without it, the bucket is one of AWS."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = can(regex("^https?://[^/]+$", coalesce(var.longhorn_s3_endpoint, "https://s3.example.org")))
+    error_message = "longhorn_s3_endpoint is a https:// address without a path, such as https://s3.example.org:9000."
+  }
+}
+
+variable "longhorn_s3_ca_file" {
+  description = "Absolute path of a file with the certificate of the authority that signed the S3 server's, in PEM. Without it the system's authorities count."
+  type        = string
+  default     = null
+}
+
 variable "longhorn_values" {
   description = "Further values of the chart (YAML), applied last."
   type        = list(string)

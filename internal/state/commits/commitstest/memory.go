@@ -119,6 +119,19 @@ func (m *Memory) List(ctx context.Context, prefix string) (keys []string, err er
 	return keys, err
 }
 
+// Sizes returns the keys that begin with prefix, with the bytes of their values.
+func (m *Memory) Sizes(ctx context.Context, prefix string) (map[string]int64, error) {
+	sizes := map[string]int64{}
+	return sizes, m.do(ctx, "list", prefix, func() error {
+		for key, value := range m.values {
+			if strings.HasPrefix(key, prefix) {
+				sizes[key] = int64(len(value))
+			}
+		}
+		return nil
+	})
+}
+
 // Delete deletes a key.
 func (m *Memory) Delete(ctx context.Context, key string) error {
 	return m.do(ctx, "delete", key, func() error {
