@@ -292,10 +292,7 @@ func (r *repository) chartOf(o gitops.Object) string {
 	if chart := field(o, "spec", "chart", "spec", "chart"); chart != "" {
 		return path.Base(chart)
 	}
-	ref := func(name string) string { return field(o, "spec", "chartRef", name) }
-	want := tfeval.Object{
-		Kind: ref("kind"), Namespace: cmp.Or(ref("namespace"), o.GetNamespace()), Name: ref("name"),
-	}
+	want := sourceOf(o)
 	for _, k := range r.kustomizations {
 		for _, source := range k.Objects {
 			if want.Name != "" && identity(source).Is(want) {
@@ -304,6 +301,18 @@ func (r *repository) chartOf(o gitops.Object) string {
 		}
 	}
 	return ""
+}
+
+// sourceOf is what a HelmRelease takes its chart from; without a name if castle does not find it.
+func sourceOf(o gitops.Object) tfeval.Object {
+	from := []string{"spec", "chart", "spec", "sourceRef"}
+	if field(o, "spec", "chartRef", "name") != "" {
+		from = []string{"spec", "chartRef"}
+	}
+	ref := func(name string) string { return field(o, append(slices.Clone(from), name)...) }
+	return tfeval.Object{
+		Kind: ref("kind"), Namespace: cmp.Or(ref("namespace"), o.GetNamespace()), Name: ref("name"),
+	}
 }
 
 func isRelease(o gitops.Object) bool {
