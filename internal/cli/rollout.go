@@ -92,7 +92,7 @@ func listRollout(a *app, o *rollout.Options) action {
 }
 
 // printRollout prints the steps, one machine after the other.
-func printRollout(w io.Writer, p *rollout.Plan) {
+func printRollout(w io.Writer, p *rollout.List) {
 	if len(p.Steps) == 0 {
 		fmt.Fprintln(w, "no machine changes")
 	}
@@ -124,8 +124,8 @@ func briefly(seconds float64) string {
 }
 
 // confirmRollout shows the steps of a rollout and asks. Without a terminal the answer is no.
-func confirmRollout(a *app) func(*rollout.Plan) error {
-	return func(p *rollout.Plan) error {
+func confirmRollout(a *app) func(*rollout.List) error {
+	return func(p *rollout.List) error {
 		if isTerminal(a.stdin) {
 			printRollout(a.stderr, p)
 		}

@@ -235,3 +235,23 @@ func TestCastleWaitsForAMachineThatItRestarts(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyWhatChangesMachinesThatRunNeedsARollout(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*machine)
+		want   bool
+	}{
+		{"nothing", nil, false},
+		{"only its tags", func(m *machine) { m.hardware = []effect.Effect{{Kind: effect.None}} }, false},
+		{"it joins, by a create", func(m *machine) { m.joined = false; grows(m) }, false},
+		{"its hardware", grows, true},
+		{"its Talos, which no plan shows", upgradesTalos, true},
+		{"it leaves", func(m *machine) { m.wanted = false }, true},
+		{"it is replaced", func(m *machine) { m.replaces = true }, true},
+	} {
+		if got := newMachine("w-01", tt.change).differs(); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+}
