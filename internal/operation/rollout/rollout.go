@@ -309,6 +309,10 @@ func (x *rollout) step(ctx context.Context, s *Step, i, all int) error {
 	if err != nil {
 		e.Kind, e.Text = event.MachineFailed, err.Error()
 		x.run.Emit(e)
+		if ctx.Err() != nil && s.machine.cordoned {
+			x.run.Notice("node " + s.Node + " stays cordoned; the same command completes the step, and " +
+				"lifts the cordon")
+		}
 		return cmp.Or(context.Cause(ctx), error(&StepError{Step: s, Left: all - i - 1, Err: err}))
 	}
 	e.Kind = event.MachineReady
@@ -332,7 +336,7 @@ func (e *StepError) Error() string {
 	if e.Step.Action == Change && !e.Step.machine.upgradesKubernetes() {
 		text += ", or set the former values again and go back with it"
 	}
-	if e.Step.Drains {
+	if e.Step.machine.cordoned {
 		text += "\n  node " + e.Step.Node + " stays cordoned until then"
 	}
 	return text

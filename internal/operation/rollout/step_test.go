@@ -1,12 +1,17 @@
 package rollout
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
@@ -252,6 +257,48 @@ func TestOnlyWhatChangesMachinesThatRunNeedsARollout(t *testing.T) {
 	} {
 		if got := newMachine("w-01", tt.change).differs(); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+}
+
+func TestAFailedStepTellsWhetherItsNodeIsCordoned(t *testing.T) {
+	for _, cordoned := range []bool{false, true} {
+		s := newMachine("w-01", func(m *machine) { grows(m); m.cordoned = cordoned }).changes(false)[0]
+		text := (&StepError{Step: s, Err: errors.New("volume a is degraded")}).Error()
+		if strings.Contains(text, "node blue-w-01 stays cordoned until then") != cordoned {
+			t.Errorf("cordoned %t: %s", cordoned, text)
+		}
+	}
+}
+
+// notices keeps the texts of notices.
+type notices []string
+
+func (n *notices) Report(e event.Event) {
+	if e.Kind == event.Notice {
+		*n = append(*n, e.Text)
+	}
+}
+
+func TestAnInterruptedStepTellsThatItsNodeStaysCordoned(t *testing.T) {
+	interrupt := errors.New("interrupt signal received")
+	for _, cordoned := range []bool{false, true} {
+		var told notices
+		c := &cluster.Cluster{Masker: &secret.Masker{}, Options: cluster.Options{Reporter: &told}}
+		x := &rollout{run: &run.Run{Cluster: c, Outputs: run.NewOutputs(c.Masker)}}
+		s := newMachine("w-01", func(m *machine) { grows(m); m.cordoned = cordoned }).changes(false)[0]
+		ctx, stop := context.WithCancelCause(t.Context())
+		stop(interrupt)
+		if err := x.step(ctx, s, 0, 2); !errors.Is(err, interrupt) {
+			t.Errorf("the step ends with %v", err)
+		}
+		var want notices
+		if cordoned {
+			want = notices{"node blue-w-01 stays cordoned; the same command completes the step, and lifts " +
+				"the cordon"}
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("cordoned %t: %q", cordoned, told)
 		}
 	}
 }
