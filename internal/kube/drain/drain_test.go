@@ -35,7 +35,7 @@ func TestOnlyCastlesOwnCordonIsLifted(t *testing.T) {
 	if foreign, err := Cordon(t.Context(), target, "w-02", "run-2"); !foreign || err != nil {
 		t.Errorf("somebody else's: foreign %v, %v", foreign, err)
 	}
-	if got, err := Nodes(t.Context(), target); fmt.Sprint(got) != "map[w-01:true w-02:false]" || err != nil {
+	if got, err := Nodes(t.Context(), target); fmt.Sprint(got) != "map[w-01:1 w-02:2]" || err != nil {
 		t.Errorf("cordoned: %v, %v", got, err)
 	}
 	for node, want := range map[string]bool{"w-01": false, "w-02": true, "gone": false} {
@@ -43,7 +43,7 @@ func TestOnlyCastlesOwnCordonIsLifted(t *testing.T) {
 			t.Errorf("%s: unschedulable %v, %v", node, unschedulable(node), err)
 		}
 	}
-	if got, err := Nodes(t.Context(), target); got["w-01"] || len(got) != 2 || err != nil {
+	if got, err := Nodes(t.Context(), target); got["w-01"] != Nobody || len(got) != 2 || err != nil {
 		t.Errorf("afterwards: %v, %v", got, err)
 	}
 	if _, err := Cordon(t.Context(), target, "gone", "run"); gate.KindOf(err) != gate.NotFound {

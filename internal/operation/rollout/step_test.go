@@ -154,6 +154,9 @@ func TestStepsAndTheirOrder(t *testing.T) {
 		{"stopped by one that was killed", one("w-02", func(m *machine) {
 			m.stopped, m.down = true, errors.New("no route to host")
 		}), "", []string{"w-02 changes: is stopped, and starts"}},
+		{"somebody else has cordoned a node", one("w-02", func(m *machine) { grows(m); m.keeps = true }), "",
+			[]string{"w-02 changes: memory.dedicated 4096 → 8192; it is drained, and restarts; somebody " +
+				"else has cordoned it, and it stays so"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			replaced := func(m *machine) bool { return m.name == tt.replace }

@@ -54,6 +54,7 @@ type machine struct {
 	pending    []string // hardware that waits for a restart
 	stopped    bool
 	cordoned   bool // by castle
+	keeps      bool // a cordon of somebody else
 }
 
 func (m *machine) effects() []effect.Effect { return slices.Concat(m.hardware, m.configuration) }
@@ -114,7 +115,7 @@ func (x *rollout) ask(ctx context.Context) error {
 			err, x.run.Cluster.Command("restore"))
 	}
 	look := func(m *machine) error {
-		m.cordoned = nodes[m.node]
+		m.cordoned, m.keeps = nodes[m.node] == drain.Castle, nodes[m.node] == drain.Others
 		if err := x.look(ctx, m); err != nil || !x.waits || !m.returns() || x.isReplaced(m) {
 			return err
 		}
