@@ -156,7 +156,7 @@ func (d *drain) ended(ctx context.Context, waits []wait) error {
 	if len(reasons) == 0 {
 		reasons = []string{"the Kubernetes API has not answered"}
 	}
-	return fmt.Errorf("node %s is not drained: %w: %s", d.node, context.Cause(ctx), client.Several(reasons))
+	return fmt.Errorf("node %s is not drained (%s): %w", d.node, client.Several(reasons), context.Cause(ctx))
 }
 
 // pass evicts the Pods that are left, and returns why each one is still there.

@@ -127,7 +127,7 @@ func TestADrainEndsWithItsReasons(t *testing.T) {
 	d := drain{target: target, cluster: client.New(target, ""), node: "w-01", pause: time.Millisecond,
 		pods: map[types.UID]bool{}}
 	err := d.run(ctx, func(string) {})
-	for _, want := range []string{"node w-01 is not drained: interrupt signal received: ",
+	for _, want := range []string{"node w-01 is not drained (", "): interrupt signal received",
 		"waits for Pod web/stuck: it should have ended at 2026-01-01T00:00:00Z",
 		"waits for Pod web/web: its PodDisruptionBudget web allows no disruption now"} {
 		if !strings.Contains(fmt.Sprint(err), want) {
