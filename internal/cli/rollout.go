@@ -106,7 +106,7 @@ func printRollout(w io.Writer, p *rollout.List) {
 		if len(s.Disks) > 0 {
 			fmt.Fprintf(w, "      its disks end with it: %s\n", strings.Join(s.Disks, ", "))
 		}
-		if len(s.Volumes) > 0 {
+		if len(s.Volumes) > 0 && s.Drains { // else nothing moves: an obstacle names them
 			fmt.Fprintf(w, "      Longhorn's volumes that only it has move first: %s\n",
 				strings.Join(s.Volumes, ", "))
 		}

@@ -136,6 +136,10 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 				add(s.machine, err.Error())
 			}
 		}
+		if takes && s.machine.down != nil && len(s.Volumes) > 0 {
+			add(s.machine, "it does not answer, and Longhorn's volumes that only it has would be lost: "+
+				client.Several(s.Volumes)+"\n    bring it back, or delete the volumes before")
+		}
 		if s.hardware && s.machine.datacenter == nil {
 			add(s.machine, "its platform cannot stop and start it")
 		}

@@ -305,3 +305,17 @@ func TestAnInterruptedStepTellsThatItsNodeStaysCordoned(t *testing.T) {
 		}
 	}
 }
+
+func TestTheLastReplicasOfADeadMachineKeepIt(t *testing.T) {
+	for _, volumes := range [][]string{nil, {"pvc-1"}} {
+		m := newMachine("w-01", func(m *machine) { m.wanted, m.down = false, errors.New("no route to host") })
+		x := &rollout{machines: map[string]*machine{"w-01": m, "w-02": newMachine("w-02", nil)}}
+		s := m.step(Remove)
+		s.Volumes = volumes
+		found := x.obstacles(t.Context(), []*Step{s})
+		if len(found) != len(volumes) ||
+			len(found) > 0 && !strings.Contains(found[0], "would be lost: pvc-1") {
+			t.Errorf("%q: %q", volumes, found)
+		}
+	}
+}
