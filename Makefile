@@ -93,7 +93,6 @@ test: check build vault s3 browser shells ## Check the code, and run all tests: 
 	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
 	@# With cgo, the linker would call gcc for what imports plugin, as kustomize does, and need half as long again.
 	CGO_ENABLED=1 go test -timeout 30m -race -ldflags -linkmode=internal ./...
-	$(MAKE) fuzz FUZZ_TIME=5s
 	$(MAKE) integration
 	$(call say,how soon gates open$(,) alone because it is measured; then the other tests of the lab)
 	cd lab && go test ./gates && go test ./...

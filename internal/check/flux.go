@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/gitops"
+	"github.com/ephemeral-castle/castle/internal/survivor"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -20,6 +21,7 @@ import (
 // repository holds the objects that Flux applies from its Git repository, beside those of the stages.
 type repository struct {
 	cluster        *cluster
+	births         survivor.Births // with which the inputs are evaluated
 	kustomizations []*gitops.Kustomization
 	problems       gitops.Problems
 	objects        []tfeval.Object // of the enabled stages, as far as their names are known
@@ -62,16 +64,37 @@ func (r *repository) report(report reporter) {
 }
 
 // checkFlux reads the repository and checks it, unless no clone of it is named, or Flux has no path in it.
+// Flux gets other paths where data are restored, and these must not fail for the first time after a destroy.
 func checkFlux(c *cluster, report reporter) {
 	path := c.text("git_path")
 	if c.config.GitOps == nil || path == "" || c.invalid["git_path"] {
 		return
 	}
-	r := &repository{cluster: c}
-	namespace := ""
+	restored := survivor.Births{}
+	for _, s := range c.config.Stages {
+		for _, d := range s.Survivors {
+			restored[d.Label] = survivor.Birth{From: &survivor.Save{}}
+		}
+	}
+	seen := map[string]bool{}
+	once := func(kind Kind, at hcl.Range, summary, detail string, args ...any) {
+		finding := fmt.Sprint(kind, at, summary, detail, args)
+		if !seen[finding] {
+			report(kind, at, summary, detail, args...)
+		}
+		seen[finding] = true
+	}
+	(&repository{cluster: c}).check(path, once)
+	if len(restored) > 0 {
+		(&repository{cluster: c, births: restored}).check(path, once)
+	}
+}
+
+func (r *repository) check(path string, report reporter) {
+	c, namespace := r.cluster, ""
 	variables := ""
 	for _, s := range c.config.Stages {
-		inputs := s.KnownInputs(c.outputs())
+		inputs := s.KnownInputs(c.outputs(), r.births)
 		r.objects = append(r.objects, tfeval.Read(s, inputs).Objects()...)
 		if v, has := inputs["sync_substitutes"]; has && tfeval.Printed(v) == "true" {
 			variables = "cluster-vars"
@@ -178,7 +201,7 @@ func (r *repository) without(object tfeval.Object) string {
 		if !has || !fallback.IsNull() {
 			continue
 		}
-		inputs := object.Stage.KnownInputs(r.cluster.outputs())
+		inputs := object.Stage.KnownInputs(r.cluster.outputs(), r.births)
 		inputs[variable] = fallback
 		remaining := tfeval.Read(object.Stage, inputs).Objects()
 		if len(remaining) >= len(own) || slices.ContainsFunc(remaining, object.Is) {
@@ -269,10 +292,7 @@ func (r *repository) chartOf(o gitops.Object) string {
 	if chart := field(o, "spec", "chart", "spec", "chart"); chart != "" {
 		return path.Base(chart)
 	}
-	ref := func(name string) string { return field(o, "spec", "chartRef", name) }
-	want := tfeval.Object{
-		Kind: ref("kind"), Namespace: cmp.Or(ref("namespace"), o.GetNamespace()), Name: ref("name"),
-	}
+	want := sourceOf(o)
 	for _, k := range r.kustomizations {
 		for _, source := range k.Objects {
 			if want.Name != "" && identity(source).Is(want) {
@@ -281,6 +301,18 @@ func (r *repository) chartOf(o gitops.Object) string {
 		}
 	}
 	return ""
+}
+
+// sourceOf is what a HelmRelease takes its chart from; without a name if castle does not find it.
+func sourceOf(o gitops.Object) tfeval.Object {
+	from := []string{"spec", "chart", "spec", "sourceRef"}
+	if field(o, "spec", "chartRef", "name") != "" {
+		from = []string{"spec", "chartRef"}
+	}
+	ref := func(name string) string { return field(o, append(slices.Clone(from), name)...) }
+	return tfeval.Object{
+		Kind: ref("kind"), Namespace: cmp.Or(ref("namespace"), o.GetNamespace()), Name: ref("name"),
+	}
 }
 
 func isRelease(o gitops.Object) bool {

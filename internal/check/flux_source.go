@@ -56,12 +56,27 @@ func (r *repository) unread() bool {
 	})
 }
 
-// checkSources finds Kustomizations whose source nobody makes. A controller makes an ExternalArtifact.
+// checkSources finds Kustomizations and HelmReleases whose source nobody makes. A controller makes an
+// ExternalArtifact.
 func (r *repository) checkSources() {
+	if r.unread() {
+		return
+	}
+	missing := func(source string) bool {
+		return !strings.HasPrefix(source, "ExternalArtifact ") && !r.made(source)
+	}
 	root := r.kustomizations[0].Key
 	for _, k := range r.kustomizations {
-		if k.Elsewhere == "" || strings.HasPrefix(k.Elsewhere, "ExternalArtifact ") || r.made(k.Elsewhere) ||
-			r.unread() {
+		for _, o := range k.Objects {
+			source := sourceOf(o)
+			if isRelease(o) && source.Name != "" && missing(source.String()) {
+				r.find(finding{"source-missing", source.String(), r.at(o.At), named(o),
+					source.String() + " is made by nobody",
+					"No stage makes it, and Flux's repository does not declare it: the release is never " +
+						"installed. Correct its name and namespace, or declare it."})
+			}
+		}
+		if k.Elsewhere == "" || !missing(k.Elsewhere) {
 			continue
 		}
 		r.find(finding{"source-missing", k.Elsewhere, r.at(k.At), "Kustomization " + k.Key.String(),

@@ -42,7 +42,7 @@ type rendered struct {
 func render(c *cluster) []rendered {
 	var all []rendered
 	for _, s := range c.config.Stages {
-		values := s.KnownInputs(c.outputs())
+		values := s.KnownInputs(c.outputs(), nil)
 		for name, v := range s.Variables {
 			if _, has := values[name]; !has {
 				values[name] = cty.UnknownVal(v.Type)

@@ -34,7 +34,7 @@ func TestPatchesEqualTerraforms(t *testing.T) {
 					platform = s
 				}
 				if _, is := s.Outputs["machines"]; is {
-					nodes = tfeval.Read(s, s.KnownInputs(nil)).Outputs()["machines"]
+					nodes = tfeval.Read(s, s.KnownInputs(nil, nil)).Outputs()["machines"]
 				}
 			}
 			values := map[string]cty.Value{}

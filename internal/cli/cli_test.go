@@ -20,6 +20,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/operation/plan"
+	"github.com/ephemeral-castle/castle/internal/operation/rollout"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
@@ -253,6 +254,30 @@ func TestPlanNamesSomeOfManyOutputsInOneLine(t *testing.T) {
 	} {
 		if got := planWaits(p, verbose); got != start+want {
 			t.Errorf("got %q", got)
+		}
+	}
+}
+
+func TestPlanShowsTheStepsOfARollout(t *testing.T) {
+	step := &rollout.Step{Machine: "worker-01", Action: rollout.Change,
+		Changes: []string{"memory 4096 → 8192"}, Restarts: true, Drains: true, UsualSeconds: 90}
+	known := &rollout.List{Command: "castle rollout blue", Steps: []*rollout.Step{step},
+		Obstacles: []string{"worker-01: too small"}}
+	const steps = "castle rollout blue changes one machine after the other:\n" +
+		" 1. worker-01 changes: memory 4096 → 8192; it is drained, and restarts (usually 1m30s)\n" +
+		"about 1m30s\nobstacle: worker-01: too small\n"
+	unknown := &rollout.List{Command: "castle rollout blue", Unknown: "the API is down: timeout\nsecond line"}
+	const why = "castle rollout blue changes machines that run; its steps are unknown: the API is down: " +
+		"timeout; later: castle rollout blue --dry-run\n"
+	for want, list := range map[string]*rollout.List{steps: known, why: unknown} {
+		var text, markdown strings.Builder
+		printPlan(&text, &plan.Plan{Rollout: list}, false)
+		printPlanMarkdown(&markdown, &plan.Plan{Rollout: list})
+		if !strings.HasPrefix(text.String(), want) {
+			t.Errorf("text: %s", text.String())
+		}
+		if !strings.Contains(markdown.String(), "\n\n```text\n"+want+"```\n\n<details>") {
+			t.Errorf("markdown: %s", markdown.String())
 		}
 	}
 }

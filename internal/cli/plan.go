@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/plan"
+	"github.com/ephemeral-castle/castle/internal/operation/rollout"
 	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
@@ -168,8 +169,22 @@ func printPlan(w io.Writer, p *plan.Plan, all bool) {
 		writeRemarks(w, "note: "+m)
 	}
 	writeUnknown(w, p.Unknown)
+	if p.Rollout != nil {
+		printNeeded(w, p.Rollout)
+	}
 	fmt.Fprint(w, planWaits(p, all)+planTotal(p))
 	printSaved(w, p.Saved)
+}
+
+// printNeeded prints the steps that only a rollout makes, or how to list them.
+func printNeeded(w io.Writer, l *rollout.List) {
+	if l.Unknown != "" {
+		fmt.Fprintf(w, "%s changes machines that run; its steps are unknown: %s; later: %[1]s --dry-run\n",
+			l.Command, firstLine(l.Unknown))
+		return
+	}
+	fmt.Fprintf(w, "%s changes one machine after the other:\n", l.Command)
+	printRollout(w, l)
 }
 
 // planWaits names in one line all stages whose inputs are known after apply, and all or some of the outputs.
@@ -234,8 +249,14 @@ func printPlanMarkdown(w io.Writer, p *plan.Plan) {
 	for _, s := range p.Stages {
 		fmt.Fprintf(w, "| %s/%s | %s |\n", s.Layer, s.Name, strings.ReplaceAll(planSummary(s), "|", `\|`))
 	}
-	fmt.Fprint(w, "\n<details><summary>All changes</summary>\n\n")
+	fmt.Fprintln(w)
 	var text strings.Builder
+	if p.Rollout != nil {
+		printNeeded(&text, p.Rollout)
+		report.WriteFenced(w, text.String())
+		text.Reset()
+	}
+	fmt.Fprint(w, "<details><summary>All changes</summary>\n\n")
 	printPlan(&text, p, false)
 	report.WriteFenced(w, text.String())
 	fmt.Fprint(w, "</details>\n")

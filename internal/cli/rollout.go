@@ -92,7 +92,7 @@ func listRollout(a *app, o *rollout.Options) action {
 }
 
 // printRollout prints the steps, one machine after the other.
-func printRollout(w io.Writer, p *rollout.Plan) {
+func printRollout(w io.Writer, p *rollout.List) {
 	if len(p.Steps) == 0 {
 		fmt.Fprintln(w, "no machine changes")
 	}
@@ -106,7 +106,7 @@ func printRollout(w io.Writer, p *rollout.Plan) {
 		if len(s.Disks) > 0 {
 			fmt.Fprintf(w, "      its disks end with it: %s\n", strings.Join(s.Disks, ", "))
 		}
-		if len(s.Volumes) > 0 {
+		if len(s.Volumes) > 0 && s.Drains { // else nothing moves: an obstacle names them
 			fmt.Fprintf(w, "      Longhorn's volumes that only it has move first: %s\n",
 				strings.Join(s.Volumes, ", "))
 		}
@@ -124,8 +124,8 @@ func briefly(seconds float64) string {
 }
 
 // confirmRollout shows the steps of a rollout and asks. Without a terminal the answer is no.
-func confirmRollout(a *app) func(*rollout.Plan) error {
-	return func(p *rollout.Plan) error {
+func confirmRollout(a *app) func(*rollout.List) error {
+	return func(p *rollout.List) error {
 		if isTerminal(a.stdin) {
 			printRollout(a.stderr, p)
 		}

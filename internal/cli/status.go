@@ -304,6 +304,9 @@ func backupLine(s status.Status) string {
 		return "whether etcd has a backup is unknown: " + foreign.OneLine(b.Problem)
 	case b.ID == "":
 		return "etcd has no backup; castle backup " + s.Cluster + " takes one"
+	case b.Former:
+		return fmt.Sprintf("etcd has no backup since the cluster was created anew; castle backup %s "+
+			"takes one (the newest one, %s, is %s old)", s.Cluster, b.ID, ageOf(b.Time))
 	default:
 		return fmt.Sprintf("the newest backup of etcd is %s old (%s)", ageOf(b.Time), b.ID)
 	}

@@ -191,9 +191,12 @@ func (s *Stage) Inputs(sc Scope) (map[string]cty.Value, hcl.Diagnostics) {
 	return inputs, syntax.InOrder(syntax.Distinct(diags))
 }
 
-// KnownInputs returns the values of the variables as far as they follow from known outputs.
-func (s *Stage) KnownInputs(outputs map[string]map[string]cty.Value) map[string]cty.Value {
-	inputs, _ := s.Inputs(Scope{Outputs: outputs, unknown: true}) // Load has reported what is wrong
+// KnownInputs returns the values of the variables as far as they follow from known outputs and births. Data
+// without a birth count as new.
+func (s *Stage) KnownInputs(outputs map[string]map[string]cty.Value,
+	births survivor.Births) map[string]cty.Value {
+	// Load has reported what is wrong.
+	inputs, _ := s.Inputs(Scope{Outputs: outputs, Births: births, unknown: true})
 	return inputs
 }
 

@@ -64,11 +64,8 @@ func (s *Stage) checkBirth(r reference, at site) string {
 
 // birth returns how the data that r names began.
 func (s *Stage) birth(r reference, sc Scope) (cty.Value, hcl.Diagnostics) {
-	if b, decided := sc.Births[r.name]; decided {
+	if b, decided := sc.Births[r.name]; decided || sc.unknown {
 		return b.Value(), nil
-	}
-	if sc.unknown {
-		return survivor.Undecided(), nil
 	}
 	return cty.DynamicVal, hcl.Diagnostics{syntax.Problem(r.at, "stage "+s.Name+": survives."+r.name+" is "+
 		"not known", "castle create decides it once for the life of the cluster.")}

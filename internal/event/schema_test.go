@@ -18,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/operation/plan"
+	"github.com/ephemeral-castle/castle/internal/operation/rollout"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 )
@@ -97,9 +98,11 @@ func planSchema(t *testing.T) object {
 		reflect.TypeFor[plan.Plan](), reflect.TypeFor[plan.Stage](), reflect.TypeFor[plan.Total](),
 		reflect.TypeFor[plan.CodeChange](), reflect.TypeFor[plan.SavedPlan](),
 		reflect.TypeFor[review.Change](), reflect.TypeFor[review.Drift](),
-		reflect.TypeFor[unrecorded.Found](), reflect.TypeFor[cluster.Unlisted]()},
+		reflect.TypeFor[unrecorded.Found](), reflect.TypeFor[cluster.Unlisted](),
+		reflect.TypeFor[rollout.List](), reflect.TypeFor[rollout.Step]()},
 		"../operation/plan/plan.go", "../run/review/changes.go", "../run/unrecorded/unrecorded.go",
-		"../cluster/recorded.go")
+		"../cluster/recorded.go", "../operation/rollout/step.go",
+		"../operation/rollout/rollout.go")
 	definitions := object{}
 	all := d.structure(reflect.TypeFor[plan.Plan](), definitions)
 	all["$schema"] = "https://json-schema.org/draft/2020-12/schema"

@@ -50,7 +50,8 @@ func (o *Outputs) Compute(stages []*config.Stage) {
 		if _, has := s.Outputs[cluster.MachinesOutput]; !has {
 			continue
 		}
-		module := tfeval.Read(s, s.KnownInputs(o.Scope(s).Outputs))
+		sc := o.Scope(s)
+		module := tfeval.Read(s, s.KnownInputs(sc.Outputs, sc.Births))
 		if v, known := module.Outputs()[cluster.MachinesOutput]; known {
 			o.computed[s] = map[string]cty.Value{cluster.MachinesOutput: v}
 			o.Set(s, nil)
@@ -60,11 +61,11 @@ func (o *Outputs) Compute(stages []*config.Stage) {
 
 // Evaluate replaces those of a stage's outputs that follow from its inputs alone.
 func (o *Outputs) Evaluate(s *config.Stage) {
-	all := map[string]state.Output{}
-	for name, v := range o.Scope(s).Self {
+	all, sc := map[string]state.Output{}, o.Scope(s)
+	for name, v := range sc.Self {
 		all[name] = state.Output{Value: v}
 	}
-	module := tfeval.Read(s, s.KnownInputs(o.Scope(s).Outputs))
+	module := tfeval.Read(s, s.KnownInputs(sc.Outputs, sc.Births))
 	for name, v := range module.Outputs() {
 		all[name] = state.Output{Value: v}
 	}

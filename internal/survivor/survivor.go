@@ -157,26 +157,21 @@ func NewSave(b Birth, frozen bool) (*Save, error) {
 }
 
 // Value is what survives.<label> is in an expression: birth (new or restore), path, and of a restored one
-// from, the path of the save, save, its id, and the options of the restore.
+// from, the path of the save, save, its id, and the options of the restore. Of a birth without an id, which
+// castle has not decided, only the first is known.
 func (b Birth) Value() cty.Value {
 	birth, from := "new", Save{}
 	if b.From != nil {
 		birth, from = "restore", *b.From
 	}
-	return cty.ObjectVal(map[string]cty.Value{"birth": cty.StringVal(birth),
-		"path": cty.StringVal(b.Path), "from": cty.StringVal(from.Path), "save": cty.StringVal(from.ID),
-		"options": cty.StringVal(b.Options)})
-}
-
-// Undecided is Value before a birth: castle checks a configuration as if the data were new.
-func Undecided() cty.Value {
-	all := Birth{}.Value().AsValueMap()
-	for name := range all {
-		if name != "birth" {
-			all[name] = cty.UnknownVal(cty.String)
+	text := func(text string) cty.Value {
+		if b.ID == "" {
+			return cty.UnknownVal(cty.String)
 		}
+		return cty.StringVal(text)
 	}
-	return cty.ObjectVal(all)
+	return cty.ObjectVal(map[string]cty.Value{"birth": cty.StringVal(birth), "path": text(b.Path),
+		"from": text(from.Path), "save": text(from.ID), "options": text(b.Options)})
 }
 
 // Sort orders saves, the newest first.

@@ -303,7 +303,7 @@ func Outputs(stages []*config.Stage, known map[string]map[string]cty.Value) map[
 			}
 			seen[s] = true
 			add(s.Needs)
-			m := Read(s, s.KnownInputs(all))
+			m := Read(s, s.KnownInputs(all, nil))
 			m.Objects() // whose names the outputs may read
 			outputs := m.Outputs()
 			maps.Copy(outputs, all[s.Layer])

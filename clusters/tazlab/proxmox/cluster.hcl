@@ -50,6 +50,19 @@ stage "sync" {
     secret_key = secrets.s3_secret_access_key
   }
 
+  # So do the volumes of the claims in this namespace. castle restores them before Flux claims others.
+  survives "longhorn" "media" {
+    namespace = "media"
+    rpo       = "24h"
+
+    endpoint   = "s3.example.org" # CHANGE: as longhorn_s3_endpoint in terraform.tfvars
+    region     = "eu-south-1"
+    bucket     = "tazlab"
+    path       = "/longhorn"
+    access_key = secrets.s3_access_key_id
+    secret_key = secrets.s3_secret_access_key
+  }
+
   inputs = {
     sync_substitutes = true # the path of Kustomization database has a variable
 

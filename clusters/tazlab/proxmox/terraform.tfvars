@@ -54,3 +54,7 @@ metallb_addresses = ["192.168.1.184-192.168.1.187"]
 
 git_url  = "https://github.com/tazzo/tazlab-fleet" # CHANGE: where ../fleet is pushed to
 git_path = "./cluster"
+
+# Longhorn's backup target, in which the volumes outlive the cluster.
+longhorn_backup_target = "s3://tazlab@eu-south-1/longhorn/"
+longhorn_s3_endpoint   = "https://s3.example.org" # CHANGE: for a server that is not one of AWS

@@ -57,13 +57,30 @@ func Uncordon(ctx context.Context, target gate.Target, node string) error {
 	})
 }
 
-// Nodes tells of each registered node, by name, whether castle has cordoned it, as a killed run leaves it.
-func Nodes(ctx context.Context, target gate.Target) (cordoned map[string]bool, err error) {
+// By is who has cordoned a node.
+type By int
+
+// Who cordons a node.
+const (
+	Nobody By = iota
+	Castle    // as a killed run leaves it
+	Others
+)
+
+// Nodes tells of each registered node, by name, who has cordoned it.
+func Nodes(ctx context.Context, target gate.Target) (cordoned map[string]By, err error) {
 	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
 		nodes, err := a.List(ctx, client.Selection{Resource: client.Core("nodes")}, "Node")
-		cordoned = map[string]bool{}
+		cordoned = map[string]By{}
 		for _, node := range nodes {
-			cordoned[node.GetName()] = node.GetAnnotations()[cordonedBy] != ""
+			switch {
+			case node.GetAnnotations()[cordonedBy] != "":
+				cordoned[node.GetName()] = Castle
+			case client.True(&node, "spec", "unschedulable"):
+				cordoned[node.GetName()] = Others
+			default:
+				cordoned[node.GetName()] = Nobody
+			}
 		}
 		return err
 	})
@@ -139,7 +156,7 @@ func (d *drain) ended(ctx context.Context, waits []wait) error {
 	if len(reasons) == 0 {
 		reasons = []string{"the Kubernetes API has not answered"}
 	}
-	return fmt.Errorf("node %s is not drained: %w: %s", d.node, context.Cause(ctx), client.Several(reasons))
+	return fmt.Errorf("node %s is not drained (%s): %w", d.node, client.Several(reasons), context.Cause(ctx))
 }
 
 // pass evicts the Pods that are left, and returns why each one is still there.

@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/operation/rollout"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/review"
@@ -44,6 +45,8 @@ type Plan struct {
 	Unknown *unrecorded.Found `json:"unknown,omitempty"`
 	// Machines lists what is not as castle has left the machines of the state.
 	Machines []string `json:"machines,omitempty"`
+	// Rollout is what only a rollout changes; nil: no machine that runs changes.
+	Rollout *rollout.List `json:"rollout,omitempty"`
 }
 
 // Stage is one stage's part of a Plan.
@@ -179,6 +182,9 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	if !found.None() {
 		plan.Unknown = found
 	}
+	if plan.Rollout, err = p.machines.List(ctx); err != nil {
+		return nil, err
+	}
 	for _, m := range found.Facts {
 		plan.Machines = append(plan.Machines, m.Lines(c.Command("create"))...)
 	}
@@ -238,6 +244,9 @@ func (p *Plan) mask(hide func(string) string) {
 	}
 	for i := range p.Machines {
 		p.Machines[i] = hide(p.Machines[i])
+	}
+	if p.Rollout != nil {
+		p.Rollout.Mask(hide)
 	}
 	for _, s := range p.Stages {
 		s.Reason = hide(s.Reason)

@@ -41,7 +41,9 @@ func TestAPlanShowsNoSecret(t *testing.T) {
 		".Unlisted.Layer",
 		".Unlisted.Destroy", ".Saved.Path", ".Saved.SHA256", ".Saved.Apply", ".Saved.Unplanned",
 		".Saved.Imports", ".Unknown.Endpoint",
-		".Unknown.Stages"}
+		".Unknown.Stages", ".Rollout.Cluster", ".Rollout.Platform",
+		".Rollout.Steps.Machine", ".Rollout.Steps.Node", ".Rollout.Steps.Address",
+		".Rollout.Steps.Action", ".Rollout.Steps.Disks", ".Rollout.Steps.Volumes", ".Rollout.Command"}
 	p, known := &Plan{}, &secret.Masker{}
 	eachText(reflect.ValueOf(p), "", func(path string, text reflect.Value) {
 		text.SetString("secret of " + path)

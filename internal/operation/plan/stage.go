@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/operation/rollout"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
@@ -33,10 +34,11 @@ const answerTime = 15 * time.Second
 
 // planning is one run of plan.
 type planning struct {
-	run     *run.Run
-	damaged map[*config.Stage]error // stages whose state a create would repair first
-	keeps   bool                    // save Terraform's plans
-	quick   bool                    // see Options.Quick
+	run      *run.Run
+	damaged  map[*config.Stage]error // stages whose state a create would repair first
+	keeps    bool                    // save Terraform's plans
+	quick    bool                    // see Options.Quick
+	machines *rollout.Survey
 }
 
 // readStates reads the outputs of all stages. It leaves states that need a repair to a create.
@@ -57,6 +59,7 @@ func (p *planning) readStates() error {
 // the others.
 func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []*Stage {
 	p.run.Outputs.Compute(chosen)
+	p.machines = rollout.NewSurvey(p.run)
 	made := make([]*Stage, len(chosen))
 	turn := func(s *config.Stage) int {
 		_, machines := s.Outputs[cluster.InstanceOutput]
@@ -206,6 +209,7 @@ func (p *planning) compare(ctx context.Context, one *Stage, dir *state.Stage) (u
 	if !p.quick || one.closed || !one.drift.None() {
 		return false, nil // a look at all objects names what differs
 	}
+	p.machines.Read(ctx, one.config, one.recorded, &terraform.Plan{}, nil)
 	one.State = review.UpToDate
 	return true, nil
 }
@@ -325,6 +329,7 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	if err := p.checkMachines(ctx, one, plan, outdated); err != nil {
 		return err
 	}
+	p.machines.Read(ctx, one.config, one.recorded, plan, outdated)
 	changes, left, err := review.Summarize(ctx, plan, plan.Changes, adopted)
 	if err != nil {
 		return err

@@ -193,6 +193,7 @@ func (x *rollout) cordon(ctx context.Context, s *Step) error {
 	if err == nil && foreign {
 		x.say(s)("is cordoned by somebody else, and stays so")
 	}
+	s.machine.cordoned = s.machine.cordoned || err == nil && !foreign
 	return err
 }
 

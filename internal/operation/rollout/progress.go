@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ephemeral-castle/castle/internal/kube/drain"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
@@ -43,7 +44,7 @@ func (x *rollout) record(machine string, change func(*progress)) error {
 }
 
 // recall adds to the machines what an interrupted rollout has recorded. nodes are the registered ones.
-func (x *rollout) recall(ctx context.Context, nodes map[string]bool) error {
+func (x *rollout) recall(ctx context.Context, nodes map[string]drain.By) error {
 	all, err := x.document().Value()
 	if err != nil {
 		return err

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -38,33 +40,45 @@ type Options struct {
 	WithoutBackup bool
 	// Confirm is called with the steps before the first one, and returns an error unless somebody agrees to
 	// them; nil agrees.
-	Confirm func(*Plan) error
+	Confirm func(*List) error
 	// ConfirmLoss is called before a stage replaces or destroys anything else, as in a create.
 	ConfirmLoss func(context.Context, review.Loss) (bool, error)
 }
 
-// Plan lists what a rollout does, in its order.
-type Plan struct {
+// List lists what a rollout does, in its order.
+type List struct {
 	Cluster  string  `json:"cluster"`
 	Platform string  `json:"platform"`
 	Steps    []*Step `json:"steps"`
 	// Obstacles are what would keep a rollout from its end.
 	Obstacles []string `json:"obstacles"`
+	// Unknown is why a plan cannot list the steps; Command with --dry-run lists them later.
+	Unknown string `json:"unknown,omitempty"`
+	Command string `json:"command"` // that makes the steps
+}
+
+// Mask hides secrets in the texts that are not names of the configuration.
+func (l *List) Mask(hide func(string) string) {
+	l.Unknown, l.Obstacles = hide(l.Unknown), xslices.Map(l.Obstacles, hide)
+	for _, s := range l.Steps {
+		s.Changes = xslices.Map(s.Changes, hide)
+	}
 }
 
 type rollout struct {
 	run      *run.Run
 	options  Options
 	machines map[string]*machine
+	waits    bool // for a machine that an interrupted rollout restarts
 }
 
 // DryRun lists the steps of a rollout and changes nothing.
-func DryRun(ctx context.Context, c *cluster.Cluster, o Options) (*Plan, error) {
+func DryRun(ctx context.Context, c *cluster.Cluster, o Options) (*List, error) {
 	ctx, r, err := run.BeginChecked(ctx, c, "plan", applied.CleanUp)
 	if err != nil {
 		return nil, err
 	}
-	x := &rollout{run: r, options: o}
+	x := &rollout{run: r, options: o, waits: true}
 	p, err := x.steps(ctx)
 	return p, r.End(err)
 }
@@ -76,7 +90,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err != nil {
 		return err
 	}
-	x := &rollout{run: r, options: o}
+	x := &rollout{run: r, options: o, waits: true}
 	return r.End(x.do(ctx))
 }
 
@@ -140,13 +154,18 @@ func (x *rollout) backUp(ctx context.Context) error {
 }
 
 // steps surveys the cluster and lists the steps.
-func (x *rollout) steps(ctx context.Context) (*Plan, error) {
+func (x *rollout) steps(ctx context.Context) (*List, error) {
 	if err := x.readSecrets(ctx); err != nil {
 		return nil, err
 	}
 	if err := x.survey(ctx); err != nil {
 		return nil, err
 	}
+	return x.list(ctx)
+}
+
+// list lists the steps after the survey.
+func (x *rollout) list(ctx context.Context) (*List, error) {
 	for _, name := range x.options.Replace {
 		if m := x.machines[name]; m == nil || !m.wanted {
 			return nil, cluster.Usagef("--replace %s: no such machine; choose one of %s", name,
@@ -159,8 +178,8 @@ func (x *rollout) steps(ctx context.Context) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Cluster: x.run.Cluster.Config.Name, Platform: x.run.Cluster.Config.Platform,
-		Steps: stepsOf(x.sorted(), x.isReplaced, late), Obstacles: []string{}}
+	p := x.newList()
+	p.Steps = append(p.Steps, stepsOf(x.sorted(), x.isReplaced, late)...)
 	usual := x.usual()
 	for _, s := range p.Steps {
 		s.UsualSeconds = usual[s.Action]
@@ -170,6 +189,11 @@ func (x *rollout) steps(ctx context.Context) (*Plan, error) {
 	}
 	p.Obstacles = append(p.Obstacles, x.obstacles(ctx, p.Steps)...)
 	return p, nil
+}
+
+func (x *rollout) newList() *List {
+	return &List{Cluster: x.run.Cluster.Config.Name, Platform: x.run.Cluster.Config.Platform,
+		Steps: []*Step{}, Obstacles: []string{}, Command: x.run.Cluster.Command("rollout")}
 }
 
 // nameVolumes adds the volumes whose only intact replica is on a machine that ends.
@@ -285,6 +309,10 @@ func (x *rollout) step(ctx context.Context, s *Step, i, all int) error {
 	if err != nil {
 		e.Kind, e.Text = event.MachineFailed, err.Error()
 		x.run.Emit(e)
+		if ctx.Err() != nil && s.machine.cordoned {
+			x.run.Notice("node " + s.Node + " stays cordoned; the same command completes the step, and " +
+				"lifts the cordon")
+		}
 		return cmp.Or(context.Cause(ctx), error(&StepError{Step: s, Left: all - i - 1, Err: err}))
 	}
 	e.Kind = event.MachineReady
@@ -308,7 +336,7 @@ func (e *StepError) Error() string {
 	if e.Step.Action == Change && !e.Step.machine.upgradesKubernetes() {
 		text += ", or set the former values again and go back with it"
 	}
-	if e.Step.Drains {
+	if e.Step.machine.cordoned {
 		text += "\n  node " + e.Step.Node + " stays cordoned until then"
 	}
 	return text

@@ -111,6 +111,12 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 			add(m, fmt.Sprintf("%v\n    bring it back, replace it (--replace %s), or take it out of the "+
 				"configuration", m.down, m.name))
 		}
+		if m.keeps { // Longhorn starts nothing on a cordoned node, and each step would wait for its gates
+			if err := x.checkGates(ctx); err != nil {
+				add(m, fmt.Sprintf("somebody else has cordoned node %s, and a gate is closed: %v\n    "+
+					"uncordon the node before: castle cordons it itself", m.node, err))
+			}
+		}
 		for _, e := range m.effects() {
 			switch {
 			case e.Kind == effect.Impossible && !x.isReplaced(m):
@@ -129,6 +135,10 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 			if err != nil {
 				add(s.machine, err.Error())
 			}
+		}
+		if takes && s.machine.down != nil && len(s.Volumes) > 0 {
+			add(s.machine, "it does not answer, and Longhorn's volumes that only it has would be lost: "+
+				client.Several(s.Volumes)+"\n    bring it back, or delete the volumes before")
 		}
 		if s.hardware && s.machine.datacenter == nil {
 			add(s.machine, "its platform cannot stop and start it")

@@ -34,6 +34,7 @@ type Step struct {
 	Changes      []string `json:"changes"` // Talos v1.13.0 → v1.13.1
 	Restarts     bool     `json:"restarts"`
 	Drains       bool     `json:"drains"`
+	Cordoned     bool     `json:"cordoned,omitempty"` // by somebody else, and it stays so
 	// Disks end with the machine, and Volumes have their only intact replica on it now.
 	Disks   []string `json:"disks,omitempty"`
 	Volumes []string `json:"volumes,omitempty"`
@@ -65,6 +66,9 @@ func (s *Step) String() string {
 		text += "; it is drained"
 	case s.Restarts && !s.starts:
 		text += "; it restarts"
+	}
+	if s.Cordoned && s.Drains && s.Action == Change {
+		text += "; somebody else has cordoned it, and it stays so"
 	}
 	return text
 }
@@ -165,7 +169,7 @@ func phase(s *Step, upgrades bool) int {
 
 func (m *machine) step(action Action) *Step {
 	s := &Step{Machine: m.name, Node: m.node, Address: m.address, ControlPlane: m.controlPlane,
-		Action: action, Changes: []string{}, machine: m}
+		Action: action, Changes: []string{}, Cordoned: m.keeps, machine: m}
 	switch action {
 	case Replace, Remove:
 		s.Disks, s.Drains = m.disks, m.down == nil && !m.left

@@ -1,12 +1,17 @@
 package rollout
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
@@ -149,6 +154,9 @@ func TestStepsAndTheirOrder(t *testing.T) {
 		{"stopped by one that was killed", one("w-02", func(m *machine) {
 			m.stopped, m.down = true, errors.New("no route to host")
 		}), "", []string{"w-02 changes: is stopped, and starts"}},
+		{"somebody else has cordoned a node", one("w-02", func(m *machine) { grows(m); m.keeps = true }), "",
+			[]string{"w-02 changes: memory.dedicated 4096 → 8192; it is drained, and restarts; somebody " +
+				"else has cordoned it, and it stays so"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			replaced := func(m *machine) bool { return m.name == tt.replace }
@@ -232,6 +240,82 @@ func TestCastleWaitsForAMachineThatItRestarts(t *testing.T) {
 	} {
 		if got := newMachine("w-01", tt.change).returns(); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+}
+
+func TestOnlyWhatChangesMachinesThatRunNeedsARollout(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*machine)
+		want   bool
+	}{
+		{"nothing", nil, false},
+		{"only its tags", func(m *machine) { m.hardware = []effect.Effect{{Kind: effect.None}} }, false},
+		{"it joins, by a create", func(m *machine) { m.joined = false; grows(m) }, false},
+		{"its hardware", grows, true},
+		{"its Talos, which no plan shows", upgradesTalos, true},
+		{"it leaves", func(m *machine) { m.wanted = false }, true},
+		{"it is replaced", func(m *machine) { m.replaces = true }, true},
+	} {
+		if got := newMachine("w-01", tt.change).differs(); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+}
+
+func TestAFailedStepTellsWhetherItsNodeIsCordoned(t *testing.T) {
+	for _, cordoned := range []bool{false, true} {
+		s := newMachine("w-01", func(m *machine) { grows(m); m.cordoned = cordoned }).changes(false)[0]
+		text := (&StepError{Step: s, Err: errors.New("volume a is degraded")}).Error()
+		if strings.Contains(text, "node blue-w-01 stays cordoned until then") != cordoned {
+			t.Errorf("cordoned %t: %s", cordoned, text)
+		}
+	}
+}
+
+// notices keeps the texts of notices.
+type notices []string
+
+func (n *notices) Report(e event.Event) {
+	if e.Kind == event.Notice {
+		*n = append(*n, e.Text)
+	}
+}
+
+func TestAnInterruptedStepTellsThatItsNodeStaysCordoned(t *testing.T) {
+	interrupt := errors.New("interrupt signal received")
+	for _, cordoned := range []bool{false, true} {
+		var told notices
+		c := &cluster.Cluster{Masker: &secret.Masker{}, Options: cluster.Options{Reporter: &told}}
+		x := &rollout{run: &run.Run{Cluster: c, Outputs: run.NewOutputs(c.Masker)}}
+		s := newMachine("w-01", func(m *machine) { grows(m); m.cordoned = cordoned }).changes(false)[0]
+		ctx, stop := context.WithCancelCause(t.Context())
+		stop(interrupt)
+		if err := x.step(ctx, s, 0, 2); !errors.Is(err, interrupt) {
+			t.Errorf("the step ends with %v", err)
+		}
+		var want notices
+		if cordoned {
+			want = notices{"node blue-w-01 stays cordoned; the same command completes the step, and lifts " +
+				"the cordon"}
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("cordoned %t: %q", cordoned, told)
+		}
+	}
+}
+
+func TestTheLastReplicasOfADeadMachineKeepIt(t *testing.T) {
+	for _, volumes := range [][]string{nil, {"pvc-1"}} {
+		m := newMachine("w-01", func(m *machine) { m.wanted, m.down = false, errors.New("no route to host") })
+		x := &rollout{machines: map[string]*machine{"w-01": m, "w-02": newMachine("w-02", nil)}}
+		s := m.step(Remove)
+		s.Volumes = volumes
+		found := x.obstacles(t.Context(), []*Step{s})
+		if len(found) != len(volumes) ||
+			len(found) > 0 && !strings.Contains(found[0], "would be lost: pvc-1") {
+			t.Errorf("%q: %q", volumes, found)
 		}
 	}
 }

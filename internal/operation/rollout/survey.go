@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/kube/drain"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -25,6 +27,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 // machine is a machine that the cluster has, or is to have.
@@ -51,6 +54,7 @@ type machine struct {
 	pending    []string // hardware that waits for a restart
 	stopped    bool
 	cordoned   bool // by castle
+	keeps      bool // a cordon of somebody else
 }
 
 func (m *machine) effects() []effect.Effect { return slices.Concat(m.hardware, m.configuration) }
@@ -80,16 +84,26 @@ func (x *rollout) survey(ctx context.Context) error {
 			return err
 		}
 	}
-	x.machines = map[string]*machine{}
-	for _, one := range x.run.Outputs.Machines() {
-		m := x.machine(one.Name)
-		m.wanted, m.address, m.controlPlane = true, one.Address, one.ControlPlane
-	}
+	x.configured()
 	for _, s := range machineStages(x.run.Cluster) {
 		if err := x.plan(ctx, s); err != nil {
 			return x.run.Failed(ctx, s.Layer, s.Name, err)
 		}
 	}
+	return x.ask(ctx)
+}
+
+// configured begins with the machines of the configuration.
+func (x *rollout) configured() {
+	x.machines = map[string]*machine{}
+	for _, one := range x.run.Outputs.Machines() {
+		m := x.machine(one.Name)
+		m.wanted, m.address, m.controlPlane = true, one.Address, one.ControlPlane
+	}
+}
+
+// ask asks the cluster for its nodes, and each machine how it is.
+func (x *rollout) ask(ctx context.Context) error {
 	if len(x.controlPlanes()) == 0 || x.target().Kubeconfig == nil {
 		return cluster.Usagef("no stage has configured a control plane with Talos, and a rollout "+
 			"changes clusters of such machines\n  create the cluster first: %s\n  machines of another kind "+
@@ -101,8 +115,8 @@ func (x *rollout) survey(ctx context.Context) error {
 			err, x.run.Cluster.Command("restore"))
 	}
 	look := func(m *machine) error {
-		m.cordoned = nodes[m.node]
-		if err := x.look(ctx, m); err != nil || !m.returns() || x.isReplaced(m) {
+		m.cordoned, m.keeps = nodes[m.node] == drain.Castle, nodes[m.node] == drain.Others
+		if err := x.look(ctx, m); err != nil || !x.waits || !m.returns() || x.isReplaced(m) {
 			return err
 		}
 		x.run.Notice(m.name + " does not answer; an interrupted rollout has cordoned it, and castle waits " +
@@ -144,9 +158,8 @@ func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
 	if err != nil {
 		return err
 	}
-	intent, err := dir.Intent().Read()
-	outdated, unread := applied.Outdated(x.run, s, st)
-	if err = errors.Join(err, unread); err != nil {
+	outdated, err := applied.Outdated(x.run, s, st)
+	if err != nil {
 		return err
 	}
 	work, err := x.run.OpenWorkspace(s.Name, s.Layer)
@@ -162,6 +175,16 @@ func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
 		return run.During("plan", err)
 	}
 	defer func() { err = errors.Join(err, plan.Discard()) }()
+	return x.read(ctx, s, st, plan, outdated)
+}
+
+// read notes what the plan of a whole stage would do to each machine.
+func (x *rollout) read(ctx context.Context, s *config.Stage, st *state.State, plan *terraform.Plan,
+	outdated []string) error {
+	intent, err := x.run.Cluster.Dir.Stage(s.Name).Intent().Read()
+	if err != nil {
+		return err
+	}
 	effects, err := review.Effects(ctx, x.run, st, intent, plan, outdated)
 	if err != nil {
 		return err
@@ -169,7 +192,10 @@ func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
 	for _, one := range effects {
 		x.affect(one)
 	}
-	differing, _, err := plan.Differences(ctx)
+	var differing map[string]planned.Attributes
+	if len(plan.Changes) > 0 {
+		differing, _, err = plan.Differences(ctx)
+	}
 	if err == nil {
 		err = x.inspect(ctx, s, st)
 	}
@@ -179,6 +205,7 @@ func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
 	if err := x.noteIDs(ctx, plan); err != nil {
 		return err
 	}
+	instances := x.run.Instances(s)
 	for _, c := range plan.Changes {
 		if name, keyed := terraform.KeyOf(c.Address); keyed && c.Action != "read" {
 			x.note(s, name, c.Address)
@@ -188,7 +215,9 @@ func (x *rollout) plan(ctx context.Context, s *config.Stage) (err error) {
 		makes := func(c terraform.Change) bool {
 			return c.Address == address && (c.Action == "create" || c.Reason == "tainted")
 		}
-		return slices.Contains(outdated, address) || slices.ContainsFunc(plan.Changes, makes)
+		// A machine with an instance of this run is only planned: the former one is there.
+		return slices.Contains(outdated, address) && instances[address] != x.run.ID ||
+			slices.ContainsFunc(plan.Changes, makes)
 	}
 	for _, res := range st.Managed() {
 		name, keyed := terraform.KeyOf(res.Address)
@@ -301,6 +330,71 @@ func (x *rollout) inspect(ctx context.Context, s *config.Stage, st *state.State)
 		}
 	}
 	return nil
+}
+
+// Survey lists the steps of a rollout with the plans that a run makes anyway. It changes nothing.
+type Survey struct {
+	x      *rollout
+	mu     sync.Mutex      // stages are planned in parallel
+	stages []*config.Stage // that make or configure machines, and have not been read
+	failed error
+}
+
+// NewSurvey begins with the machines of the configuration, whose outputs the run has computed.
+func NewSurvey(r *run.Run) *Survey {
+	s := &Survey{x: &rollout{run: r}, stages: machineStages(r.Cluster)}
+	s.x.configured()
+	return s
+}
+
+// Read notes what the plan of a stage would do to machines, if it makes or configures any. It keeps an error
+// for List.
+func (s *Survey) Read(ctx context.Context, stage *config.Stage, st *state.State, plan *terraform.Plan,
+	outdated []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := slices.Index(s.stages, stage); at >= 0 {
+		s.stages = slices.Delete(s.stages, at, at+1)
+		s.failed = errors.Join(s.failed, s.x.read(ctx, stage, st, plan, outdated))
+	}
+}
+
+// List lists the steps; nil: no machine that runs changes, and a create makes those that are new.
+func (s *Survey) List(ctx context.Context) (all *List, err error) {
+	x := s.x
+	if len(x.controlPlanes()) == 0 || x.target().Kubeconfig == nil {
+		return nil, nil // no cluster of such machines runs
+	}
+	if err = s.failed; len(s.stages) > 0 {
+		err = fmt.Errorf("stage %s is not planned", s.stages[0].Name)
+	}
+	if err == nil {
+		asking, stop := context.WithTimeout(ctx, answerTime)
+		defer stop()
+		err = kube.Reachable(x.target().Kubeconfig).Check(asking)
+	}
+	if err == nil {
+		err = x.ask(ctx)
+	}
+	if err == nil {
+		all, err = x.list(ctx)
+	}
+	stays := func(s *Step) bool { return s.Action != Add }
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil && slices.ContainsFunc(x.sorted(), (*machine).differs):
+		all = x.newList()
+		all.Unknown = err.Error()
+	case err != nil || !slices.ContainsFunc(all.Steps, stays):
+		return nil, nil
+	}
+	return all, nil
+}
+
+// differs reports whether its plans change a machine that runs.
+func (m *machine) differs() bool {
+	return m.joined && (!m.wanted || m.replaces || m.will != m.is || effect.Worst(m.effects()) > effect.None)
 }
 
 // returns reports whether a machine that does not answer may be on its way back: an interrupted rollout has

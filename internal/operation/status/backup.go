@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/backup"
 )
 
 // Backup is the newest backup of etcd. Without an ID there is none, or Problem says why castle does not know.
@@ -12,6 +13,8 @@ type Backup struct {
 	ID      string    `json:"id,omitempty"`
 	Time    time.Time `json:"time,omitzero"`
 	Problem string    `json:"problem,omitempty"`
+	// Former: it is of a cluster of this name that was destroyed since.
+	Former bool `json:"former,omitempty"`
 }
 
 // newestBackup reads the newest backup of a cluster that Talos runs.
@@ -30,5 +33,6 @@ func newestBackup(ctx context.Context, r *run.Run) *Backup {
 	case b == nil:
 		return &Backup{}
 	}
-	return &Backup{ID: b.ID, Time: b.Time}
+	life := backup.Life(ctx, r)
+	return &Backup{ID: b.ID, Time: b.Time, Former: life != "" && b.Life != "" && life != b.Life}
 }

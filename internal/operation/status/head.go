@@ -182,6 +182,9 @@ func (s *Status) sumUp() {
 	for _, u := range s.Unlisted {
 		pending = append(pending, u.Stage+" is not configured any more")
 	}
+	if s.Rotating {
+		pending = append(pending, "an unfinished rotation (castle rotate "+s.Cluster+" passwords)")
+	}
 	switch {
 	case len(pending) > 0:
 		s.Head.Pending = Condition{True, few(pending)}

@@ -62,6 +62,8 @@ type Status struct {
 	Backup *Backup `json:"backup,omitempty"`
 	// Data tells how old the newest saves of the data are that outlive the cluster.
 	Data []survival.Age `json:"data,omitempty"`
+	// Rotating: a rotation of passwords was begun and not completed.
+	Rotating bool `json:"rotating,omitempty"`
 
 	Head Head `json:"head"`
 }
@@ -202,8 +204,10 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 			all.Certificates = append(all.Certificates, i.String()+"; to renew it: "+i.Fix)
 		}
 	}
-	for _, one := range all.Stages {
-		err = errors.Join(err, one.err)
+	for i, one := range all.Stages {
+		rotation, failed := cluster.RotationOf(c.Dir.Stage(c.Config.Stages[i].Name)).Value()
+		all.Rotating = all.Rotating || rotation.Next != nil
+		err = errors.Join(err, one.err, failed)
 	}
 	all.Backup, all.Data = newestBackup(ctx, r), survival.Ages(ctx, r)
 	if ctx.Err() != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/etcd"
 	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/run/survival"
@@ -58,7 +59,8 @@ func Take(ctx context.Context, r *run.Run, o Options) (_ *Result, err error) {
 		return nil, err
 	}
 	result := &Result{Backup: newest, Deleted: []string{}, Place: r.Cluster.Place()}
-	if newest != nil && time.Since(newest.Time) < o.IfOlderThan {
+	life := Life(ctx, r)
+	if newest != nil && life != "" && newest.Life == life && time.Since(newest.Time) < o.IfOlderThan {
 		return result, nil
 	}
 	file, remove, err := temporary(r)
@@ -68,6 +70,7 @@ func Take(ctx context.Context, r *run.Run, o Options) (_ *Result, err error) {
 	defer func() { err = errors.Join(err, remove()) }()
 	b, err := snapshot(ctx, r, file)
 	if err == nil {
+		b.Life = life
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
@@ -82,6 +85,15 @@ func Take(ctx context.Context, r *run.Run, o Options) (_ *Result, err error) {
 		result.Deleted, err = shelf.Prune(ctx, o.Keep)
 	}
 	return result, err
+}
+
+// Life identifies the present life of the cluster: a backup of another one is none of this cluster. It is
+// empty if the API does not answer soon.
+func Life(ctx context.Context, r *run.Run) string {
+	ctx, stop := context.WithTimeout(ctx, 3*time.Second)
+	defer stop()
+	life, _ := kube.Life(ctx, r.Outputs.Target()) //nolint:errcheck // as the comment says
+	return life
 }
 
 // member is a machine whose member of etcd follows a leader.

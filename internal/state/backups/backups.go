@@ -47,6 +47,8 @@ type Backup struct {
 	Time    time.Time `json:"time"`    // when the snapshot was begun
 	By      string    `json:"by"`      // user@host
 	Castle  string    `json:"castle"`  // its version
+	// Life identifies the cluster: one that is created anew has another one. Empty: not known.
+	Life string `json:"life"`
 
 	Bytes    int64  `json:"bytes"`    // of the snapshot
 	Revision int64  `json:"revision"` // of etcd's newest change in it
