@@ -69,7 +69,9 @@ func gates(t *testing.T) map[string]waits {
 			t.Fatal(diags)
 		}
 		for _, stage := range loaded.Stages {
-			found[stage.Source] = waits{}
+			if found[stage.Source] == nil { // another cluster may have the stage, too
+				found[stage.Source] = waits{}
+			}
 			for _, g := range stage.Gates {
 				if g.Of != stage {
 					continue // of what Flux brings; blue has the stage itself
