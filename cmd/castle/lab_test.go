@@ -117,7 +117,7 @@ func inside(t *testing.T, folder string) {
 	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying,
 		"for-stages": forStages, "api": api, "vault": vault, "pod": pod, "by-hand": byHand,
 		"upgrade": upgrade, "upgrade-kubernetes": upgradeKubernetes, "freeze": freeze, "sql": sql,
-		"bucket": bucket, "logins": probeLogins}
+		"bucket": bucket, "logins": probeLogins, "volume": volume}
 	run(t, folder, func(env *testscript.Env) error {
 		env.Values[spyKey{}], env.Values[holdKey{}] = &spy{}, &hold{}
 		env.Values[plantedKey{}] = newPlanted()

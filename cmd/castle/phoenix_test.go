@@ -11,12 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestPhoenix destroys and recreates the cluster tazlab, whose database has to be there again: a real
-// PostgreSQL that the real pgBackRest archives into a real S3 server.
+// TestPhoenix destroys and recreates the cluster tazlab, whose database and volume have to be there again: a
+// real PostgreSQL that the real pgBackRest archives into a real S3 server, and the double of Longhorn.
 func TestPhoenix(t *testing.T) {
 	scripts(t, "tazlab", "testdata/phoenix")
 }
@@ -52,6 +53,36 @@ func psql(object []byte, statements string) ([]byte, error) {
 		"-v", "ON_ERROR_STOP=on", "-c", statements)
 	c.Env = append(os.Environ(), "PGPASSWORD="+string(password), "PGSSLMODE=require")
 	return c.CombinedOutput()
+}
+
+// volume appends a text to the volume of tazlab's library, as its Pod would, and prints what is in it: volume
+// TEXT. An empty text only reads.
+func volume(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: volume TEXT")
+	}
+	type annotations map[string]*string
+	type volumeClaim struct {
+		Metadata struct {
+			Annotations annotations `json:"annotations"`
+		} `json:"metadata"`
+	}
+	const path = "/api/v1/namespaces/media/persistentvolumeclaims/data-library-0"
+	const write, content = "lab.castle/write", "lab.castle/content"
+	var c volumeClaim
+	c.Metadata.Annotations = annotations{write: &args[0], content: nil}
+	body, err := json.Marshal(c)
+	ts.Check(err)
+	ask(ts, http.MethodPatch, path, body)
+	if !eventually(time.Minute, 100*time.Millisecond, func() bool {
+		c = volumeClaim{}
+		ts.Check(json.Unmarshal(ask(ts, http.MethodGet, path, nil), &c))
+		return c.Metadata.Annotations[write] == nil && c.Metadata.Annotations[content] != nil
+	}) {
+		ts.Fatalf("nobody has written to the volume: is it attached?")
+	}
+	_, err = ts.Stdout().Write([]byte(*c.Metadata.Annotations[content] + "\n"))
+	ts.Check(err)
 }
 
 // bucket takes the bucket of the lab's S3 server away, or gives it back: bucket away, bucket back.
