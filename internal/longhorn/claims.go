@@ -271,9 +271,9 @@ func (v *volumes) stopped(ctx context.Context, a *client.API) error {
 	}
 	for _, c := range all {
 		is := in[c.volume]
-		if state := client.Text(&is, "status", "state"); state != detached {
-			return waits("volume "+c.volume, fmt.Sprintf("(claim %s/%s) is %s, and not detached yet",
-				c.Namespace, c.Name, state))
+		if client.Text(&is, "status", "state") != detached {
+			return waits("volume "+c.volume, fmt.Sprintf("(claim %s/%s) is not detached yet", c.Namespace,
+				c.Name))
 		}
 	}
 	return nil

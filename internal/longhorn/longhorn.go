@@ -226,8 +226,7 @@ func (v *volumes) Save(ctx context.Context, b survivor.Birth, frozen bool) (*sur
 			return err
 		}
 		return eachOf(s.Volumes, func(of *survivor.Volume) error {
-			of.URL, err = v.backUp(ctx, a, t.GetNamespace(), b.Name, of.Name, of.Backup)
-			return err
+			return v.backUp(ctx, a, t.GetNamespace(), b.Name, of.Name, of.Backup)
 		})
 	}); err != nil {
 		return nil, err

@@ -118,24 +118,23 @@ func get(ctx context.Context, a *client.API, kind, namespace, name string) (*cli
 	return o, err
 }
 
-// backUp brings a backup of a volume nearer to its end, and then returns its URL: a Snapshot, and the upload
-// of that.
-func (v *volumes) backUp(ctx context.Context, a *client.API, system, label, of, name string) (string, error) {
+// backUp brings a backup of a volume nearer to its end: a Snapshot, and the upload of that.
+func (v *volumes) backUp(ctx context.Context, a *client.API, system, label, of, name string) error {
 	b, err := get(ctx, a, "Backup", system, name)
 	if err == nil && b == nil {
 		b, err = begin(ctx, a, system, label, of, name)
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
 	switch state := client.Text(b, "status", "state"); state {
 	case "Completed":
-		return client.Text(b, "status", "url"), nil
+		return nil
 	case "Error", "Unknown", "Deleting":
-		return "", gate.Permanent(fmt.Errorf("backup %s of volume %s: %s: %s", name, of, state,
+		return gate.Permanent(fmt.Errorf("backup %s of volume %s: %s: %s", name, of, state,
 			foreign.OneLine(client.Text(b, "status", "error"))))
 	}
-	return "", waits("volume "+of, fmt.Sprintf("%d %% of its backup are uploaded",
+	return waits("volume "+of, fmt.Sprintf("%d %% of its backup are uploaded",
 		client.Number(b, 0, "status", "progress")))
 }
 

@@ -134,7 +134,7 @@ func (v *volumes) Restore(ctx context.Context, b survivor.Birth, report func(str
 		return eachOf(due, func(of *survivor.Volume) error {
 			err := v.restored(ctx, a, t, b.From.ID, proof(*of), *of)
 			if err == nil {
-				_, err = v.backUp(ctx, a, t.GetNamespace(), b.Name, of.Name, proof(*of))
+				err = v.backUp(ctx, a, t.GetNamespace(), b.Name, of.Name, proof(*of))
 			}
 			return err
 		})

@@ -114,8 +114,7 @@ type Volume struct {
 	Bytes        int64             `json:"bytes"`   // its size
 	Replicas     int64             `json:"replicas"`
 	Backup       string            `json:"backup"` // its id
-	URL          string            `json:"url"`    // of the backup, as Longhorn names it
-	Digest       string            `json:"digest"` // of the size and the checksums of all blocks
+	Digest       string            `json:"digest"` // of the offsets and checksums of its blocks
 }
 
 // Birth is how a cluster's data began. It is decided once in the life of a cluster.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/foreign"
@@ -86,11 +87,16 @@ func known(ctx context.Context, r *run.Run, data Data) error {
 	return r.SetBirth(data.Label, b)
 }
 
+// answerTime is how long a cluster that was being destroyed may take to answer.
+const answerTime = 10 * time.Second
+
 // finished reports whether data need no save, and returns the one that they have.
 func finished(ctx context.Context, r *run.Run, data Data) (*survivor.Save, bool, error) {
 	b := r.Outputs.Births()[data.Label]
 	if b.Frozen && b.Saved != nil { // by an interrupted destroy; somebody may have permitted writes since
-		if wrote, _ := data.Survivor.Freeze(ctx); !wrote { //nolint:errcheck // then nobody can
+		asking, stop := context.WithTimeout(ctx, answerTime)
+		wrote, _ := data.Survivor.Freeze(asking) //nolint:errcheck // then nobody can
+		if stop(); !wrote {
 			_, err := data.Survivor.Prove(ctx, *b.Saved)
 			return b.Saved, true, err
 		}

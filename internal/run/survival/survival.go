@@ -221,6 +221,7 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 	if err != nil {
 		return err
 	}
+	young := false
 	for _, d := range s.Survivors {
 		b, decided := r.Outputs.Births()[d.Label]
 		if decided && b.Life != "" && b.Life != life {
@@ -246,6 +247,7 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 				return err
 			}
 		}
+		young = young || b.Restored.IsZero()
 		if b.From != nil && b.Restored.IsZero() {
 			data, err := Bind(r, s, d)
 			if err == nil {
@@ -255,6 +257,9 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 				return fmt.Errorf("data %s: %w", d.Label, err)
 			}
 		}
+	}
+	if young { // an unfinished destroy may have suspended Flux, which must not be faster than the restore
+		return kube.ResumeFlux(ctx, r.Outputs.Target())
 	}
 	return nil
 }
@@ -300,9 +305,6 @@ func settle(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor
 	b := r.Outputs.Births()[d.Label]
 	switch {
 	case b.Frozen && b.Saved != nil && is == nil:
-		if err := kube.ResumeFlux(ctx, r.Outputs.Target()); err != nil {
-			return err
-		}
 		if err := r.SetBirth(d.Label, nil); err != nil {
 			return err
 		}
