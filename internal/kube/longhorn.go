@@ -24,6 +24,8 @@ type (
 		}
 	}
 	replica struct {
+		Metadata metav1.ObjectMeta
+
 		Spec   struct{ VolumeName, NodeID, HealthyAt, FailedAt, DesireState string }
 		Status struct{ CurrentState string }
 	}

@@ -184,8 +184,9 @@ func longhornNodeOf(ctx context.Context, a *client.API, name string) (
 	return found.GroupVersionResource, node, err
 }
 
-// DeleteNode deletes the Node of a machine that has left, and Longhorn's node of that name unless it has
-// replicas. It is no error if neither exists.
+// DeleteNode deletes the Node of a machine that has left, and Longhorn's node of that name with its replicas.
+// A replica stays, and Longhorn's node with it, unless another machine has an intact one. It is no error if
+// neither node exists.
 func DeleteNode(ctx context.Context, target gate.Target, node string) error {
 	return client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
 		if err := a.Delete(ctx, client.Selection{Resource: client.Core("nodes"), Name: node}); err != nil {
@@ -195,9 +196,7 @@ func DeleteNode(ctx context.Context, target gate.Target, node string) error {
 		if have == nil || have.GetDeletionTimestamp() != nil {
 			return err
 		}
-		replicas, err := listLonghorn[replica](ctx, a, "Replica")
-		if err != nil || slices.ContainsFunc(replicas,
-			func(r replica) bool { return r.Spec.NodeID == node }) {
+		if stays, err := deleteReplicas(ctx, a, node); stays || err != nil {
 			return err
 		}
 		if client.True(have, "spec", "allowScheduling") {
@@ -213,4 +212,32 @@ func DeleteNode(ctx context.Context, target gate.Target, node string) error {
 		}
 		return err
 	})
+}
+
+// deleteReplicas deletes the replicas of a machine that has left, for which Longhorn would keep its node. One
+// stays if no other machine has an intact replica of its volume.
+func deleteReplicas(ctx context.Context, a *client.API, node string) (stays bool, err error) {
+	all, err := listLonghorn[replica](ctx, a, "Replica")
+	if err != nil || len(all) == 0 {
+		return false, err
+	}
+	in, err := a.ResolveIn(ctx, "longhorn.io", "Replica")
+	if err != nil {
+		return false, err
+	}
+	var errs []error
+	for _, r := range all {
+		elsewhere := func(other replica) bool {
+			return other.Spec.VolumeName == r.Spec.VolumeName && other.Spec.NodeID != node && other.intact()
+		}
+		switch {
+		case r.Spec.NodeID != node:
+		case slices.ContainsFunc(all, elsewhere):
+			errs = append(errs, a.Delete(ctx, client.Selection{Resource: in.GroupVersionResource,
+				Namespace: r.Metadata.Namespace, Name: r.Metadata.Name}))
+		default:
+			stays = true
+		}
+	}
+	return stays, errors.Join(errs...)
 }

@@ -213,9 +213,13 @@ func TestANodeThatLeftIsDeletedFromLonghornToo(t *testing.T) {
 	if err := DeleteNode(t.Context(), gate.Target{Kubeconfig: f.kubeconfig()}, "w-01"); err != nil {
 		t.Errorf("no node and no Longhorn: %v", err)
 	}
-	for name, tt := range map[string]struct{ replica, left string }{
-		"without replicas": {left: ""},
-		"with a replica":   {failedReplica("a", "w-01"), longhornAPI + "nodes/w-01"},
+	const stays = longhornAPI + "nodes/w-01"
+	for name, tt := range map[string]struct{ replica, other, left string }{
+		"without replicas":         {},
+		"with a replica":           {failedReplica("a", "w-01"), "", stays},
+		"and a failed one":         {failedReplica("a", "w-01"), failedReplica("a", "w-02"), stays},
+		"and one of other volumes": {failedReplica("a", "w-01"), intactReplica("b", "w-02"), stays},
+		"and an intact one":        {failedReplica("a", "w-01"), intactReplica("a", "w-02"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, target := newLonghorn(t, map[string]string{"nodes/w-01": "kind: Node\nspec: " +
@@ -223,6 +227,9 @@ func TestANodeThatLeftIsDeletedFromLonghornToo(t *testing.T) {
 			f.add(t, "/api/v1/nodes/w-01", "kind: Node")
 			if tt.replica != "" {
 				f.add(t, longhornAPI+"replicas/a-1", tt.replica)
+			}
+			if tt.other != "" {
+				f.add(t, longhornAPI+"replicas/a-2", tt.other)
 			}
 			refused := "DELETE " + longhornAPI + "nodes/w-01"
 			f.answers[refused] = failure(422, metav1.StatusReasonInvalid, "could not delete node w-01 with "+
@@ -237,6 +244,12 @@ func TestANodeThatLeftIsDeletedFromLonghornToo(t *testing.T) {
 				if _, there := f.objects[at]; there != (at == tt.left) {
 					t.Errorf("%s is there: %v", at, there)
 				}
+			}
+			if _, there := f.objects[longhornAPI+"replicas/a-1"]; there != (tt.left != "") {
+				t.Errorf("the replica is there: %v", there)
+			}
+			if _, there := f.objects[longhornAPI+"replicas/a-2"]; there != (tt.other != "") {
+				t.Error("the replica on another machine was deleted")
 			}
 		})
 	}

@@ -62,8 +62,9 @@ func (x *rollout) perform(ctx context.Context, s *Step) error {
 // before waits until the cluster can spare the machine. One that is down, or has left, is spared already.
 func (x *rollout) before(ctx context.Context, s *Step) error {
 	m := s.machine
-	if err := x.settle(ctx, s); err != nil || s.Action == Finish || m.joined && !m.serves() || m.cordoned {
-		return err // what is unfinished comes first: nothing is whole before it
+	if err := x.settle(ctx, s); err != nil || s.Action == Finish || s.Action == Add ||
+		m.joined && !m.serves() || m.cordoned {
+		return err // what is unfinished, or new, comes first: nothing is whole before it
 	}
 	return x.settleServices(ctx, s)
 }
@@ -80,7 +81,9 @@ func (x *rollout) after(ctx context.Context, s *Step) error {
 		return err
 	}
 	s.machine.cordoned = false
-	unfinished := func(m *machine) bool { return m.joined && !m.serves() || m.cordoned }
+	unfinished := func(m *machine) bool {
+		return m.joined && !m.serves() || m.cordoned || m.wanted && !m.joined
+	}
 	if slices.ContainsFunc(x.sorted(), unfinished) {
 		return nil // that comes next
 	}

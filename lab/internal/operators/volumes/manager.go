@@ -87,8 +87,11 @@ func (s *state) instanceManager(ctx context.Context, h *host) (*unstructured.Uns
 	api := s.w.Untyped.Resource(Resource("instancemanagers")).Namespace(s.namespace)
 	return api.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apiVersion, "kind": "InstanceManager",
-		"metadata": map[string]any{"name": managerOf(h.name()), "namespace": s.namespace, "labels": labels},
-		"spec":     map[string]any{"nodeID": h.name(), "type": "aio", "dataEngine": "v1"},
+		"metadata": map[string]any{"name": managerOf(h.name()), "namespace": s.namespace, "labels": labels,
+			// It ends with Longhorn's node (webhook/resources/instancemanager/mutator.go).
+			"ownerReferences": []any{map[string]any{"apiVersion": apiVersion, "kind": "Node",
+				"name": h.name(), "uid": string(h.node.GetUID())}}},
+		"spec": map[string]any{"nodeID": h.name(), "type": "aio", "dataEngine": "v1"},
 	}}, metav1.CreateOptions{})
 }
 
