@@ -32,8 +32,9 @@ import (
 func Type() survivor.Type {
 	attributes := bucket.Attributes("the path of Longhorn's backup target in it, such as \"/longhorn\"")
 	attributes["namespace"] = bucket.Required("the namespace whose claims' volumes survive")
-	attributes["selector"] = gate.Attribute{Type: cty.String, Valid: validSelector,
-		Help: "labels of the claims, such as \"app in (a, b)\"; without it, all of the namespace"}
+	attributes["selector"] = gate.Attribute{Type: cty.String,
+		Help:  "labels of the claims, such as \"app in (a, b)\"; without it, all of the namespace",
+		Valid: func(v cty.Value) error { _, err := labels.Parse(v.AsString()); return err }}
 	return survivor.Type{
 		Name: "longhorn", Summary: "volumes of Longhorn, in its backup target in a bucket",
 		Kubernetes: true, Attributes: attributes, Layer: "storage",
@@ -41,11 +42,6 @@ func Type() survivor.Type {
 			return newVolumes(name, target, v)
 		},
 	}
-}
-
-func validSelector(v cty.Value) error {
-	_, err := labels.Parse(v.AsString())
-	return err
 }
 
 // volumes are the volumes of one block.
@@ -63,12 +59,10 @@ func newVolumes(name string, target gate.Target, v gate.Values) (*volumes, error
 		selector: v.String("selector"), path: v.String("path"),
 		url: "s3://" + v.String("bucket") + "@" + v.String("region") + v.String("path")}
 	var err error
-	bound.documents, err = bucket.New(name, v, bound.path+"/castle/"+labelOf(name), bound.valid)
+	label := name[strings.LastIndex(name, ".")+1:] // of the gate or block
+	bound.documents, err = bucket.New(name, v, bound.path+"/castle/"+label, bound.valid)
 	return bound, err
 }
-
-// labelOf is the label of a block in the name of the gate or block.
-func labelOf(name string) string { return name[strings.LastIndex(name, ".")+1:] }
 
 // names matches the names of what castle makes in Longhorn.
 var names = regexp.MustCompile(`^castle-[a-z0-9-]+$`)
@@ -127,15 +121,13 @@ func (v *volumes) Announce(ctx context.Context, b survivor.Birth) error {
 
 // Prove reads the backups of all volumes of a save.
 func (v *volumes) Prove(ctx context.Context, s survivor.Save) (survivor.Proof, error) {
-	var errs []error
-	for _, of := range s.Volumes {
+	return survivor.Proof{}, eachOf(s.Volumes, func(of *survivor.Volume) error {
 		is, err := v.read(ctx, of.Name, of.Backup)
 		if err == nil && is.digest != of.Digest {
 			err = fmt.Errorf("backup %s of volume %s has other blocks than the save", of.Backup, of.Name)
 		}
-		errs = append(errs, err)
-	}
-	return survivor.Proof{}, errors.Join(errs...)
+		return err
+	})
 }
 
 // read reads a backup in the bucket, all of which has to be there.
@@ -152,7 +144,11 @@ func (v *volumes) read(ctx context.Context, name, backup string) (c content, err
 
 // Live describes the claims. Restored ones count once all of them are there.
 func (v *volumes) Live(ctx context.Context) (is *survivor.Living, err error) {
-	all, err := v.bound(ctx)
+	var all []boundClaim
+	err = client.Retry(ctx, v.target, func(ctx context.Context, a *client.API) (err error) {
+		all, err = v.claims(ctx, a)
+		return err
+	})
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
@@ -169,15 +165,6 @@ func (v *volumes) Live(ctx context.Context) (is *survivor.Living, err error) {
 		return nil, nil
 	}
 	return is, nil
-}
-
-// bound is claims, with as many attempts as it takes to get an answer.
-func (v *volumes) bound(ctx context.Context) (all []boundClaim, err error) {
-	err = client.Retry(ctx, v.target, func(ctx context.Context, a *client.API) (err error) {
-		all, err = v.claims(ctx, a)
-		return err
-	})
-	return all, err
 }
 
 // InUse is false without a claim, and as long as not all claims of a restore are there.

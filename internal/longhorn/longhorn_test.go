@@ -73,8 +73,8 @@ func TestWhatASaveHasIsRestoredBeforeAnythingUsesIt(t *testing.T) {
 	if got := c.content["pvc-photos"]; !slices.Equal(got, []string{"one", "two"}) {
 		t.Errorf("restored %q", got)
 	}
-	if one := c.field(api+"volumes/pvc-photos", "spec", "numberOfReplicas"); one != 1.0 {
-		t.Errorf("%v replicas on one node", one)
+	if one := c.field(api+"volumes/pvc-photos", "spec", "numberOfReplicas"); one != 2.0 {
+		t.Errorf("%v replicas, and it had 2", one)
 	}
 	if label := c.field(claims+"photos", "metadata", "labels", "app"); label != "photos" {
 		t.Errorf("the claim has the label %v: a selector would not find it", label)

@@ -120,10 +120,7 @@ func get(ctx context.Context, a *client.API, kind, namespace, name string) (*cli
 
 // backUp brings a backup of a volume nearer to its end: a Snapshot, and the upload of that.
 func (v *volumes) backUp(ctx context.Context, a *client.API, system, label, of, name string) error {
-	b, err := get(ctx, a, "Backup", system, name)
-	if err == nil && b == nil {
-		b, err = begin(ctx, a, system, label, of, name)
-	}
+	b, err := begin(ctx, a, system, label, of, name)
 	if err != nil {
 		return err
 	}
@@ -203,13 +200,9 @@ func (v *volumes) restored(ctx context.Context, a *client.API, t *client.Object,
 		if err != nil {
 			return err
 		}
-		replicas, err := fitting(ctx, a, s.Replicas)
-		if err != nil {
-			return err
-		}
 		if is, err = longhorn(ctx, a, "Volume", map[string]any{"namespace": t.GetNamespace(), "name": s.Name,
 			"annotations": map[string]any{ofSave: save}}, map[string]any{"fromBackup": from,
-			"size": strconv.FormatInt(s.Bytes, 10), "numberOfReplicas": replicas, "frontend": "blockdev",
+			"size": strconv.FormatInt(s.Bytes, 10), "numberOfReplicas": s.Replicas, "frontend": "blockdev",
 			"dataEngine": "v1", "backupTargetName": defaultTarget}); err != nil {
 			return err
 		}
@@ -236,19 +229,6 @@ func (v *volumes) restored(ctx context.Context, a *client.API, t *client.Object,
 		return waits(title, "is being restored")
 	}
 	return nil
-}
-
-// fitting is how many replicas a volume can have, at most those that it had.
-func fitting(ctx context.Context, a *client.API, had int64) (int64, error) {
-	nodes, err := a.ListIn(ctx, group, "Node", "")
-	fit := int64(0)
-	for _, n := range nodes {
-		c, _ := client.ConditionOf(&n, "Schedulable")
-		if c.Status == "True" && client.True(&n, "spec", "allowScheduling") {
-			fit++
-		}
-	}
-	return max(1, min(had, fit)), err
 }
 
 // prune deletes the Snapshots and Backups of the block but those with these names. It deletes nothing that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -264,18 +265,14 @@ func (v *volumes) Restored(ctx context.Context, b survivor.Birth) error {
 // matches returns nil if the claims of a save are bound to its restored volumes.
 func matches(all []boundClaim, s survivor.Save) error {
 	for _, of := range s.Volumes {
-		title, found := fmt.Sprintf("claim %s/%s", of.Namespace, of.PVC), false
-		for _, c := range all {
-			if c.Name != of.PVC {
-				continue
-			}
-			if found = true; c.volume != of.Name || c.pv.Annotations[ofSave] != s.ID {
-				return gate.Permanent(fmt.Errorf("%s uses volume %s, and not %s, which castle has restored "+
-					"from %s", title, c.volume, of.Name, s))
-			}
-		}
-		if !found {
+		title := fmt.Sprintf("claim %s/%s", of.Namespace, of.PVC)
+		at := slices.IndexFunc(all, func(c boundClaim) bool { return c.Name == of.PVC })
+		if at < 0 {
 			return waits(title, "is not bound yet")
+		}
+		if c := all[at]; c.volume != of.Name || c.pv.Annotations[ofSave] != s.ID {
+			return gate.Permanent(fmt.Errorf("%s uses volume %s, and not %s, which castle has restored from "+
+				"%s", title, c.volume, of.Name, s))
 		}
 	}
 	return nil

@@ -247,8 +247,7 @@ func Begin(ctx context.Context, r *run.Run, s *config.Stage) error {
 				return err
 			}
 		}
-		young = young || b.Restored.IsZero()
-		if b.From != nil && b.Restored.IsZero() {
+		if young = young || b.Restored.IsZero(); b.From != nil && b.Restored.IsZero() {
 			data, err := Bind(r, s, d)
 			if err == nil {
 				err = restore(ctx, r, data, b)
