@@ -17,8 +17,11 @@ import (
 type (
 	volume struct {
 		Metadata metav1.ObjectMeta
-		Spec     struct{ NumberOfReplicas int }
-		Status   struct {
+		Spec     struct {
+			NumberOfReplicas        int
+			ReplicaSoftAntiAffinity string
+		}
+		Status struct {
 			State, Robustness string
 			KubernetesStatus  struct{ Namespace, PVCName string }
 		}

@@ -48,9 +48,11 @@ type (
 // storage is what decides whether Longhorn releases a node.
 type storage struct {
 	node, policy string
+	volumes      []volume
 	replicas     []replica
 	attachments  []attachment
 	others       []string // the nodes that take replicas: none that is cordoned
+	shares       bool     // replicas of one volume may be on one node
 }
 
 // BlockingVolumes explains, in a sentence each, why Longhorn would never release a cordoned node. It protects
@@ -58,38 +60,94 @@ type storage struct {
 // node-drain-policy permits (longhorn-manager, canDeleteInstanceManagerPDB). A volume that a Pod uses is
 // detached when the Pod leaves.
 func BlockingVolumes(ctx context.Context, target gate.Target, node string) (blocking []string, err error) {
+	s, err := readStorage(ctx, target, node)
+	for _, v := range s.volumes {
+		if text := s.blocks(v); text != "" {
+			blocking = append(blocking, foreign.Text(v.title()+text))
+		}
+	}
+	slices.Sort(blocking)
+	return blocking, err
+}
+
+// Stuck is a volume with a replica that Longhorn cannot move to another node.
+type Stuck struct {
+	Volume string
+	Spared bool   // it has two intact replicas on other nodes: this one can end, and is made anew later
+	Text   string // a sentence
+}
+
+// StuckVolumes lists the volumes whose replica cannot leave a node. Longhorn places no two replicas of a
+// volume on one node unless its setting replica-soft-anti-affinity or the volume's own permits
+// (longhorn-manager, ReplicaScheduler).
+func StuckVolumes(ctx context.Context, target gate.Target, node string) (stuck []Stuck, err error) {
+	s, err := readStorage(ctx, target, node)
+	for _, v := range s.volumes {
+		var isHere bool
+		var others, intact int
+		for _, r := range s.replicas {
+			switch {
+			case r.Spec.VolumeName != v.Metadata.Name:
+			case r.Spec.NodeID == node:
+				isHere = true
+			case r.Spec.FailedAt == "": // perhaps the one that is being rebuilt for it
+				others++
+				if r.intact() {
+					intact++
+				}
+			}
+		}
+		if isHere && others < v.Spec.NumberOfReplicas && len(s.free(v)) == 0 {
+			stuck = append(stuck, Stuck{Volume: v.Metadata.Name, Spared: intact > 1,
+				Text: foreign.Text(fmt.Sprintf("%s is to have %d replicas, and no other node takes that "+
+					"of node %s: add a node, or lower the volume's numberOfReplicas in Longhorn",
+					v.title(), v.Spec.NumberOfReplicas, node))})
+		}
+	}
+	return stuck, err
+}
+
+// readStorage reads what Longhorn has; nothing without Longhorn.
+func readStorage(ctx context.Context, target gate.Target, node string) (s storage, err error) {
 	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
-		s, errs := storage{node: node}, [5]error{}
-		var volumes []volume
+		s = storage{node: node, policy: keepsLast}
+		var errs [5]error
 		var settings []setting
 		var nodes []longhornNode
-		volumes, errs[0] = listLonghorn[volume](ctx, a, "Volume")
+		s.volumes, errs[0] = listLonghorn[volume](ctx, a, "Volume")
 		settings, errs[1] = listLonghorn[setting](ctx, a, "Setting")
 		nodes, errs[2] = listLonghorn[longhornNode](ctx, a, "Node")
 		s.replicas, errs[3] = listLonghorn[replica](ctx, a, "Replica")
 		s.attachments, errs[4] = listLonghorn[attachment](ctx, a, "VolumeAttachment")
 		for _, one := range settings {
-			if one.Metadata.Name == "node-drain-policy" {
-				s.policy = one.Value
+			switch one.Metadata.Name {
+			case "node-drain-policy":
+				s.policy = cmp.Or(one.Value, keepsLast)
+			case "replica-soft-anti-affinity":
+				s.shares = one.Value == "true"
 			}
 		}
-		s.policy = cmp.Or(s.policy, keepsLast)
 		for _, one := range nodes {
 			if one.Metadata.Name != node && slices.ContainsFunc(one.Status.Conditions,
 				func(c client.Condition) bool { return c.Type == "Schedulable" && c.Status == "True" }) {
 				s.others = append(s.others, one.Metadata.Name)
 			}
 		}
-		blocking = nil
-		for _, v := range volumes {
-			if text := s.blocks(v); text != "" {
-				blocking = append(blocking, foreign.Text(v.title()+text))
-			}
-		}
 		return errors.Join(errs[:]...)
 	})
-	slices.Sort(blocking)
-	return blocking, err
+	return s, err
+}
+
+// free are the other nodes that can take a replica of a volume.
+func (s storage) free(v volume) []string {
+	if of := v.Spec.ReplicaSoftAntiAffinity; of == "enabled" || s.shares && of != "disabled" {
+		return s.others
+	}
+	return slices.DeleteFunc(slices.Clone(s.others), func(name string) bool {
+		return slices.ContainsFunc(s.replicas, func(r replica) bool {
+			return r.Spec.VolumeName == v.Metadata.Name && r.Spec.NodeID == name
+		})
+	})
 }
 
 // blocks explains why a volume keeps the node; empty if it does not.
@@ -104,21 +162,19 @@ func (s storage) blocks(v volume) string {
 		}
 	}
 	var isHere, runs, isSafe bool
-	free := slices.Clone(s.others)
 	for _, r := range s.replicas {
 		switch {
 		case r.Spec.VolumeName != v.Metadata.Name:
 			continue
 		case r.Spec.NodeID != s.node:
 			isSafe = isSafe || r.intact() && slices.Contains(s.others, r.Spec.NodeID)
-			free = slices.DeleteFunc(free, func(name string) bool { return name == r.Spec.NodeID })
 		case r.isUsed() || s.policy == movesAll: // else Longhorn ignores it
 			isHere = true
 			runs = runs || r.Spec.DesireState != "stopped" || r.Status.CurrentState != "stopped"
 		}
 	}
 	moves := s.policy == movesAll || s.policy == movesLast
-	if !isHere || s.policy == alwaysDrains || isSafe && s.policy != movesAll || moves && len(free) > 0 ||
+	if !isHere || s.policy == alwaysDrains || isSafe && s.policy != movesAll || moves && len(s.free(v)) > 0 ||
 		s.policy == drainsStopped && !runs {
 		return ""
 	}

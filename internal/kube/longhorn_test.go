@@ -158,6 +158,56 @@ func TestLonghornKeepsANodeAsItsDrainPolicySays(t *testing.T) {
 	}
 }
 
+func TestAReplicaSticksWhereNoOtherNodeCanTakeIt(t *testing.T) {
+	const free = "{spec: {allowScheduling: true}, " +
+		"status: {conditions: [{type: Schedulable, status: 'True'}]}}"
+	cordoned := strings.Replace(free, "'True'", "'False'", 1)
+	here, there := intactReplica("a", "w-01"), intactReplica("a", "w-02")
+	for name, tt := range map[string]struct {
+		replicas          int
+		third             string // the state of node w-03; empty: there is none
+		objects           map[string]string
+		isStuck, isSpared bool
+	}{
+		"another node is free":       {replicas: 2, third: free},
+		"the other node is cordoned": {replicas: 2, third: cordoned, isStuck: true},
+		"each node has one":          {replicas: 2, isStuck: true},
+		"a new one is being rebuilt": {replicas: 2, third: free, objects: map[string]string{
+			"replicas/a-3": newReplica("a", "w-03")}},
+		"two others are intact": {replicas: 3, third: free, objects: map[string]string{
+			"replicas/a-3": intactReplica("a", "w-03")}, isStuck: true, isSpared: true},
+		"one of two others has failed": {replicas: 3, third: free, objects: map[string]string{
+			"replicas/a-3": failedReplica("a", "w-03")}, isStuck: true},
+		"replicas may share a node": {replicas: 2, objects: map[string]string{
+			"settings/replica-soft-anti-affinity": "value: 'true'"}},
+		"but not those of this volume": {replicas: 2, isStuck: true, objects: map[string]string{
+			"settings/replica-soft-anti-affinity": "value: 'true'",
+			"volumes/a": "spec: {numberOfReplicas: 2, " +
+				"replicaSoftAntiAffinity: disabled}"}},
+		"those of this volume may": {replicas: 2, objects: map[string]string{
+			"volumes/a": "spec: {numberOfReplicas: 2, replicaSoftAntiAffinity: enabled}"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, target := newLonghorn(t, map[string]string{"nodes/w-01": free, "nodes/w-02": free,
+				"volumes/a":    fmt.Sprintf("spec: {numberOfReplicas: %d}", tt.replicas),
+				"replicas/a-1": here, "replicas/a-2": there})
+			if tt.third != "" {
+				f.add(t, longhornAPI+"nodes/w-03", tt.third)
+			}
+			for at, object := range tt.objects {
+				f.add(t, longhornAPI+at, object)
+			}
+			got, err := StuckVolumes(t.Context(), target, "w-01")
+			if err != nil || (len(got) == 1) != tt.isStuck || tt.isStuck && got[0].Spared != tt.isSpared {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			if tt.isStuck && !strings.HasPrefix(got[0].Text, "volume a is to have ") {
+				t.Error(got[0].Text)
+			}
+		})
+	}
+}
+
 func TestAVolumeThatSomebodyAttachedByHandKeepsTheNode(t *testing.T) {
 	_, target := newLonghorn(t, map[string]string{
 		"volumes/a": "spec: {numberOfReplicas: 1}", "volumes/b": "spec: {numberOfReplicas: 1}",

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,10 +108,10 @@ func (x *rollout) remove(ctx context.Context, s *Step) error {
 	return kube.DeleteNode(ctx, x.target(), s.Node) // its kubelet may have registered it once more
 }
 
-// moveReplicas waits until Longhorn has moved all replicas to other machines.
+// moveReplicas waits until Longhorn has moved all replicas to other machines. Where it cannot, a machine that
+// is made anew gets them again.
 func (x *rollout) moveReplicas(ctx context.Context, s *Step) error {
-	replicas, err := kube.ReplicasOn(ctx, x.target(), s.Node)
-	if err != nil || len(replicas) == 0 {
+	if replicas, err := kube.ReplicasOn(ctx, x.target(), s.Node); err != nil || len(replicas) == 0 {
 		return err
 	}
 	if err := kube.EvictReplicas(ctx, x.target(), s.Node); err != nil {
@@ -119,12 +120,32 @@ func (x *rollout) moveReplicas(ctx context.Context, s *Step) error {
 	bounded, stop := context.WithTimeout(ctx, moveTime)
 	defer stop()
 	return waiting.Until(bounded, x.say(s), func(ctx context.Context) error {
+		stuck, err := kube.StuckVolumes(ctx, x.target(), s.Node)
+		if err != nil {
+			return err
+		}
+		if kept := s.keeps(stuck); len(kept) > 0 {
+			return errors.New(kept[0])
+		}
 		replicas, err := kube.ReplicasOn(ctx, x.target(), s.Node)
+		replicas = slices.DeleteFunc(replicas, func(name string) bool {
+			return slices.ContainsFunc(stuck, func(v kube.Stuck) bool { return v.Volume == name })
+		})
 		if err == nil && len(replicas) > 0 {
 			err = fmt.Errorf("the replicas of %s move to other nodes", client.Several(replicas))
 		}
 		return err
 	})
+}
+
+// keeps explains which of the volumes that cannot leave keep the step's machine.
+func (s *Step) keeps(stuck []kube.Stuck) (texts []string) {
+	for _, v := range stuck {
+		if s.Action != Replace || !v.Spared {
+			texts = append(texts, v.Text)
+		}
+	}
+	return texts
 }
 
 // leaveEtcd takes the machine's member out of etcd, and proves it with the lists of the others.

@@ -127,6 +127,7 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 			}
 		}
 	}
+	grows := slices.ContainsFunc(steps, func(s *Step) bool { return s.Action == Add })
 	for _, s := range steps {
 		takes := s.Action == Remove || s.Action == Replace
 		if s.installs != "" {
@@ -139,6 +140,15 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 		if takes && s.machine.down != nil && len(s.Volumes) > 0 {
 			add(s.machine, "it does not answer, and Longhorn's volumes that only it has would be lost: "+
 				client.Several(s.Volumes)+"\n    bring it back, or delete the volumes before")
+		}
+		if takes && s.machine.serves() && !grows {
+			stuck, err := kube.StuckVolumes(ctx, x.target(), s.Node)
+			if err != nil {
+				add(s.machine, err.Error())
+			}
+			for _, text := range s.keeps(stuck) {
+				add(s.machine, text)
+			}
 		}
 		if s.hardware && s.machine.datacenter == nil {
 			add(s.machine, "its platform cannot stop and start it")

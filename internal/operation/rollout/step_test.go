@@ -10,6 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/talos"
@@ -316,6 +317,16 @@ func TestTheLastReplicasOfADeadMachineKeepIt(t *testing.T) {
 		if len(found) != len(volumes) ||
 			len(found) > 0 && !strings.Contains(found[0], "would be lost: pvc-1") {
 			t.Errorf("%q: %q", volumes, found)
+		}
+	}
+}
+
+func TestAMachineThatIsMadeAnewGivesUpWhatTwoOthersHave(t *testing.T) {
+	stuck := []kube.Stuck{{Volume: "a", Spared: true, Text: "a sticks"}, {Volume: "b", Text: "b sticks"}}
+	for action, want := range map[Action][]string{Replace: {"b sticks"}, Remove: {"a sticks", "b sticks"}} {
+		s := newMachine("w-01", nil).step(action)
+		if got := s.keeps(stuck); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", action, got, want)
 		}
 	}
 }
