@@ -48,8 +48,8 @@ func FuzzWriters(f *testing.F) {
 // terraformThatFails puts a Terraform on PATH that prints the file planted of its work directory and fails.
 func terraformThatFails(t testing.TB) {
 	bin := t.TempDir()
-	script := "#!/bin/sh\ncase $1 in version) echo '{\"terraform_version\":\"1.14.0\"}';; " +
-		"*) cat planted; cat planted.errors >&2; exit 1;; esac\n"
+	script := "#!/bin/sh\ncase $* in 'version -json') echo '{\"terraform_version\":\"1.14.0\"}';; " +
+		"version) echo Terraform v1.14.0;; *) cat planted; cat planted.errors >&2; exit 1;; esac\n"
 	if err := os.WriteFile(filepath.Join(bin, "terraform"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}

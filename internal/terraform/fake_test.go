@@ -40,9 +40,13 @@ func fakeTerraform(home string, args []string) int {
 		data, _ := os.ReadFile(filepath.Join(home, name)) // none is an empty one
 		return data
 	}
-	if len(args) == 2 && args[0] == "version" {
-		os.Stdout.Write(reply("version"))
-		_ = os.WriteFile(filepath.Join(home, "version.asked"), nil, 0o600) // a test looks for it
+	if args[0] == "version" {
+		if number, is := strings.CutPrefix(string(reply("version")), "Terraform v"); is && len(args) == 2 {
+			fmt.Printf(`{"terraform_version":%q}`, number)
+			_ = os.WriteFile(filepath.Join(home, "version.asked"), nil, 0o600) // a test looks for it
+			return 0
+		}
+		os.Stdout.Write(append(reply("version"), "\non linux_amd64\n"...))
 		return 0
 	}
 	dir, _ := os.Getwd()
@@ -127,7 +131,7 @@ func fake(t *testing.T) (*Root, string) {
 	if err := os.Symlink(self, path); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(home, "version"), `{"terraform_version":"1.11.4"}`)
+	writeFile(t, filepath.Join(home, "version"), "Terraform v1.11.4")
 	writeFile(t, filepath.Join(home, "init.do"), "init")
 	work := t.TempDir()
 	r := &Root{

@@ -23,9 +23,9 @@ import (
 	"github.com/hashicorp/hc-install/product"
 	"github.com/hashicorp/hc-install/releases"
 	"github.com/hashicorp/hc-install/src"
-	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
 
@@ -114,7 +114,7 @@ func versionOf(ctx context.Context, cacheDir, path string) (*version.Version, er
 	if b, ok := cached(cacheDir, path); ok {
 		return version.NewVersion(b.Version)
 	}
-	cmd := exec.CommandContext(ctx, path, "version", "-json")
+	cmd := exec.CommandContext(ctx, path, "version") // -json does not name the product
 	cmd.Env = entries(filter(os.Environ()))
 	// A Ctrl-C at a terminal is castle's: a Terraform that died of it would count as none.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -122,11 +122,11 @@ func versionOf(ctx context.Context, cacheDir, path string) (*version.Version, er
 	if err != nil {
 		return nil, err
 	}
-	var reported tfjson.VersionOutput
-	if err := json.Unmarshal(out, &reported); err != nil {
-		return nil, err
+	first, _, _ := strings.Cut(string(out), "\n")
+	if number, is := strings.CutPrefix(first, "Terraform "); is {
+		return version.NewVersion(number)
 	}
-	return version.NewVersion(reported.Version)
+	return nil, fmt.Errorf("it is not Terraform: %s", foreign.Text(first)) // OpenTofu has another registry
 }
 
 // pinnedRelease is hc-install's source of the pinned version, kept in cacheDir.

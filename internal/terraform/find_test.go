@@ -13,11 +13,13 @@ import (
 func TestFindTakesTheFirstTerraformThatIsRecentEnough(t *testing.T) {
 	_, old := fake(t)
 	_, broken := fake(t)
+	_, other := fake(t)
 	_, good := fake(t)
-	writeFile(t, filepath.Join(old, "version"), `{"terraform_version":"1.8.5"}`)
+	writeFile(t, filepath.Join(old, "version"), "Terraform v1.8.5")
 	writeFile(t, filepath.Join(broken, "version"), "segmentation fault")
-	writeFile(t, filepath.Join(good, "version"), `{"terraform_version":"1.9.0"}`)
-	t.Setenv("PATH", strings.Join([]string{"", "relative", t.TempDir(), old, broken, good}, ":"))
+	writeFile(t, filepath.Join(other, "version"), "OpenTofu v1.12.6")
+	writeFile(t, filepath.Join(good, "version"), "Terraform v1.9.0")
+	t.Setenv("PATH", strings.Join([]string{"", "relative", t.TempDir(), old, broken, other, good}, ":"))
 	var notices []string
 	cacheDir := t.TempDir()
 	for range 2 { // the second time with the version remembered
@@ -29,8 +31,9 @@ func TestFindTakesTheFirstTerraformThatIsRecentEnough(t *testing.T) {
 			t.Errorf("got %+v", b)
 		}
 	}
-	if len(notices) != 4 || !strings.Contains(notices[0], "1.8.5 is older than 1.9.0") ||
-		!strings.Contains(notices[1], broken) {
+	if len(notices) != 6 || !strings.Contains(notices[0], "1.8.5 is older than 1.9.0") ||
+		!strings.Contains(notices[1], broken) ||
+		!strings.Contains(notices[2], "it is not Terraform: OpenTofu v1.12.6") {
 		t.Errorf("notices: %q", notices)
 	}
 }

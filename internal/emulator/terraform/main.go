@@ -76,7 +76,11 @@ func main() {
 	f.fail(args[0])
 	switch args[0] {
 	case "version":
-		fmt.Println(`{"terraform_version": "1.14.0"}`)
+		if slices.Contains(args, "-json") {
+			fmt.Println(`{"terraform_version": "1.14.0"}`)
+		} else {
+			fmt.Println("Terraform v1.14.0")
+		}
 	case "init":
 		backend := map[string]any{
 			"backend": map[string]any{"type": "local", "config": map[string]any{"path": statePath()}},
