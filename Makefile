@@ -120,7 +120,7 @@ fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for 
 .PHONY: integration
 integration: build vault s3 browser ## Run the tests that need real Terraform
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
-	@go test -timeout 60m -parallel 3 -tags $(tags),integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
+	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: soak

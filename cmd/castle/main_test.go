@@ -134,6 +134,7 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error,
 			}
 			env.Setenv("HOME", home)
 			env.Setenv("GORACE", race)
+			env.Setenv("GOGC", "400") // thousands of short processes with small heaps
 			env.Setenv("CASTLE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			if err := checkEvents(env, dir); err != nil {
 				return err

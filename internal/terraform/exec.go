@@ -89,7 +89,7 @@ func isProviders(name string) bool {
 }
 
 var (
-	terraformVariables = regexp.MustCompile(`^(PATH|HOME|TMPDIR|TF_CLI_CONFIG_FILE)$`)
+	terraformVariables = regexp.MustCompile(`^(PATH|HOME|TMPDIR|TF_CLI_CONFIG_FILE|GOGC|GOMEMLIMIT)$`)
 	// connection are the variables that change how every provider connects.
 	connection = regexp.MustCompile(`^(SSL_CERT_(FILE|DIR)|(?i:(HTTP|HTTPS|NO|ALL)_PROXY))$`)
 )
