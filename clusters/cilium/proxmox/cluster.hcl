@@ -11,3 +11,5 @@ stage "cilium" { source = "platform/cilium" }
 
 stage "external-secrets" { source = "engine/external-secrets" }
 stage "secret-store" { source = "engine/secret-store" }
+
+stage "cilium-pool" { source = "networking/cilium-pool" }

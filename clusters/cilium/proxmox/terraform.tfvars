@@ -28,3 +28,6 @@ nodes = {
 # Talos installs neither flannel nor kube-proxy. The stage cilium brings Cilium, which replaces both.
 cni                 = "cilium"
 cilium_routing_mode = "native" # all nodes are in one network
+
+# The load balancer is Cilium, too.
+cilium_pool_addresses = ["192.168.1.164-192.168.1.167", "192.168.1.168/30"]
