@@ -36,9 +36,10 @@ resource "helm_release" "cilium" {
       # Talos answers DNS for Pods on the host, which eBPF host routing would bypass.
       bpf = { hostLegacyRouting = true }
 
-      # Two operators never share a node.
-      operator = { replicas = min(2, length(var.cilium_nodes)) }
-      hubble   = { enabled = false }
+      # Two operators never share a node. A changed configuration takes effect only in new Pods.
+      operator          = { replicas = min(2, length(var.cilium_nodes)), rollOutPods = true }
+      rollOutCiliumPods = true
+      hubble            = { enabled = false }
 
       # For networking/cilium-pool. Each announced Service has a lease that its holder renews.
       l2announcements    = { enabled = true }
