@@ -264,6 +264,7 @@ resource "terraform_data" "pool" {
 func TestTheNetworkPluginIsOneThatTalosCanLeaveOut(t *testing.T) {
 	talos := []string{"platform/talos/variables.tf", "platform/talos/variables_cni.tf"}
 	cilium := []string{"platform/cilium/variables.tf"}
+	const later = "talos_version = \"v1.14.0\"\ntalos_contract = \"v1.14\"\n"
 	const machines, nodes = "machines = {}\nvip = \"192.168.1.210\"\n", "cilium_nodes = {}\n"
 	for _, c := range []struct {
 		files               []string
@@ -272,8 +273,8 @@ func TestTheNetworkPluginIsOneThatTalosCanLeaveOut(t *testing.T) {
 	}{
 		{talos, machines, `cni = "cilium"`, "", ""},
 		{talos, machines, `cni = "calico"`, "cni", "contains"},
-		{talos, machines, "cni = \"cilium\"\ntalos_version = \"v1.14.0\"\ntalos_contract = \"v1.14\"", "cni", "< 14"},
-		{talos, machines, "cni = \"flannel\"\ntalos_version = \"v1.14.0\"\ntalos_contract = \"v1.14\"", "", ""},
+		{talos, machines + later, `cni = "cilium"`, "cni", "< 14"},
+		{talos, machines + later, `cni = "flannel"`, "", ""},
 		{cilium, nodes, `cilium_routing_mode = "native"`, "", ""},
 		{cilium, nodes, `cilium_routing_mode = "vxlan"`, "cilium_routing_mode", "contains"},
 		{cilium, nodes, `cilium_pod_cidr = "10.244.0.0"`, "cilium_pod_cidr", "cidrhost"},
