@@ -76,9 +76,9 @@ func sentences() map[string]string {
 		"blockSyntax.Label": "a name of your own: type and label are the name of " +
 			"the gate or preflight, such as workload.controller",
 		"blockSyntax.Args": "the arguments of the type; a gate also takes " +
-			"timeout, stable (how often in a row it must be open)" +
-			" and needs (layers: the gate is deferred until they " +
-			"are ready)",
+			"timeout, stable (how often in a row it must be open), " +
+			"needs (layers: the gate is deferred until they " +
+			"are ready) and when (false: the stage does without it)",
 		"adoptSyntax.Address": "the address of the resource in the stage's module, " +
 			"such as infisical_secret.kubeconfig",
 		"adoptSyntax.ID": "the id that Terraform imports; null or empty: there " +

@@ -3,6 +3,7 @@
 package stages_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -217,8 +218,17 @@ sync_interval = "1h2m3.5s"
 }
 
 func TestThePoolIsWellFormedAndHoldsNobodysAddress(t *testing.T) {
-	check := filepath.Join(t.TempDir(), "check.tf")
-	const inside = `
+	const wired = `
+%[1]s_namespace = "there"
+%[1]s_vip       = "192.168.1.210"
+%[1]s_nodes     = { cp-01 = "192.168.1.211" }
+`
+	for _, pool := range []struct{ stage, addresses, wired string }{
+		{"networking/address-pool", "metallb_addresses", fmt.Sprintf(wired, "address_pool")},
+		{"networking/cilium-pool", "cilium_pool_addresses", fmt.Sprintf(wired, "cilium_pool")},
+	} {
+		check := filepath.Join(t.TempDir(), "check.tf")
+		const inside = `
 resource "terraform_data" "pool" {
   lifecycle {
     precondition {
@@ -227,28 +237,56 @@ resource "terraform_data" "pool" {
     }
   }
 }`
-	if err := os.WriteFile(check, []byte(inside), 0o600); err != nil {
-		t.Fatal(err)
+		if err := os.WriteFile(check, []byte(inside), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files := []string{pool.stage + "/variables.tf", pool.stage + "/locals.tf", check}
+		malformed := errorMessage(t, files[:2], pool.addresses, "cidrhost(entry, 0)")
+		empty := errorMessage(t, files[:2], pool.addresses, "length(var."+pool.addresses+") > 0")
+		for _, c := range []struct{ addresses, want string }{
+			{`["192.168.1.240-192.168.1.249", "10.0.0.0/24"]`, ""},
+			{`["192.168.1.200-192.168.1.210"]`, "inside: 192.168.1.210 of the Kubernetes API (vip)"},
+			{`["192.168.1.211-192.168.1.220"]`, "inside: 192.168.1.211 of cp-01"},
+			{`["192.168.1.0/24"]`,
+				"inside: 192.168.1.210 of the Kubernetes API (vip), 192.168.1.211 of cp-01"},
+			{`["192.168.1.240 - 192.168.1.249"]`, malformed},
+			{`["192.168.1.240"]`, malformed},
+			{`[]`, empty},
+		} {
+			out, err := evaluated(t, files, pool.wired, pool.addresses+" = "+c.addresses)
+			if (err == nil) != (c.want == "") || !strings.Contains(out, c.want) {
+				t.Errorf("%s: %s: want %q, got %q", pool.stage, c.addresses, c.want, out)
+			}
+		}
 	}
-	files := []string{"networking/address-pool/variables.tf", "networking/address-pool/locals.tf", check}
-	const wired = `
-address_pool_namespace = "metallb-system"
-address_pool_vip       = "192.168.1.210"
-address_pool_nodes     = { cp-01 = "192.168.1.211" }
-`
-	malformed := errorMessage(t, files[:2], "metallb_addresses", "cidrhost(entry, 0)")
-	for _, c := range []struct{ addresses, want string }{
-		{`["192.168.1.240-192.168.1.249", "10.0.0.0/24"]`, ""},
-		{`["192.168.1.200-192.168.1.210"]`, "inside: 192.168.1.210 of the Kubernetes API (vip)"},
-		{`["192.168.1.211-192.168.1.220"]`, "inside: 192.168.1.211 of cp-01"},
-		{`["192.168.1.0/24"]`, "inside: 192.168.1.210 of the Kubernetes API (vip), 192.168.1.211 of cp-01"},
-		{`["192.168.1.240 - 192.168.1.249"]`, malformed},
-		{`["192.168.1.240"]`, malformed},
-		{`[]`, errorMessage(t, files[:2], "metallb_addresses", "length(var.metallb_addresses) > 0")},
+}
+
+func TestTheNetworkPluginIsOneThatTalosCanLeaveOut(t *testing.T) {
+	talos := []string{"platform/talos/variables.tf", "platform/talos/variables_cni.tf"}
+	cilium := []string{"platform/cilium/variables.tf"}
+	const later = "talos_version = \"v1.14.0\"\ntalos_contract = \"v1.14\"\n"
+	const machines, nodes = "machines = {}\nvip = \"192.168.1.210\"\n", "cilium_nodes = {}\n"
+	for _, c := range []struct {
+		files               []string
+		wired, value        string
+		variable, condition string // empty: it is accepted
+	}{
+		{talos, machines, `cni = "cilium"`, "", ""},
+		{talos, machines, `cni = "calico"`, "cni", "contains"},
+		{talos, machines + later, `cni = "cilium"`, "cni", "< 14"},
+		{talos, machines + later, `cni = "flannel"`, "", ""},
+		{cilium, nodes, `cilium_routing_mode = "native"`, "", ""},
+		{cilium, nodes, `cilium_routing_mode = "vxlan"`, "cilium_routing_mode", "contains"},
+		{cilium, nodes, `cilium_pod_cidr = "10.244.0.0"`, "cilium_pod_cidr", "cidrhost"},
+		{cilium, nodes, `cilium_chart_version = "1.18"`, "cilium_chart_version", "regex"},
 	} {
-		out, err := evaluated(t, files, wired, "metallb_addresses = "+c.addresses)
-		if (err == nil) != (c.want == "") || !strings.Contains(out, c.want) {
-			t.Errorf("%s: want %q, got %q", c.addresses, c.want, out)
+		out, err := evaluated(t, c.files, c.wired, secrets, c.value)
+		want := ""
+		if c.variable != "" {
+			want = errorMessage(t, c.files, c.variable, c.condition)
+		}
+		if (err == nil) != (want == "") || !strings.Contains(out, want) {
+			t.Errorf("%s: want %q, got %q", c.value, want, out)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 // api calls the Kubernetes API of the rehearsed cluster:
 //
 //	api get PATH          prints an object
+//	api wait PATH TEXT    waits until an object exists that matches the regular expression
 //	api create PATH FILE  creates an object from a JSON file
 //	api patch PATH FILE   applies a JSON merge patch to an object
 //	api delete PATH       deletes an object
@@ -30,12 +32,14 @@ import (
 //	api letgo             stops holding; clients that already wait keep waiting
 func api(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: api get|create|patch|delete|hold|caught|letgo")
+		ts.Fatalf("usage: api get|wait|create|patch|delete|hold|caught|letgo")
 	}
 	held, _ := ts.Value(holdKey{}).(*hold)
 	switch args[0] {
 	case "get":
 		fmt.Fprintln(ts.Stdout(), string(ask(ts, http.MethodGet, args[1], nil)))
+	case "wait":
+		await(ts, args[1], regexp.MustCompile(args[2]))
 	case "create":
 		ask(ts, http.MethodPost, args[1], []byte(ts.ReadFile(args[2])))
 	case "patch":
@@ -68,6 +72,25 @@ const (
 )
 
 func ask(ts *testscript.TestScript, method, path string, body []byte) []byte {
+	answer, err := request(ts, method, path, body)
+	ts.Check(err)
+	return answer
+}
+
+// await reads an object until it matches.
+func await(ts *testscript.TestScript, path string, want *regexp.Regexp) {
+	last, err := request(ts, http.MethodGet, path, nil)
+	for tick, end := time.Tick(200*time.Millisecond), time.After(2*time.Minute); !want.Match(last); {
+		select {
+		case <-tick:
+			last, err = request(ts, http.MethodGet, path, nil)
+		case <-end:
+			ts.Fatalf("%s does not match %s: %s %v", path, want, last, err)
+		}
+	}
+}
+
+func request(ts *testscript.TestScript, method, path string, body []byte) ([]byte, error) {
 	// A rehearsal has one API; the kubeconfig of every cluster points to it.
 	configs, err := filepath.Glob(filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "*", "*", "kubeconfig"))
 	ts.Check(err)
@@ -86,9 +109,7 @@ func ask(ts *testscript.TestScript, method, path string, body []byte) []byte {
 	if method == http.MethodPatch {
 		req.Header.Set("Content-Type", "application/merge-patch+json")
 	}
-	answer, err := answerOf(client.Do(req))
-	ts.Check(err)
-	return answer
+	return answerOf(client.Do(req))
 }
 
 // hold is an admission webhook that never answers, so that what writes an object

@@ -52,6 +52,12 @@ func TestHandover(t *testing.T) {
 	scripts(t, "handover", "testdata/handover")
 }
 
+// TestCilium does the same with the cluster cilium, whose nodes get ready only with a stage that is applied
+// after the API answers.
+func TestCilium(t *testing.T) {
+	scripts(t, "cilium", "testdata/cilium")
+}
+
 // scripts rehearses a cluster, with more flags, and runs a folder's scripts inside.
 func scripts(t *testing.T, cluster, folder string, flags ...string) {
 	t.Helper()

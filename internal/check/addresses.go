@@ -146,6 +146,13 @@ func reserved(network netip.Prefix, a netip.Addr) string {
 }
 
 func checkPools(c *cluster, report reporter) {
+	metallb, cilium := poolVariables()[0], poolVariables()[1]
+	if c.declares[metallb] != nil && c.declares[cilium] != nil {
+		report("load-balancer-twice", c.declares[cilium].At(), "stage "+c.declares[cilium].Name+": MetalLB "+
+			"is the load balancer already", "Each of them would give every Service an address, of its own "+
+			"pool. Remove this stage, or stage %s (%s) and MetalLB.", c.declares[metallb].Name,
+			syntax.Place(c.declares[metallb].At()))
+	}
 	used := c.hosts()
 	for _, a := range append([]AddressRange{c.gateway, c.host}, c.dns...) {
 		if a.First.IsValid() && (a.What == c.gateway.What || a.First != c.gateway.First) {
@@ -162,7 +169,7 @@ func checkPools(c *cluster, report reporter) {
 		if c.network.IsValid() && !c.gatewayOutside() &&
 			!(c.network.Contains(p.First) && c.network.Contains(p.Last)) {
 			report("pool-outside", p.at, p.What+": outside of the network",
-				"MetalLB answers ARP for these addresses in %s, the network of the gateway %s (%s). "+
+				"Nodes answer ARP for these addresses in %s, the network of the gateway %s (%s). "+
 					"Choose addresses of this network, outside of the router's DHCP range.",
 				c.network, c.gateway.First, syntax.Place(c.gateway.at))
 		}
@@ -174,7 +181,7 @@ func checkPools(c *cluster, report reporter) {
 		}
 		if len(held) > 0 {
 			report("pool-holds", p.at, p.What+": holds addresses that are in use",
-				"It holds %s; MetalLB would give them to Services. Leave them out of the pool.",
+				"It holds %s, and Services would get them. Leave them out of the pool.",
 				strings.Join(held, ", "))
 		}
 		if c.network.IsValid() {
@@ -189,7 +196,7 @@ func checkPools(c *cluster, report reporter) {
 		for _, other := range all[:i] {
 			if p.overlaps(other) {
 				report("pools-overlap", p.at, p.What+": overlaps "+other.What,
-					"MetalLB refuses both; the other one is at %s. Join or separate them.",
+					"The load balancer refuses them; the other one is at %s. Join or separate them.",
 					syntax.Place(other.at))
 			}
 		}
@@ -199,8 +206,8 @@ func checkPools(c *cluster, report reporter) {
 // checkLoadBalancers checks the addresses that manifests of the Git repository get for Services.
 func checkLoadBalancers(c *cluster, report reporter) {
 	var pools []string
-	for _, v := range tfeval.Elements(c.variable("metallb_addresses").Value) {
-		pools = append(pools, tfeval.Text(v))
+	for _, p := range c.pools {
+		pools = append(pools, strings.TrimPrefix(p.What, "pool "))
 	}
 	values := tfeval.Map(c.variable("cluster_vars").Value)
 	for _, name := range names(values) {
@@ -209,8 +216,8 @@ func checkLoadBalancers(c *cluster, report reporter) {
 		if len(c.pools) > 0 && strings.HasSuffix(name, "_lb_ip") && a.First.IsValid() &&
 			!slices.ContainsFunc(c.pools, holds) {
 			report(lbOutside, a.at, "cluster_vars."+name+": in no pool",
-				"MetalLB can give a Service %s only from a pool, and the pools are %s (%s). Change one of "+
-					"them.", a.First, strings.Join(pools, ", "), syntax.Place(c.at("metallb_addresses")))
+				"A Service gets %s only from a pool, and the pools are %s (%s). Change one of them.", a.First,
+				strings.Join(pools, ", "), syntax.Place(c.pools[0].at))
 		}
 	}
 }
@@ -234,7 +241,7 @@ func compareAddresses(c, other *cluster, report reporter) {
 		for _, p := range other.forwardPools() {
 			if p.holds(a.First) {
 				report("pool-holds-other", a.at, a.What+": in a pool of cluster "+other.label,
-					"MetalLB would give %s to a Service there: it is in %s (%s). Change one of them.",
+					"A Service would get %s there: it is in %s (%s). Change one of them.",
 					a.First, p.What, syntax.Place(p.at))
 			}
 		}
@@ -243,7 +250,7 @@ func compareAddresses(c, other *cluster, report reporter) {
 		for _, b := range other.hosts() {
 			if p.holds(b.First) {
 				report("pool-holds-other", p.at, p.What+": holds an address of cluster "+other.label,
-					"MetalLB would give %s, of %s there (%s), to a Service. Leave it out of the pool.",
+					"A Service would get %s, which is that of %s there (%s). Leave it out of the pool.",
 					b.First, b.What, syntax.Place(b.at))
 			}
 		}

@@ -42,7 +42,7 @@ type cluster struct {
 	vip      AddressRange
 	machines []machine      // by name
 	ids      IDRange        // vm_id_range
-	pools    []AddressRange // the entries of metallb_addresses
+	pools    []AddressRange // the entries of the variables of poolVariables
 	rendered []rendered     // once the rules are applied
 	// outputs are those that follow from the values, by layer.
 	outputs func() map[string]map[string]cty.Value
@@ -57,6 +57,9 @@ type machine struct {
 	address AddressRange
 	storage bool // it has a disk for Longhorn
 }
+
+// poolVariables hold the addresses of Services, of MetalLB and of Cilium.
+func poolVariables() []string { return []string{"metallb_addresses", "cilium_pool_addresses"} }
 
 func newCluster(c *config.Cluster, o config.Options) *cluster {
 	x := &cluster{config: c, options: o, label: c.Name + "/" + c.Platform, masker: &secret.Masker{},
@@ -97,10 +100,12 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 	ids := x.variable("vm_id_range").Value
 	x.ids.First, _ = tfeval.Whole(tfeval.Attribute(ids, "first"))
 	x.ids.Last, _ = tfeval.Whole(tfeval.Attribute(ids, "last"))
-	for i, v := range tfeval.Elements(x.variable("metallb_addresses").Value) {
-		if p, ok := readPool(tfeval.Text(v)); ok {
-			p.at = x.at("metallb_addresses", strconv.Itoa(i))
-			x.pools = append(x.pools, p)
+	for _, variable := range poolVariables() {
+		for i, v := range tfeval.Elements(x.variable(variable).Value) {
+			if p, ok := readPool(tfeval.Text(v)); ok {
+				p.at = x.at(variable, strconv.Itoa(i))
+				x.pools = append(x.pools, p)
+			}
 		}
 	}
 	return x

@@ -24,7 +24,7 @@ import (
 // TestPatchesEqualTerraforms lets real Terraform evaluate the locals of the platform's module and the
 // patches of each machine. It compares them, as documents, with castle's evaluation of the same expressions.
 func TestPatchesEqualTerraforms(t *testing.T) {
-	for _, name := range []string{"blue", "mini"} {
+	for _, name := range []string{"blue", "mini", "cilium"} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := config.Load(config.Options{Repository: "../..", Cluster: name, Library: stages.Library})
 			var platform *config.Stage

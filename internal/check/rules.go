@@ -71,13 +71,14 @@ func Rules() []Rule {
 		{Kind: "secret-named", Warns: true, unquoted: true},
 	}
 	for kind := range strings.FieldsSeq(`validation address-reserved node-is-dns node-is-proxmox
-		pool-reserved pools-overlap undeclared declared-twice argument-unknown
+		pool-reserved pools-overlap load-balancer-twice undeclared declared-twice argument-unknown
 		provider-constraint cluster-folder
 		pods-overlap-nodes services-overlap-nodes pods-overlap-services pods-too-small network-too-large
 		services-without-pods name-too-long key-twice
 		vm-id-shared vm-ids-overlap name-shared vip-shared address-shared pools-shared pool-holds-other
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
-		install-image-version talos-too-old kubernetes-unsupported provider-unnamed provider-conflict
+		install-image-version cni-missing cni-twice talos-too-old kubernetes-unsupported provider-unnamed
+		provider-conflict
 		provider-lock configs-mode
 		state-mode`) {
 		all = append(all, Rule{Kind: Kind(kind)})
@@ -86,7 +87,8 @@ func Rules() []Rule {
 		`replicas-too-many gates-unasked owned-twice left-to-nobody
 		beside-operator before-operator variable-unset gitops-unreadable machine-config-unknown
 		kernel-module-unknown machine-cert-sans talos-unknown chart-old pods-without-services
-		nodes-without-family node-ip-outside cni-none source-missing sops-key-missing sops-undecrypted
+		nodes-without-family node-ip-outside cni-none cilium-bug source-missing sops-key-missing
+		sops-undecrypted
 		suspended clone-branch gitops-ignored`) {
 		all = append(all, Rule{Kind: Kind(kind), Warns: true})
 	}
@@ -99,7 +101,8 @@ func checks() []func(*cluster, reporter) {
 		checkValidations, checkDeclarations, checkProviders, checkProviderVersions, checkAddresses,
 		checkSubnets, checkPools, checkLoadBalancers,
 		checkNodes, checkPatches, checkMachineConfigs, checkKernelModules, checkMachines, checkTalosVersion,
-		checkKubernetesVersion, checkChartVersions, checkSecrets, checkModes, checkDisabledGates, checkFlux,
+		checkKubernetesVersion, checkChartVersions, checkCiliumVersion, checkSecrets, checkModes,
+		checkDisabledGates, checkFlux,
 	}
 }
 

@@ -233,31 +233,6 @@ func selects(subnets []string, a netip.Addr) bool {
 	return !a.IsValid() || !in(excluded) && (len(wanted) == 0 || in(wanted))
 }
 
-// checkCNI finds a cluster whose nodes never get ready, because nothing that is applied before the gate
-// brings a CNI.
-func checkCNI(c *cluster, report reporter, first rendered) {
-	control := first.config.Cluster()
-	if control.Network().CNI().Name() != "none" || len(control.ExtraManifestURLs()) > 0 {
-		return
-	}
-	for _, m := range control.InlineManifests() {
-		// A CNI is a DaemonSet, or a Job installs its chart.
-		if strings.Contains(m.Contents(), "DaemonSet") || strings.Contains(m.Contents(), "kind: Job") {
-			return
-		}
-	}
-	at := origin(c, origin(c, first.at, "cni"), "name: none")
-	for _, g := range first.stage.Gates {
-		if g.Type.Name == "nodes" {
-			report("cni-none", at, "cluster.network.cni: none, and no manifest of Talos brings another",
-				"Nodes get ready only with a CNI. Gate %s of stage %s waits for them, and every stage "+
-					"behind it waits for the gate, Flux too. Add the CNI in cluster.inlineManifests or "+
-					"cluster.extraManifests of a patch; Flux may adopt it later.", g.Name(), first.stage.Name)
-			return
-		}
-	}
-}
-
 // bounded joins up to four names, and counts the others.
 func bounded(all []string) string {
 	const most = 4

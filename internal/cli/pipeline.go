@@ -131,8 +131,7 @@ func endpoint(c *cluster.Cluster, kind string) string {
 func place(a *app, c *cluster.Cluster, stage string) (string, int) {
 	for _, s := range c.Config.Stages {
 		if s.Name == stage && c.InvalidConfig == nil {
-			file, line := s.Place()
-			return inCheckout(a, file), line
+			return inCheckout(a, s.At().Filename), s.At().Start.Line
 		}
 	}
 	return "", 0

@@ -27,7 +27,7 @@ func (r *blockReader) addGates(s *Stage) {
 	for _, b := range s.definition.gates {
 		if t := findType(r, s, b, r.load.options.Gates, name); t != nil {
 			own := b.overriddenBy(s.entry.gates)
-			r.setArguments(s, own, t.Attributes, t.Check, "timeout", "stable", "needs")
+			r.setArguments(s, own, t.Attributes, t.Check, "timeout", "stable", "needs", "when")
 			s.Gates = append(s.Gates, &Gate{Type: *t, Label: b.labels[1], Of: s, block: own})
 		}
 	}

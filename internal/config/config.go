@@ -115,9 +115,6 @@ type Stage struct {
 	missed     bool // it is disabled, and Load has reported who needs it
 }
 
-// Place returns the file and line of cluster.hcl that list the stage.
-func (s *Stage) Place() (file string, line int) { return s.entry.At.Filename, s.entry.At.Start.Line }
-
 // Variable is an input variable that a root module declares.
 type Variable struct {
 	Name        string

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
@@ -86,6 +87,13 @@ type absence struct {
 // connect finds the needs of the stage and its gates. An expression with a wrong name becomes unknown.
 func (c *connector) connect(s *Stage) {
 	c.connectInputs(s)
+	for _, g := range s.Gates {
+		g.needs = append(c.blockNeeds(g.Of, g.block), c.layerNeeds(g.Of, g.block.of(g.Of), g.block.needs)...)
+	}
+	s.Gates = slices.DeleteFunc(s.Gates, func(g *Gate) bool { // the cluster does without it
+		v := c.load.policy(g.Of, g.block, "when", gate.Attribute{Type: cty.Bool, Required: true})["when"]
+		return v != cty.NilVal && v.IsKnown() && v.False()
+	})
 	s.needs = append(s.needs, c.layerNeeds(s, "stage "+s.Name, s.layerNeeds())...)
 	for _, p := range s.Preflights {
 		p.needs = c.blockNeeds(s, p.block)
@@ -109,8 +117,6 @@ func (c *connector) connect(s *Stage) {
 	c.connectPlatform(s)
 	s.Needs = c.distinctStages(s, s.needs)
 	for _, g := range s.Gates {
-		g.needs = append(g.needs, c.blockNeeds(g.Of, g.block)...)
-		g.needs = append(g.needs, c.layerNeeds(g.Of, g.block.of(g.Of), g.block.needs)...)
 		early := func(n *Stage) bool { return slices.Contains(s.Needs, n) }
 		g.Needs = slices.DeleteFunc(c.distinctStages(s, g.needs), early)
 	}
@@ -211,6 +217,11 @@ func (c *connector) platformOutput(s *Stage, output, of string, at hcl.Range) *S
 			c.outputHint("platform", output))})
 	case owner != nil && owner != s:
 		s.needs = append(s.needs, need{stage: owner, at: at, reads: "platform." + output, connects: true})
+	}
+	for _, other := range c.load.cluster.Stages { // what it installs in the cluster completes the platform
+		if other.Layer == "platform" && s.Layer != "platform" && len(other.InCluster) > 0 {
+			s.needs = append(s.needs, need{stage: other, at: at})
+		}
 	}
 	return owner
 }

@@ -129,18 +129,10 @@ func (l *library) describe(d *definition, proves map[string]string) *LibraryStag
 		s.Providers = append(s.Providers, LibraryProvider{source, d.versions[name], wired})
 	}
 	for _, b := range d.adopts {
-		adopt := LibraryAdopt{Address: b.labels[0]}
-		if id := b.args["id"]; id != nil {
-			adopt.ID = l.text(d, id.Expr)
-		}
-		s.Adopts = append(s.Adopts, adopt)
+		s.Adopts = append(s.Adopts, LibraryAdopt{b.labels[0], l.arguments(d, b)["id"]})
 	}
 	for _, b := range d.replaces {
-		replace := LibraryReplace{Address: b.labels[0]}
-		if instance := b.args["instance"]; instance != nil {
-			replace.Instance = l.text(d, instance.Expr)
-		}
-		s.Replaces = append(s.Replaces, replace)
+		s.Replaces = append(s.Replaces, LibraryReplace{b.labels[0], l.arguments(d, b)["instance"]})
 	}
 	// unreadable files are among the problems
 	_ = fs.WalkDir(of.Module, ".", func(name string, e fs.DirEntry, err error) error {
@@ -181,14 +173,21 @@ func (l *library) input(d *definition, v Variable) LibraryInput {
 func (l *library) checks(d *definition, blocks []*block, proves map[string]string) []LibraryCheck {
 	checks := []LibraryCheck{}
 	for _, b := range blocks {
-		c := LibraryCheck{Name: b.key(), Proves: proves[b.kind+" "+b.labels[0]], Why: l.comment(d, b.at),
-			Needs: layerNames(b.needs), Arguments: map[string]string{}}
-		for name, arg := range b.args {
-			c.Arguments[name] = l.text(d, arg.Expr)
-		}
-		checks = append(checks, c)
+		checks = append(checks, LibraryCheck{Name: b.key(), Proves: proves[b.kind+" "+b.labels[0]],
+			Why: l.comment(d, b.at), Needs: layerNames(b.needs), Arguments: l.arguments(d, b)})
 	}
 	return checks
+}
+
+// arguments are those of a block, as they stand in stage.hcl.
+func (l *library) arguments(d *definition, b *block) map[string]string {
+	all := map[string]string{}
+	for name, arg := range b.args {
+		if arg != nil {
+			all[name] = l.text(d, arg.Expr)
+		}
+	}
+	return all
 }
 
 // text is an expression as it stands in stage.hcl.

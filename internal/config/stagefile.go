@@ -117,10 +117,8 @@ func (d *definition) readStageFile(folder string) {
 	d.preflights = d.diags.readBlocks("preflight", of, file.Preflights)
 	seen := make(blockNames)
 	for _, a := range file.Adopts {
-		adopt := &block{kind: "adopt", labels: []string{a.Address}, at: a.At, args: hcl.Attributes{}}
-		if a.ID != nil {
-			adopt.args["id"] = a.ID
-		}
+		adopt := &block{kind: "adopt", labels: []string{a.Address}, at: a.At,
+			args: hcl.Attributes{"id": a.ID}}
 		if e := a.Exists; e != nil {
 			adopt.exists = &block{kind: "exists", labels: []string{e.Type}, at: e.At, args: e.Args}
 		}
@@ -129,10 +127,8 @@ func (d *definition) readStageFile(folder string) {
 		}
 	}
 	for _, x := range file.Replaces {
-		replace := &block{kind: "replace", labels: []string{x.Address}, at: x.At, args: hcl.Attributes{}}
-		if x.Instance != nil {
-			replace.args["instance"] = x.Instance
-		}
+		replace := &block{kind: "replace", labels: []string{x.Address}, at: x.At,
+			args: hcl.Attributes{"instance": x.Instance}}
 		if seen.isFirst(&d.diags, replace.name(), of, x.At) {
 			d.replaces = append(d.replaces, replace)
 		}
@@ -243,17 +239,12 @@ func (p *problems) constant(attr *hcl.Attribute, want cty.Type, ctx *hcl.EvalCon
 	}
 	v, diags := attr.Expr.Value(ctx)
 	of := strings.TrimPrefix(attr.Name+": unsuitable value", ": ")
-	if diags.HasErrors() && want == cty.Bool {
-		p.add(attr.Expr.Range(), of, "Write true or false.")
-		return cty.UnknownVal(want)
-	} else if diags.HasErrors() {
-		p.report(syntax.Plain(diags)...)
-		return cty.UnknownVal(want)
-	}
 	v, err := syntax.Convert(v, want)
 	switch {
-	case err != nil && want == cty.Bool:
+	case (diags.HasErrors() || err != nil) && want == cty.Bool:
 		p.add(attr.Expr.Range(), of, "Write true or false.")
+	case diags.HasErrors():
+		p.report(syntax.Plain(diags)...)
 	case err != nil:
 		p.add(attr.Expr.Range(), of, "%s.", err)
 	case v.IsNull():

@@ -316,19 +316,19 @@ func (r *inputValues) settle(x Written, v Variable) *Written {
 	if err == nil {
 		x.Value, err = v.settle(x.Value)
 	}
-	misfits := x.misfits("variable "+v.Name+": ", v)
-	if len(misfits) > 0 && !r.load.ambiguous[v.Name] {
-		r.load.diags.report(misfits...)
-		x.Value, x.broken = cty.UnknownVal(v.Type), true
-	} else if err != nil {
+	problems := x.misfits("variable "+v.Name+": ", v)
+	if len(problems) == 0 && err != nil {
 		at := x.at
 		if x.expr != nil && !v.Sensitive { // a snippet prints all marked lines
 			at = hcl.RangeBetween(at, x.expr.Range())
 		}
-		if !r.load.ambiguous[v.Name] {
-			r.load.diags.add(at, "variable "+v.Name+": unsuitable value", "%s.", err)
-		}
+		problems = hcl.Diagnostics{syntax.Problem(at, "variable "+v.Name+": unsuitable value", "%s.", err)}
+	}
+	if len(problems) > 0 {
 		x.Value, x.broken = cty.UnknownVal(v.Type), true
+	}
+	if !r.load.ambiguous[v.Name] {
+		r.load.diags.report(problems...)
 	}
 	return &x
 }

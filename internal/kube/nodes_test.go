@@ -37,6 +37,10 @@ status: {conditions: [{type: Ready, status: "True"}, {type: NetworkUnavailable, 
 kind: Node
 spec: {unschedulable: true, taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}]}
 status: {conditions: [{type: Ready, status: "True"}]}`
+	uncoveredNode = `
+kind: Node
+spec: {taints: [{key: node.cilium.io/agent-not-ready, effect: NoSchedule}]}
+status: {conditions: [{type: Ready, status: "True"}]}`
 	goingNode = `
 kind: Node
 metadata: {deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [example.org/slow]}
@@ -116,6 +120,12 @@ func TestNodes(t *testing.T) {
 		{
 			name: "says nothing", arguments: two, objects: []fixture{{cp, readyNode}, {worker, silentNode}},
 			want: "1 of 2 nodes not ready: blue-w-01 (has no condition Ready yet)",
+		},
+		{
+			name: "with a taint that none may have", arguments: map[string]cty.Value{"count": num(2),
+				"untainted": cty.ListVal([]cty.Value{str("node.cilium.io/agent-not-ready")})},
+			objects: []fixture{{cp, uncoveredNode}, {worker, cordonedNode}},
+			want:    "1 of 2 nodes not ready: blue-cp-01 (has the taint node.cilium.io/agent-not-ready)",
 		},
 		{
 			name: "only registered", arguments: map[string]cty.Value{"count": num(2), "ready": cty.False},

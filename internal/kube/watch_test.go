@@ -57,6 +57,12 @@ func watchedGates(t *testing.T) []watched {
 			watches: []string{"/api/v1/nodes?"},
 		},
 		{
+			gate: "announcement", arguments: inKubeSystem(), serves: servesLeases,
+			objects: []fixture{{"/api/v1/nodes/green-w-01", readyNode}, {announced, assigned}},
+			opens:   lease("green-w-01"),
+			watches: []string{"/api/v1/nodes?", "/api/v1/services?", leases + "?"},
+		},
+		{
 			gate: "webhook", arguments: map[string]cty.Value{"configuration": str("metallb")},
 			objects: []fixture{configuration},
 			opens: fixture{webhookPods, `{kind: EndpointSlice, ` +

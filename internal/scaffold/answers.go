@@ -41,6 +41,7 @@ var (
 	endpointForm = matching(`^https://[^/\s@]+/?$`, "a https:// address without a path")
 	hostForm     = matching(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`,
 		"a host name without a domain")
+	cniForm     = matching(`^(flannel|cilium)$`, "flannel or cilium")
 	storeForm   = matching(`^(infisical|vault|local)$`, "infisical, vault or local")
 	projectForm = matching(`^[0-9A-Za-z-]{8,}$`,
 		"an id such as 8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3")

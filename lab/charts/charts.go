@@ -28,7 +28,7 @@ import (
 )
 
 //go:embed all:shared all:metallb all:longhorn all:external-secrets
-//go:embed all:flux2 all:traefik all:cert-manager all:pgo
+//go:embed all:flux2 all:traefik all:cert-manager all:pgo all:cilium
 var sources embed.FS
 
 // home is where a chart is served.
@@ -40,6 +40,7 @@ func homes() []home {
 		{"charts.jetstack.io", "/", "cert-manager"},
 		{"charts.longhorn.io", "/", "longhorn"},
 		{"fluxcd-community.github.io", "/helm-charts", "flux2"},
+		{"helm.cilium.io", "/", "cilium"},
 		{"metallb.github.io", "/metallb", "metallb"},
 		{"registry.developers.crunchydata.com", "/crunchydata", "pgo"},
 		{"traefik.github.io", "/charts", "traefik"},

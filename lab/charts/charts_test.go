@@ -25,6 +25,7 @@ import (
 func places() []struct{ repository, chart, variables string } {
 	return []struct{ repository, chart, variables string }{
 		{"https://metallb.github.io/metallb", "metallb", "networking/metallb"},
+		{"https://helm.cilium.io", "cilium", "platform/cilium"},
 		{"https://charts.longhorn.io", "longhorn", "storage/longhorn"},
 		{"https://charts.external-secrets.io", "external-secrets", "engine/external-secrets"},
 		{"https://fluxcd-community.github.io/helm-charts", "flux2", "gitops/flux"},

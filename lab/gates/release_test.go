@@ -95,6 +95,7 @@ func TestAFreshReleaseOfEachChartHasNoDifference(t *testing.T) {
 	check(t, err)
 	for _, at := range []struct{ repository, chart string }{
 		{"https://metallb.github.io/metallb", "metallb"},
+		{"https://helm.cilium.io", "cilium"},
 		{"https://charts.longhorn.io", "longhorn"},
 		{"https://charts.external-secrets.io", "external-secrets"},
 		{"https://fluxcd-community.github.io/helm-charts", "flux2"},

@@ -75,7 +75,13 @@ talos_contract     = "v1.13" # the format of their configurations: a cluster kee
 kubernetes_version = "1.36.3"
 
 # What Services of type LoadBalancer get.
+%{ if cni == "cilium" ~}
+cilium_pool_addresses = ${jsonencode(metallb_addresses)}
+
+cni = "cilium" # instead of flannel and kube-proxy; a running cluster keeps it
+%{ else ~}
 metallb_addresses = ${jsonencode(metallb_addresses)}
+%{ endif ~}
 
 longhorn_replica_count = ${replicas} # one for each worker, at most three
 # longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets

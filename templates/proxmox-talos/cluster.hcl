@@ -19,6 +19,9 @@ stage "keys" { source = "secrets/keys" }
 stage "proxmox-image" { source = "platform/proxmox-image" }
 stage "machines" { source = "platform/proxmox-machines" }
 stage "talos" { source = "platform/talos" }
+%{ if cni == "cilium" ~}
+stage "cilium" { source = "platform/cilium" }
+%{ endif ~}
 %{ if secrets == "infisical" ~}
 stage "infisical-access" { source = "platform/infisical-access" }
 
@@ -26,8 +29,12 @@ stage "external-secrets" { source = "engine/external-secrets" }
 stage "secret-store" { source = "engine/secret-store" }
 %{ endif ~}
 
+%{ if cni == "cilium" ~}
+stage "cilium-pool" { source = "networking/cilium-pool" }
+%{ else ~}
 stage "metallb" { source = "networking/metallb" }
 stage "address-pool" { source = "networking/address-pool" }
+%{ endif ~}
 
 stage "longhorn" { source = "storage/longhorn" }
 

@@ -26,6 +26,7 @@ type ClusterSpec struct {
 	ControllerManagerArgs map[string][]string
 	CNI                   string // "flannel", "none" or "custom"
 	CoreDNS, KubeProxy    bool
+	KubePrism             int // its port on each machine; 0: it is off
 	InlineManifests       []Manifest
 	ManifestURLs          []string
 	Recovered             bool // its etcd has the data of a snapshot
@@ -89,6 +90,9 @@ func (w *world) clusterSpec(m *machine) ClusterSpec {
 		ControllerManagerArgs: cluster.ControllerManager().ExtraArgs(),
 		CNI:                   cluster.Network().CNI().Name(), ManifestURLs: cluster.ExtraManifestURLs(),
 		Recovered: m.etcd.cluster.recovered,
+	}
+	if prism := m.installed.config.Machine().Features().KubePrism(); prism.Enabled() {
+		spec.KubePrism = prism.Port()
 	}
 	for _, v := range virtualIPs(m.installed.config) {
 		spec.VIPs = append(spec.VIPs, v.address.String())

@@ -36,6 +36,8 @@ var findings = map[gate.Kind]string{
 		"or allow their traffic",
 	gates.AddressTaken: "MetalLB may give it to a Service, and then answers ARP for it: take it out of " +
 		"the pool, or delete the pool",
+	gates.Unannounced: "no CiliumL2AnnouncementPolicy selects the Service and a node with a ready agent, " +
+		"or the agents run without l2announcements",
 	gates.SpecDiffers: "somebody has set it: castle create restores what the stage's chart sets, and " +
 		"kubectl edit the rest",
 }

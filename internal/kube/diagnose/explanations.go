@@ -22,6 +22,9 @@ import (
 // lookAtAPI is the command that shows the API's own readiness.
 const lookAtAPI = "kubectl get --raw '/readyz?verbose'"
 
+// lookAtAnnouncements is the command that shows what Cilium announces, and who does.
+const lookAtAnnouncements = "kubectl get ciliuml2announcementpolicies,services,leases -A"
+
 // explanation explains a closed gate of one type: the command that shows more, and the collection of evidence
 // beside what the gate's check reads. found is the finding of the check.
 type explanation struct {
@@ -46,6 +49,7 @@ var explanations = map[string]explanation{
 	"flux":               {always(lookAtFlux), collectFlux},
 	"network_policy":     {lookAtAll("networkpolicies"), collectNothing},
 	"address_pool":       {lookAtAll("ipaddresspools.metallb.io"), collectNothing},
+	"announcement":       {always(lookAtAnnouncements), collectNothing},
 }
 
 // Explains reports whether the gate type has an explanation.

@@ -48,6 +48,7 @@ const (
 	QuotaBelowUse  gate.Kind = "quota-below-use"
 	TrafficDenied  gate.Kind = "traffic-denied"
 	AddressTaken   gate.Kind = "address-taken" // a pool has an address that belongs to a machine
+	Unannounced    gate.Kind = "unannounced"   // no node answers ARP for a Service's address
 	SpecDiffers    gate.Kind = "spec-differs"
 )
 
@@ -64,6 +65,7 @@ func definitions() []definition {
 	return []definition{
 		kubernetesAPI(), kubernetesVersion(), nodes(), endpointSlice(), webhook(), workload(),
 		crd(), condition(), storageClass(), loadBalancer(), flux(), networkPolicy(), addressPool(),
+		announcement(),
 	}
 }
 

@@ -31,6 +31,8 @@ func nodes() definition {
 				Help: "how many nodes have to be registered, where names are not known"},
 			"ready": {Type: cty.Bool, Help: "false only requires that they are registered, for a cluster " +
 				"whose network comes later; default true"},
+			"untainted": {Type: cty.List(cty.String), Valid: validEach(1, validWord),
+				Help: `keys of taints that no node may have: ["node.cilium.io/agent-not-ready"]`},
 		},
 		Check: func(v gate.Values) error {
 			_, names := v["names"]
@@ -41,7 +43,7 @@ func nodes() definition {
 		},
 	}, func(v gate.Values) (Check, error) {
 		n := nodeCheck{count: v.Int("count"), ready: !v.Has("ready") || v.Bool("ready")}
-		if err := v.Decode("names", &n.names); err != nil {
+		if err := errors.Join(v.Decode("names", &n.names), v.Decode("untainted", &n.untainted)); err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context, a *client.API) error {
@@ -56,9 +58,10 @@ func nodes() definition {
 
 // nodeCheck is a nodes gate's arguments.
 type nodeCheck struct {
-	names []string // any if empty
-	count int
-	ready bool
+	names     []string // any if empty
+	untainted []string
+	count     int
+	ready     bool
 }
 
 func (n nodeCheck) compare(found []corev1.Node) error {
@@ -69,6 +72,8 @@ func (n nodeCheck) compare(found []corev1.Node) error {
 			unready = append(unready, node.Name+" (is being deleted)")
 		} else if why := NodeUnready(node); why != nil && n.ready {
 			unready = append(unready, fmt.Sprintf("%s (%s)", node.Name, why.Text))
+		} else if key := n.taint(node); key != "" {
+			unready = append(unready, fmt.Sprintf("%s (has the taint %s)", node.Name, key))
 		}
 	}
 	isRegistered := func(name string) bool { return slices.Contains(registered, name) }
@@ -89,6 +94,16 @@ func (n nodeCheck) compare(found []corev1.Node) error {
 		return fmt.Errorf("%d of %d nodes not ready: %s", len(unready), len(found), client.Several(unready))
 	}
 	return nil
+}
+
+// taint is the key of a taint that the node may not have; empty if it has none.
+func (n nodeCheck) taint(node corev1.Node) string {
+	for _, t := range node.Spec.Taints {
+		if slices.Contains(n.untainted, t.Key) {
+			return t.Key
+		}
+	}
+	return ""
 }
 
 // extra are the registered nodes that no name names, those that are being deleted excepted: they end without

@@ -250,10 +250,11 @@ func checkAddress(object *client.Object, address string) error {
 }
 
 // requestedAddresses are the addresses that the Service itself requests: MetalLB's annotation, by its
-// present and its former name, or the field that came before both.
+// present and its former name, Cilium's, or the field that came before all.
 func requestedAddresses(service corev1.Service) []string {
 	list := cmp.Or(service.Annotations["metallb.io/loadBalancerIPs"],
 		service.Annotations["metallb.universe.tf/loadBalancerIPs"],
+		service.Annotations["lbipam.cilium.io/ips"],
 		service.Spec.LoadBalancerIP) //nolint:staticcheck // deprecated, and still what many charts set
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }

@@ -30,6 +30,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 	"github.com/ephemeral-castle/castle/lab/internal/operators"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cilium"
 )
 
 // Arg is the argument with which Start calls this program to run Main.
@@ -45,6 +46,7 @@ type Order struct {
 	CoreDNS    bool    // whether Talos brings its own
 
 	WithoutProxy bool // Talos brings no kube-proxy
+	KubePrism    int  // the port of Talos' load balancer for the API on each machine; 0: it is off
 	Manifests    []string
 	Repository   string // the folder that Flux follows; empty: what it brings is made up
 
@@ -199,7 +201,8 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
 		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed, Asks: asks,
 		Repository: o.Repository, Dir: o.Kubernetes.Dir,
-		HTTP: &http.Client{Timeout: 10 * time.Second},
+		Machines: cilium.Machines{KubePrism: o.KubePrism, KubeProxy: !o.WithoutProxy},
+		HTTP:     &http.Client{Timeout: 10 * time.Second},
 		Turn: func(t operators.Turn) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -53,8 +53,8 @@ func (k *kube) order(c *cluster) controlplane.Order {
 		},
 		Operators: k.log.remaining(),
 		Speed:     k.config.Speed, CoreDNS: s.CoreDNS, Repository: k.config.Repository,
-		WithoutProxy: !s.KubeProxy,
-		Turn:         func(t operators.Turn) { k.log.turn(t.Fault, t.Time, t.Ends) },
+		WithoutProxy: !s.KubeProxy, KubePrism: s.KubePrism,
+		Turn: func(t operators.Turn) { k.log.turn(t.Fault, t.Time, t.Ends) },
 	}
 	// Arguments about files and addresses of the machine do not apply here.
 	if issuer := s.APIServerArgs["service-account-issuer"]; len(issuer) != 0 {

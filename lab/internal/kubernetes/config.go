@@ -30,7 +30,7 @@ type Config struct {
 	// NodeMasks are arguments of kube-controller-manager that divide PodCIDR: node-cidr-mask-size=24.
 	NodeMasks []string
 	// Network is what makes a node's network ready: its range of PodCIDR, as flannel wants it (empty); a
-	// DaemonSet that somebody installs ("daemonset"); or nothing that the lab could see ("unseen").
+	// Pod that somebody installs ("daemonset"); or nothing that the lab could see ("unseen").
 	Network string
 
 	// Release is the one that /version tells, v1.36.3, unless ReplaceReleases names another; empty for the

@@ -22,6 +22,9 @@ import (
 // ReadyAfter is the annotation that sets the time until a Pod becomes ready.
 const ReadyAfter = "lab.castle/ready-after"
 
+// waits is the annotation of a Pod that gets ready only after an operator has removed it.
+const waits = "lab.castle/waits"
+
 // leaseSeconds is the duration of a node's lease; kwok renews it four times as often.
 const leaseSeconds = 8
 
@@ -60,9 +63,10 @@ func stages(c Config) (map[internalversion.StageResourceRef][]*internalversion.S
 	all := map[internalversion.StageResourceRef][]*internalversion.Stage{}
 	networked := strings.Replace(nodefast.DefaultNodeInit, "matchExpressions:\n", "matchExpressions:\n"+
 		"    - {key: '.metadata.labels[\""+networkLabel+"\"]', operator: Exists}\n", 1)
-	for _, text := range []string{networked, nodeheartbeat.DefaultNodeHeartbeatWithLease,
-		podfast.DefaultPodReady + delay, readyAgain + delay, podfast.DefaultPodComplete,
-		podfast.DefaultPodDelete} {
+	unblocked := strings.Replace(podfast.DefaultPodReady, "matchExpressions:\n", "matchExpressions:\n"+
+		"    - {key: '.metadata.annotations[\""+waits+"\"]', operator: DoesNotExist}\n", 1)
+	for _, text := range []string{networked, nodeheartbeat.DefaultNodeHeartbeatWithLease, unblocked + delay,
+		readyAgain + delay, podfast.DefaultPodComplete, podfast.DefaultPodDelete} {
 		s, err := kwokconfig.UnmarshalWithType[*internalversion.Stage](text)
 		if err != nil {
 			return nil, err

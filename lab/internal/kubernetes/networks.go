@@ -3,6 +3,8 @@ package kubernetes
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,14 +64,19 @@ func networked(ctx context.Context, c Config, api client.Interface, n corev1.Nod
 	case "unseen":
 		return true
 	}
-	sets, err := api.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	if err != nil {
-		return false
+	pods, err := api.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0",
+		FieldSelector: "spec.nodeName=" + n.Name + ",status.phase=Running"})
+	return err == nil && slices.ContainsFunc(pods.Items, bringsNetwork)
+}
+
+// bringsNetwork reports whether a Pod is that of a CNI that runs: it is ready, and writes to the folder from
+// which the container runtime reads its networks.
+func bringsNetwork(p corev1.Pod) bool {
+	ready := func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	}
-	for _, set := range sets.Items { // each CNI is one of the host's network
-		if set.Spec.Template.Spec.HostNetwork && set.Name != "kube-proxy" {
-			return true
-		}
+	writes := func(v corev1.Volume) bool {
+		return v.HostPath != nil && strings.TrimRight(v.HostPath.Path, "/") == "/etc/cni/net.d"
 	}
-	return false
+	return slices.ContainsFunc(p.Status.Conditions, ready) && slices.ContainsFunc(p.Spec.Volumes, writes)
 }

@@ -1,4 +1,4 @@
-// Package operators does in the lab the work of the operators behind the stand-in charts: MetalLB,
+// Package operators does in the lab the work of the operators behind the stand-in charts: Cilium, MetalLB,
 // Longhorn, External Secrets, PGO and Flux. One more is the fault drain-blocked.
 //
 // The Pods of these charts run no containers, so this package does their work against the real API.
@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cilium"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/flux"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/pgo"
@@ -56,6 +57,8 @@ type Config struct {
 	Speed float64
 	// Repository is the folder that Flux follows; without one its contents are made up.
 	Repository string
+	// Machines are what Talos offers to Pods on the host's network.
+	Machines cilium.Machines
 	// Dir is the directory of the databases' data, and that of the volumes.
 	Dir string
 	// HTTP reaches Infisical; nil is http.DefaultClient, which trusts what SSL_CERT_FILE names.
@@ -122,6 +125,7 @@ func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 		f = flux.NewFleet(w, a, c.Repository)
 	}
 	return map[string]operator{
+		"cilium":           cilium.New(w, c.Machines),
 		"metallb":          newMetalLB(w, c.Routes),
 		"longhorn":         newLonghorn(w, c.Routes, c.Dir),
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),

@@ -21,6 +21,7 @@ data "talos_machine_configuration" "node" {
     local.machine_patches[each.key],
     each.value.role == "controlplane" ? local.controlplane_patches[each.key] : [],
     local.longhorn_patches[each.key],
+    local.cni_patches,
     var.talos_config_patches,
     each.value.role == "controlplane" ? var.talos_controlplane_config_patches : var.talos_worker_config_patches,
   )

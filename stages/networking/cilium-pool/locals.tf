@@ -1,0 +1,38 @@
+# Addresses as numbers, so that "lies in the pool" is a comparison.
+locals {
+  weight = [16777216, 65536, 256, 1]
+
+  ends = [
+    for entry in var.cilium_pool_addresses :
+    can(cidrhost(entry, 0)) ? [cidrhost(entry, 0), cidrhost(entry, -1)] : split("-", entry)
+  ]
+
+  # As Cilium's kind has them.
+  blocks = [
+    for i, entry in var.cilium_pool_addresses :
+    { for key, value in {
+      cidr  = can(cidrhost(entry, 0)) ? entry : null
+      start = can(cidrhost(entry, 0)) ? null : local.ends[i][0]
+      stop  = can(cidrhost(entry, 0)) ? null : local.ends[i][1]
+    } : key => value if value != null }
+  ]
+
+  ranges = [
+    for pair in local.ends : {
+      first = sum([for i, octet in split(".", pair[0]) : tonumber(octet) * local.weight[i]])
+      last  = sum([for i, octet in split(".", pair[1]) : tonumber(octet) * local.weight[i]])
+    }
+  ]
+
+  # Everything that has an address of its own.
+  holders = merge(var.cilium_pool_nodes, { "the Kubernetes API (vip)" = var.cilium_pool_vip })
+
+  number = {
+    for holder, address in local.holders : holder => sum([for i, octet in split(".", address) : tonumber(octet) * local.weight[i]])
+  }
+
+  inside = [
+    for holder, number in local.number : "${local.holders[holder]} of ${holder}"
+    if anytrue([for range in local.ranges : number >= range.first && number <= range.last])
+  ]
+}

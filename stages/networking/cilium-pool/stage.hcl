@@ -1,0 +1,44 @@
+stage {
+  summary = "The addresses that Cilium may assign, announced on layer 2"
+
+  inputs = {
+    cilium_pool_namespace = platform.cilium_namespace
+    cilium_pool_vip       = platform.vip
+    cilium_pool_nodes     = platform.node_addresses
+  }
+}
+
+# The operator counts the addresses of a pool that it has read: by it, Services get some.
+gate "condition" "pool" {
+  api_version = "cilium.io/v2"
+  kind        = "CiliumLoadBalancerIPPool"
+  name        = var.cilium_pool_name
+  type        = "cilium.io/IPsTotal"
+  status      = "Unknown" # it has never another one: the message is the number
+  timeout     = "5m"
+
+  fields = {
+    "spec.disabled"        = "false"
+    "spec.serviceSelector" = ""
+  }
+}
+
+# Agents set no condition. Without a selector, every node may announce every Service.
+gate "condition" "policy" {
+  api_version = "cilium.io/v2alpha1"
+  kind        = "CiliumL2AnnouncementPolicy"
+  name        = var.cilium_pool_name
+  timeout     = "5m"
+
+  fields = {
+    "spec.loadBalancerIPs" = "true"
+    "spec.nodeSelector"    = ""
+    "spec.serviceSelector" = ""
+  }
+}
+
+# An address that no agent announces reaches nobody. Where there is no Service yet, the gate is open.
+gate "announcement" "services" {
+  namespace = var.cilium_pool_namespace
+  timeout   = "5m"
+}
