@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,6 +159,18 @@ func ContentOf(volume string) string {
 	_, name, _ := strings.Cut(volume, ":")
 	content, _, _ := strings.Cut(name, "/")
 	return content
+}
+
+// guestVolume is the name of a guest's disk: local-lvm:vm-421-disk-0, local:9000/base-9000-disk-0.qcow2.
+var guestVolume = regexp.MustCompile(`[:/](?:vm|base)-(\d+)-`)
+
+// OwnerOf is the id of the guest whose disk a volume is; 0 if it is none.
+func OwnerOf(volume string) int {
+	id := 0
+	if found := guestVolume.FindStringSubmatch(volume); found != nil {
+		id, _ = strconv.Atoi(found[1]) //nolint:errcheck // digits
+	}
+	return id
 }
 
 // StorageOf is the storage of a volume.
