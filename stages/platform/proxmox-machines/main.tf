@@ -54,7 +54,10 @@ locals {
         address     = "${machine.address}/${var.network.prefix}"
         gateway     = var.network.gateway
       }],
-      [for card in machine.network_devices : merge(card, { bridge = coalesce(card.bridge, machine.bridge), gateway = null })],
+      [
+        for card in machine.network_devices :
+        merge({ mac_address = null, address = null }, card, { bridge = coalesce(card.bridge, machine.bridge), gateway = null })
+      ],
     )
   }
 

@@ -1,7 +1,7 @@
 variable "machine_defaults" {
   description = <<-EOT
-    What the machines have where nodes leaves it open: those of a role, then all. The attributes are those of nodes, where they
-    are explained, except for what belongs to one machine.
+    What the machines have where nodes leaves it open: the values of the role, controlplane or worker, then those of all. The
+    attributes are those of nodes, which explains them, except for what belongs to one machine.
   EOT
   type = object({
     all = optional(object({
@@ -23,16 +23,10 @@ variable "machine_defaults" {
       longhorn_datastore_id = optional(string)
       disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
 
-      bridge  = optional(string)
-      vlan_id = optional(number)
-      mtu     = optional(number)
-      network_devices = optional(list(object({
-        bridge      = optional(string)
-        vlan_id     = optional(number)
-        mac_address = optional(string)
-        mtu         = optional(number)
-        address     = optional(string)
-      })))
+      bridge          = optional(string)
+      vlan_id         = optional(number)
+      mtu             = optional(number)
+      network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
 
       pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
       usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
@@ -56,16 +50,10 @@ variable "machine_defaults" {
       longhorn_datastore_id = optional(string)
       disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
 
-      bridge  = optional(string)
-      vlan_id = optional(number)
-      mtu     = optional(number)
-      network_devices = optional(list(object({
-        bridge      = optional(string)
-        vlan_id     = optional(number)
-        mac_address = optional(string)
-        mtu         = optional(number)
-        address     = optional(string)
-      })))
+      bridge          = optional(string)
+      vlan_id         = optional(number)
+      mtu             = optional(number)
+      network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
 
       pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
       usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
@@ -89,16 +77,10 @@ variable "machine_defaults" {
       longhorn_datastore_id = optional(string)
       disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
 
-      bridge  = optional(string)
-      vlan_id = optional(number)
-      mtu     = optional(number)
-      network_devices = optional(list(object({
-        bridge      = optional(string)
-        vlan_id     = optional(number)
-        mac_address = optional(string)
-        mtu         = optional(number)
-        address     = optional(string)
-      })))
+      bridge          = optional(string)
+      vlan_id         = optional(number)
+      mtu             = optional(number)
+      network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
 
       pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
       usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
@@ -165,15 +147,6 @@ variable "machine_defaults" {
       ])
     ])
     error_message = "A machine's mtu is a whole number from 576 to 65520, or 1, which is the bridge's own."
-  }
-
-  validation {
-    condition = alltrue([
-      for machine in values(var.machine_defaults) : alltrue([
-        for card in coalesce(machine.network_devices, []) : card.address == null || can(cidrhost(card.address, 0))
-      ])
-    ])
-    error_message = "The address of a further network device is an IPv4 address with its prefix length, such as 10.0.20.5/24."
   }
 
   validation {
@@ -248,14 +221,5 @@ variable "machine_defaults" {
       ])
     ])
     error_message = "The mapping of a device in pci or usb is the name of a resource mapping of the datacenter: Datacenter > Resource Mappings."
-  }
-
-  validation {
-    condition = alltrue([
-      for machine in values(var.machine_defaults) : alltrue([
-        for card in coalesce(machine.network_devices, []) : card.mac_address == null && card.address == null
-      ])
-    ])
-    error_message = "network_devices in machine_defaults have no mac_address and no address: several machines would have the same."
   }
 }
