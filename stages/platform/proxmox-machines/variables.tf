@@ -210,8 +210,8 @@ variable "nodes" {
   validation {
     condition = alltrue([
       for node in var.nodes : alltrue([
-        for number in try([node.startup.order, node.startup.up_delay, node.startup.down_delay], []) :
-        number == null || try(number >= 0 && floor(number) == number, false)
+        for delay in try([node.startup.order, node.startup.up_delay, node.startup.down_delay], []) :
+        delay == null || try(delay >= 0 && floor(delay) == delay, false)
       ])
     ])
     error_message = "order, up_delay and down_delay of a node's startup are whole numbers from 0."

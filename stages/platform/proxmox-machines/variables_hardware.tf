@@ -193,8 +193,8 @@ variable "machine_defaults" {
   validation {
     condition = alltrue([
       for machine in values(var.machine_defaults) : alltrue([
-        for number in try([machine.startup.order, machine.startup.up_delay, machine.startup.down_delay], []) :
-        number == null || try(number >= 0 && floor(number) == number, false)
+        for delay in try([machine.startup.order, machine.startup.up_delay, machine.startup.down_delay], []) :
+        delay == null || try(delay >= 0 && floor(delay) == delay, false)
       ])
     ])
     error_message = "order, up_delay and down_delay of a machine's startup are whole numbers from 0."
