@@ -124,7 +124,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d.log.say("the clock starts at %s", d.log.began.Format(time.RFC3339Nano))
 	d.proxmox = proxmox.New(proxmox.Config{
 		Token: d.folders.token, Nodes: c.Hosts.Nodes, Storages: storages(c.Hosts.Storages),
-		Bridges: c.Hosts.Bridges, Mappings: mappings(c.Hosts.Devices),
+		Bridges: bridges(c.Hosts.Bridges), Mappings: mappings(c.Hosts.Devices),
 		Durations: taskDurations(c.Speed),
 		Patience:  scaled(5*time.Minute, c.Speed), // as long as castle waits
 		OnStart:   d.started, OnShutdown: d.pressed, OnStop: d.stopped, OnDestroy: d.destroyed,

@@ -52,6 +52,14 @@ func storages(names []string) []proxmox.Storage {
 	return all
 }
 
+// bridges are that of a new host and those of the configuration.
+func bridges(names []string) []string {
+	if slices.Contains(names, "vmbr0") {
+		return names
+	}
+	return append([]string{"vmbr0"}, names...)
+}
+
 // mappings are the resource mappings of these names, pci/gpu, with a device on every host.
 func mappings(names []string) (all []proxmox.Mapping) {
 	for _, name := range names {
