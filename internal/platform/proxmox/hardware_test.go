@@ -13,8 +13,8 @@ import (
 
 func TestHardwareThatIsMissingIsNamedBeforeAnythingIsMade(t *testing.T) {
 	const image = "local:import/golden.qcow2"
-	whole := host.Use{Storages: []string{"local-lvm"}, Bridges: []string{"vmbr0"}, PCI: []string{"gpu"},
-		USB: []string{"zigbee"}, Image: image}
+	whole := host.Use{Storages: []string{"local-lvm"}, Bridges: []string{"vmbr0"}, USB: []string{"zigbee"},
+		Image: image}
 	for name, test := range map[string]struct {
 		change   func(*host.Use)
 		node     string
@@ -40,9 +40,13 @@ func TestHardwareThatIsMissingIsNamedBeforeAnythingIsMade(t *testing.T) {
 				"USB mapping gpu does not exist, or this token may not see it; needed by cp-01, worker-01"},
 			fix: "create it in Datacenter > Resource Mappings, or give the token Mapping.Use on " +
 				"/mapping/pci/tpu"},
-		"a device of the node": {change: func(*host.Use) {}, node: "pve2",
+		"a device of the node": {change: func(u *host.Use) { u.PCI = []string{"gpu"} }, node: "pve2",
 			unusable: []string{"PCI mapping gpu has no device on node pve2; needed by cp-01, worker-01"},
-			fix:      "add one in Datacenter > Resource Mappings, or give the machine another node"},
+			fix:      "add one in Datacenter > Resource Mappings, or give a machine another node"},
+		"a device for each": {change: func(u *host.Use) { u.PCI = []string{"gpu"} },
+			unusable: []string{"PCI mapping gpu has too few devices on node proxmox: 1, and the machines " +
+				"use 2; needed by cp-01, worker-01"},
+			fix: "add one in Datacenter > Resource Mappings, or give a machine another node"},
 		"an image": {change: func(u *host.Use) { u.Image = "local:import/silver.qcow2" },
 			unusable: []string{"image local:import/silver.qcow2 on node proxmox does not exist, or this " +
 				"token may not see it; needed by cp-01, worker-01"},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
@@ -36,9 +38,15 @@ func UsesOf(v gate.Values) (map[string]Use, error) {
 
 // Problems lists what machines are to use and cannot, each once, with the machines in order.
 func (h Hosts) Problems(ctx context.Context, uses []Use) (all []Problem, err error) {
+	wanted := map[string]int{} // PCI devices, by node and mapping
+	for _, u := range uses {
+		for _, name := range u.PCI {
+			wanted[u.Node+"\n"+name]++
+		}
+	}
 	checked := map[string]int{} // by node and name: the position of the problem, or -1
 	for _, u := range uses {
-		for _, one := range u.parts(h) {
+		for _, one := range u.parts(h, wanted) {
 			key := u.Node + "\n" + one.name
 			at, known := checked[key]
 			if !known {
@@ -76,7 +84,7 @@ type part struct {
 	check func(context.Context) (Problem, error)
 }
 
-func (u Use) parts(h Hosts) (all []part) {
+func (u Use) parts(h Hosts, wanted map[string]int) (all []part) {
 	add := func(kind string, names []string, check func(ctx context.Context, name string) (Problem, error)) {
 		for _, name := range names {
 			all = append(all, part{kind + " " + name, func(ctx context.Context) (Problem, error) {
@@ -91,11 +99,12 @@ func (u Use) parts(h Hosts) (all []part) {
 	add("bridge", u.Bridges, func(ctx context.Context, name string) (Problem, error) {
 		return h.bridgeProblem(ctx, u.Node, name)
 	})
-	for kind, names := range map[string][]string{"pci": u.PCI, "usb": u.USB} {
-		add(kind, names, func(ctx context.Context, name string) (Problem, error) {
-			return h.mappingProblem(ctx, u.Node, kind, name)
-		})
-	}
+	add("pci", u.PCI, func(ctx context.Context, name string) (Problem, error) {
+		return h.mappingProblem(ctx, u.Node, "pci", name, wanted[u.Node+"\n"+name])
+	})
+	add("usb", u.USB, func(ctx context.Context, name string) (Problem, error) {
+		return h.mappingProblem(ctx, u.Node, "usb", name, 1)
+	})
 	if u.Image != "" {
 		add("image", []string{u.Image}, func(ctx context.Context, name string) (Problem, error) {
 			return h.imageProblem(ctx, u.Node, name)
@@ -130,7 +139,9 @@ type mapping struct {
 
 func (m mapping) Key() string { return m.ID }
 
-func (h Hosts) mappingProblem(ctx context.Context, node, kind, name string) (p Problem, err error) {
+// mappingProblem is that of a mapping from which machines on a node want so many devices.
+func (h Hosts) mappingProblem(ctx context.Context, node, kind, name string, wanted int) (p Problem,
+	err error) {
 	all, err := session.List[mapping](ctx, h.Session, "cluster/mapping/"+kind)
 	if err != nil {
 		return p, err
@@ -142,10 +153,15 @@ func (h Hosts) mappingProblem(ctx context.Context, node, kind, name string) (p P
 			fmt.Sprintf("create it in Datacenter > Resource Mappings, or give the token Mapping.Use on "+
 				"/mapping/%s/%s", kind, name)}, nil
 	}
-	here := func(device string) bool { return slices.Contains(strings.Split(device, ","), "node="+node) }
-	if !slices.ContainsFunc(all[i].Map, here) {
-		return Problem{what + " has no device on node " + node,
-			"add one in Datacenter > Resource Mappings, or give the machine another node"}, nil
+	here := xslices.Filter(all[i].Map, func(device string) bool {
+		return slices.Contains(strings.Split(device, ","), "node="+node)
+	})
+	switch fix := "add one in Datacenter > Resource Mappings, or give a machine another node"; {
+	case len(here) == 0:
+		return Problem{what + " has no device on node " + node, fix}, nil
+	case len(here) < wanted:
+		return Problem{fmt.Sprintf("%s has too few devices on node %s: %d, and the machines use %d", what,
+			node, len(here), wanted), fix}, nil
 	}
 	return p, nil
 }
