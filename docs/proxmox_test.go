@@ -22,7 +22,7 @@ func TestProxmoxMdHasTheCommandsOfTheDoctor(t *testing.T) {
 		commands = append(commands, string(found[1]))
 	}
 	want := proxmox.Footprint{Pool: "green", Nodes: []string{"proxmox"}, Images: []string{"castle-images"},
-		Disks: "local-lvm", Bridge: "vmbr0"}.Commands("castle@pve!green")
+		Disks: []string{"local-lvm"}, Bridges: []string{"vmbr0"}}.Commands("castle@pve!green")
 	if n := min(len(want), len(commands)); !slices.Equal(commands[:n], want) {
 		t.Errorf("the page has %q\nthe doctor  %q", commands, want)
 	}

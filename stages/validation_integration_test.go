@@ -123,7 +123,7 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"blue", "mini"} {
+	for _, name := range []string{"blue", "mini", "everything"} {
 		if out, err := evaluated(t, files, clusterFolder(t, name), secrets); err != nil {
 			t.Errorf("%s is refused: %s", name, out)
 		}
@@ -160,6 +160,71 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 		out, err := evaluated(t, files, clusterFolder(t, "blue"), secrets, c.value)
 		want := errorMessage(t, files, c.variable, c.condition)
 		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s: want %q, got %q", c.value, want, out)
+		}
+	}
+}
+
+// Hardware is refused for a machine and for all, with the attribute's name.
+func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
+	files, err := filepath.Glob("platform/proxmox-machines/variables*.tf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const node = `nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211", %s } }`
+	for _, c := range []struct {
+		value, condition string
+		one              bool // it is an attribute of one machine, or of several values
+	}{
+		{`datastore_id = "/mnt/ssd"`, "longhorn_datastore_id", false},
+		{`disks = { scsi2 = { size = 1, datastore_id = "a b" } }`, "longhorn_datastore_id", false},
+		{`bridge = "vmbr 0"`, ".bridge", false},
+		{`network_devices = [{ bridge = "" }, { bridge = "a/b" }]`, ".bridge", false},
+		{`vlan_id = 4095`, "4094", false},
+		{`network_devices = [{ vlan_id = 1.5 }]`, "4094", false},
+		{`mtu = 100`, "65520", false},
+		{`disks = { scsi1 = { size = 1 } }`, "[12][0-9]", false},
+		{`disks = { scsi2 = { size = 0 } }`, "[12][0-9]", false},
+		{`cpu_units = 20000`, "cpu_units", false},
+		{`cpu_type = "kvm64"`, "cpu_type", false},
+		{`bios = "uefi"`, "bios", false},
+		{`machine_type = "q36"`, "pc-i440fx", false},
+		{`startup = { order = -1 }`, "up_delay", false},
+		{`image = "golden.qcow2"`, "image", false},
+		{`pci = [{ mapping = "0000:01:00.0" }]`, "[*].mapping", false},
+		{`usb = [{ mapping = "a1" }, { mapping = "a2" }, { mapping = "a3" }, { mapping = "a4" }, ` +
+			`{ mapping = "a5" }]`, "<= 16", false},
+		{`mac_address = "01:00:5E:00:00:01"`, "02468ACEace", true},
+		{`mac_address = "BC:24:11:00:00:01", network_devices = [{ mac_address = "bc:24:11:00:00:01" }]`,
+			"lower(mac)", true},
+		{`network_devices = [{ address = "10.0.20.5/33" }]`, "card.address", true},
+		{`memory_floating = 9000`, "all.memory_floating", true},
+		{`machine_type = "pc", pci = [{ mapping = "gpu" }]`, "device.pcie", true},
+	} {
+		values := map[string]string{"nodes": fmt.Sprintf(node, c.value)}
+		if !c.one {
+			values["machine_defaults"] = "machine_defaults = { controlplane = { " + c.value + " } }"
+		}
+		for variable, value := range values {
+			out, err := evaluated(t, files, clusterFolder(t, "blue"), secrets, value)
+			want := errorMessage(t, files, variable, c.condition)
+			if err == nil || !strings.Contains(out, want) {
+				t.Errorf("%s: want %q, got %q", value, want, out)
+			}
+		}
+	}
+	// What a role and all give counts like the machine's own.
+	for _, c := range []struct{ value, condition string }{
+		{"machine_defaults = { all = { memory = 4096 }, worker = { memory_floating = 5000 } }",
+			"all.memory_floating"},
+		{`machine_defaults = { all = { machine_type = "pc" }, worker = { pci = [{ mapping = "gpu" }] } }`,
+			"device.pcie"},
+	} {
+		out, err := evaluated(t, files, clusterFolder(t, "everything"), secrets, c.value, `nodes = {
+			a = { role = "controlplane", vm_id = 481, address = "192.168.1.161" }
+			b = { role = "worker", vm_id = 482, address = "192.168.1.162" }
+		}`)
+		if want := errorMessage(t, files, "nodes", c.condition); err == nil || !strings.Contains(out, want) {
 			t.Errorf("%s: want %q, got %q", c.value, want, out)
 		}
 	}

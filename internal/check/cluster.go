@@ -93,8 +93,7 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 		m := machine{name: name}
 		m.address = x.single("node "+name, tfeval.Attribute(nodes[name], "address"), "nodes", name, "address")
 		m.id, _ = tfeval.Whole(tfeval.Attribute(nodes[name], "vm_id"))
-		disk := tfeval.Attribute(nodes[name], "longhorn_disk")
-		m.storage = disk.IsKnown() && !disk.IsNull()
+		m.storage = x.hasStorage(nodes[name])
 		x.machines = append(x.machines, m)
 	}
 	ids := x.variable("vm_id_range").Value
@@ -109,6 +108,17 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 		}
 	}
 	return x
+}
+
+// hasStorage reports whether a node has a disk for Longhorn: its own, or that of its role or of all machines.
+func (c *cluster) hasStorage(node cty.Value) bool {
+	defaults := c.variable("machine_defaults").Value
+	role := tfeval.Text(tfeval.Attribute(node, "role"))
+	return slices.ContainsFunc([]cty.Value{node, tfeval.Attribute(defaults, role),
+		tfeval.Attribute(defaults, "all")}, func(given cty.Value) bool {
+		disk := tfeval.Attribute(given, "longhorn_disk")
+		return disk.IsKnown() && !disk.IsNull()
+	})
 }
 
 // variable is the value of a variable, of the platform's stage where several have it.

@@ -146,7 +146,7 @@ func newWorld(t *testing.T, c proxmox.Config) *world {
 	}
 	t.Cleanup(w.hypervisor.Close)
 	w.limit(t, realproxmox.Footprint{Pool: "mini", Nodes: []string{"proxmox"}, Images: []string{"local"},
-		Disks: "local-lvm", Bridge: "vmbr0"}.Commands("castle@pve!blue")...)
+		Disks: []string{"local-lvm"}, Bridges: []string{"vmbr0"}}.Commands("castle@pve!blue")...)
 	for name, value := range map[string]string{
 		"PROXMOX_TOKEN_ID": tokenID, "PROXMOX_TOKEN_SECRET": tokenSecret, "GITHUB_TOKEN": gitToken,
 		"ESO_CLIENT_ID": "external", "ESO_CLIENT_SECRET": "external-secret",

@@ -63,7 +63,8 @@ network = {
 vip         = "${vip}"
 vm_id_range = { first = ${vm_ids.first}, last = ${vm_ids.last} }
 
-# Memory in MiB, disks in GiB.
+# Memory in MiB, disks in GiB. Storage, bridge, firmware, devices and more, per machine or for all in
+# machine_defaults: docs/proxmox.md of castle.
 nodes = {
 %{ for node in nodes ~}
 %{ if node.control_plane ~}

@@ -29,6 +29,7 @@ type grant struct {
 }
 
 const privileges = `Datastore.Allocate Datastore.AllocateSpace Datastore.AllocateTemplate Datastore.Audit
+	Mapping.Audit Mapping.Modify Mapping.Use
 	Permissions.Modify Pool.Allocate Pool.Audit SDN.Allocate SDN.Audit SDN.Use
 	Sys.AccessNetwork Sys.Audit Sys.Console Sys.Incoming Sys.Modify Sys.PowerMgmt Sys.Syslog User.Modify
 	VM.Allocate VM.Audit VM.Backup VM.Clone VM.Config.CDROM VM.Config.CPU VM.Config.Cloudinit VM.Config.Disk

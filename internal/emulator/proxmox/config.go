@@ -34,6 +34,9 @@ func create(c *call) (any, error) {
 	if c.get("archive") != "" {
 		return restore(c, g, pool)
 	}
+	if err := c.checkBalloon(g); err != nil {
+		return nil, err
+	}
 	change, err := c.change(g)
 	if err != nil {
 		return nil, err
@@ -165,15 +168,16 @@ func update(c *call, g *guest) (any, error) {
 	if digest := c.get("digest"); digest != "" && digest != g.digest() {
 		return nil, internal("detected modified configuration - file changed by other user? Try again.")
 	}
-	if err := g.locked(); err != nil {
+	if err := cmp.Or(g.locked(), c.checkBalloon(g)); err != nil {
 		return nil, err
 	}
 	change, err := c.change(g)
 	if err != nil {
 		return nil, err
 	}
+	unplugged := change.unplugged(c.s, g)
 	change.apply(c.s, g)
-	return nil, nil
+	return nil, unplugged
 }
 
 func resize(c *call, g *guest) (any, error) {

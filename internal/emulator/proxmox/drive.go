@@ -53,6 +53,9 @@ func (c *call) planDrive(node, key, value string) (p drivePlan, err error) {
 			return p, err
 		}
 		p.disk = Disk{Size: imageSize, Format: p.options.take("format"), Source: source}
+		if ownerOf(source) != 0 { // a disk of another guest, such as a template
+			p.disk.Size = c.s.disks.get(node, source).Size
+		}
 	case key == "efidisk0" || key == "tpmstate0":
 		p.disk = Disk{Size: 4 << 20, Format: p.options.take("format")}
 	default:

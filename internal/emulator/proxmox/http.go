@@ -64,6 +64,10 @@ var routes = map[string]handler{
 	"PUT pools":                         updatePool,
 	"GET nodes":                         func(c *call) (any, error) { return nodeRows(c.s), nil },
 
+	"GET cluster/mapping/pci":  listMappings("pci"),
+	"GET cluster/mapping/usb":  listMappings("usb"),
+	"GET nodes/{node}/network": listBridges,
+
 	"GET nodes/{node}/tasks":               listTasks,
 	"DELETE nodes/{node}/tasks/{upid}":     onTask("Sys.Modify", (*task).cancel),
 	"GET nodes/{node}/tasks/{upid}/status": onTask("Sys.Audit", (*task).status),

@@ -10,7 +10,7 @@ import (
 // those of cloud-init, and those of the guest's cgroup (vmconfig_hotplug_pending in PVE/QemuServer.pm).
 const liveOptions = `description hookscript lock migrate_downtime migrate_speed name onboot protection shares
 	startup tags vmstatestorage cicustom cipassword citype ciuser ciupgrade ipconfig# nameserver searchdomain
-	sshkeys hotplug balloon cpuunits cpulimit`
+	sshkeys hotplug cpuunits cpulimit`
 
 // fixedProperties of a drive wait for the next start; its limits and its flags for backups do not.
 var fixedProperties = []string{"aio", "cache", "discard", "iothread", "product", "queues", "ro", "ssd"}
@@ -30,6 +30,11 @@ func (g *guest) isLive(key, value string) bool {
 		return true
 	case name == "net#":
 		return has("network")
+	case name == "balloon": // the device itself cannot be plugged
+		off := func(target string) bool { return target == "0" }
+		return off(g.Config[key]) == off(value)
+	case name == "usb#": // since release 7.3
+		return has("usb") && g.Config["ostype"] == "l26"
 	case name == "tablet":
 		return has("usb")
 	case name == "vcpus":

@@ -22,7 +22,7 @@ func (n node) pending() (all []string) {
 }
 
 func TestARunningVMKeepsWhatItCannotFollowUntilItsStart(t *testing.T) {
-	n := withImage(t, Config{})
+	n := withImage(t, Config{Bridges: []string{"vmbr0", "vmbr1"}})
 	n.task("POST", "nodes/proxmox/qemu", order())
 	n.task("POST", running421+"/status/start", "")
 	before := n.config("421")["digest"]
@@ -87,7 +87,7 @@ func TestHotplugDecidesWhatARunningVMFollows(t *testing.T) {
 		{"1", "ide2=none,media=cdrom", nil},
 		{"1", "delete=ide2", []string{"ide2 local-lvm:vm-421-cloudinit,media=cdrom <nil> 1"}},
 	} {
-		n := listen(t, Config{})
+		n := listen(t, Config{Bridges: []string{"vmbr0", "vmbr1"}})
 		n.server.AddVM(VM{ID: 421, Running: true, Config: map[string]string{
 			"hotplug": test.hotplug, "numa": "1", "memory": "4096", "net0": "virtio=BC:24:11:00:00:01",
 			"scsi1": "local-lvm:vm-421-disk-1", "ide2": "local-lvm:vm-421-cloudinit,media=cdrom"}})

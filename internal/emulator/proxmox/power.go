@@ -87,6 +87,9 @@ func start(t *task, g *guest) error {
 		return fmt.Errorf("VM %d already running", g.ID)
 	}
 	g.settle(t.s)
+	if err := g.startable(t); err != nil {
+		return err
+	}
 	g.Running, g.Started = true, time.Now()
 	t.tell(t.s.config.OnStart, g)
 	return nil

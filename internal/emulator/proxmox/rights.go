@@ -8,10 +8,9 @@ import (
 
 // settings are the privileges that an option needs, one of several; # is a number. Only root may set others.
 var settings = map[string]string{
-	"VM.Config.CPU":    "cores cpu cpulimit cpuunits numa numa# sockets vcpus",
-	"VM.Config.Memory": "memory balloon shares",
-	"VM.Config.HWType": `acpi hotplug kvm machine scsihw smbios# tablet vga watchdog audio# rng# serial#
-		usb#`,
+	"VM.Config.CPU":     "cores cpu cpulimit cpuunits numa numa# sockets vcpus",
+	"VM.Config.Memory":  "memory balloon shares",
+	"VM.Config.HWType":  `acpi hotplug kvm machine scsihw smbios# tablet vga watchdog audio# rng# serial#`,
 	"VM.Config.Network": "net#",
 	"VM.Config.Disk":    "boot bootdisk vmstatestorage",
 	"VM.Config.Options": `agent autostart bios description keyboard localtime migrate_speed name onboot ostype
@@ -40,6 +39,17 @@ func (c *call) checkOptions(id int, pool string) error {
 			continue
 		}
 		name, found := digits.ReplaceAllString(key, "#"), false
+		if name == "hostpci#" || name == "usb#" {
+			for _, value := range []string{c.get(key), c.deleted(id, key)} { // what is set, and what goes
+				if value == "" {
+					continue
+				}
+				if err := c.checkMapped(id, pool, key, value); err != nil {
+					return err
+				}
+			}
+			continue
+		}
 		for privilege, names := range settings {
 			if !slices.Contains(strings.Fields(names), name) {
 				continue

@@ -32,6 +32,8 @@ type Config struct {
 	User, Password string // a login for access/ticket; none while Password is empty
 	Nodes          []string
 	Storages       []Storage
+	Bridges        []string // of every node; vmbr0, if empty
+	Mappings       []Mapping
 	// Version decides the form of errors: before 8.4 a body carries no message,
 	// before 9.1.5 the answer to a bad token explains it.
 	Version   string
@@ -84,6 +86,9 @@ func New(c Config) *Server {
 			{ID: "local", Type: "dir", Content: all, Path: "/var/lib/vz"},
 			{ID: "local-lvm", Type: "lvmthin", Content: []string{"images", "rootdir"}},
 		}
+	}
+	if len(c.Bridges) == 0 {
+		c.Bridges = []string{"vmbr0"}
 	}
 	c.Version = cmp.Or(c.Version, "9.1.9")
 	s := &Server{

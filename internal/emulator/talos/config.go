@@ -107,6 +107,8 @@ type Machine struct {
 	// Links are the names of its network link, aliases included. When empty, every
 	// name in its configuration matches.
 	Links []string
+	// Cards are its network cards, that with its address first; they replace Links.
+	Cards []Card
 }
 
 // Disk is one block device of a Machine.

@@ -62,7 +62,7 @@ func (d *etcd) campaignLater(m *machine) {
 	d.world.after(m, d.world.config.Delays.Campaign, func() {
 		for _, v := range virtualIPs(m.installed.config) {
 			// Talos waits silently for a link that the machine does not have.
-			if len(m.spec.Links) != 0 && v.link != "" && !slices.Contains(m.spec.Links, v.link) {
+			if !m.reaches(m.installed.config, v.link) {
 				continue
 			}
 			e := m.etcd.cluster.election(v.address)

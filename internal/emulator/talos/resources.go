@@ -119,11 +119,13 @@ func (w *world) bringUpNetwork(m *machine) {
 	w.addDefinitions(m)
 	w.addExtensions(m)
 	w.addLink(m, "lo", network.LinkStatusSpec{Type: nethelpers.LinkLoopbck})
-	uplink := network.LinkStatusSpec{Type: nethelpers.LinkEther}
-	if len(m.spec.Links) > 1 {
-		uplink.AltNames = m.spec.Links[1:]
+	cards := m.cards()
+	if len(cards) == 0 {
+		cards = []Card{{Names: []string{m.uplink()}}}
 	}
-	w.addLink(m, m.uplink(), uplink)
+	for _, card := range cards {
+		w.addLink(m, card.Names[0], card.status())
+	}
 	w.addAddress(m, "lo", netip.MustParsePrefix("127.0.0.1/8"))
 	own := netip.MustParseAddr(m.spec.Address) // Boot has validated it
 	w.addAddress(m, m.uplink(), netip.PrefixFrom(own, own.BitLen()*3/4))

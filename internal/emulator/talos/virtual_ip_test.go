@@ -171,6 +171,39 @@ func TestMoveVirtualIPChangesTheHolder(t *testing.T) {
 	}
 }
 
+func TestAnAliasOfSeveralCardsIsNone(t *testing.T) {
+	for selector, holder := range map[string]int{
+		`link.driver == "virtio_net"`:                                    0, // both
+		`link.driver == "virtio_net" && link.bus_path.endsWith(":12.0")`: 1,
+		`mac(link.permanent_addr) == "bc:24:11:00:00:01"`:                1,
+		`link.driver == "virtio_net" && link.bus_path == "0000:06:13.0"`: 0, // in another network
+		`link.driver == "igb"`:                                           0,
+	} {
+		l := newLab(t)
+		if err := l.fleet.Boot(talos.Machine{Address: l.address(1), Name: "blue-01", Cards: []talos.Card{
+			{Names: []string{"ens18"}, MAC: "BC:24:11:00:00:01", Driver: "virtio_net",
+				BusPath: "0000:06:12.0"},
+			{Names: []string{"ens19"}, MAC: "BC:24:11:00:00:02", Driver: "virtio_net",
+				BusPath: "0000:06:13.0"},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		l.clock.advance(step)
+		alias := "apiVersion: v1alpha1\nkind: LinkAliasConfig\nname: uplink\nselector:\n  match: '" +
+			selector + "'\n"
+		if err := l.apply(l.address(1), l.machineConfig(machine.TypeControlPlane, alias,
+			l.vipOn("uplink"))); err != nil {
+			t.Fatal(err)
+		}
+		l.clock.advance(2 * step)
+		if err := l.bootstrap(l.address(1)); err != nil {
+			t.Fatal(err)
+		}
+		l.clock.advance(10 * step)
+		l.wantHolder(holder)
+	}
+}
+
 func TestVirtualAddressOnAMissingLinkNeverAppears(t *testing.T) {
 	for link, holder := range map[string]int{"eth0": 0, "enp6s18": 1} {
 		l := newLab(t)

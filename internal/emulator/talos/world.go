@@ -75,8 +75,8 @@ func (m *machine) controlPlane() bool { return m.installed != nil && m.installed
 
 // uplink is the machine's network link.
 func (m *machine) uplink() string {
-	if len(m.spec.Links) != 0 {
-		return m.spec.Links[0]
+	if cards := m.cards(); len(cards) > 0 {
+		return cards[0].Names[0]
 	}
 	return "ens18"
 }

@@ -9,13 +9,13 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
@@ -90,7 +90,7 @@ const offline = "offline"
 
 // Nodes returns the hosts' statuses (online, offline, unknown), by name; this needs no privilege.
 func (c *Client) Nodes(ctx context.Context) (map[string]string, error) {
-	rows, err := get(ctx, c, "nodes", func(rows []host) string { // one of them has answered
+	rows, err := get(ctx, c, "nodes", func(rows []nodeRow) string { // one of them has answered
 		return cmp.Or(session.Incomplete(rows), textIf(len(rows) == 0, "there is no node"))
 	})
 	all := map[string]string{}
@@ -100,32 +100,15 @@ func (c *Client) Nodes(ctx context.Context) (map[string]string, error) {
 	return all, err
 }
 
-type host struct {
+type nodeRow struct {
 	Name   string `json:"node"`
 	Status string `json:"status"`
 }
 
-func (h host) Key() string { return textIf(h.Status != "", h.Name) }
+func (h nodeRow) Key() string { return textIf(h.Status != "", h.Name) }
 
-// Storage is a storage as one node sees it.
-type Storage struct {
-	ID      string `json:"storage"`
-	Content string `json:"content"` // comma-separated
-	Active  int    `json:"active"`
-	Shared  int    `json:"shared"`
-}
-
-func (s Storage) Key() string { return s.ID }
-
-// Holds reports whether the storage may have content of a type.
-func (s Storage) Holds(content string) bool {
-	return slices.Contains(strings.Split(s.Content, ","), content)
-}
-
-// Storages lists the enabled storages of a node that the token may see.
-func (c *Client) Storages(ctx context.Context, node string) ([]Storage, error) {
-	return list[Storage](ctx, c, session.Path("nodes/%s/storage?enabled=1", node))
-}
+// Hosts reads what the nodes offer to machines.
+func (c *Client) Hosts() host.Hosts { return host.Hosts{Session: c.session} }
 
 // A storage that is not read, because of one of these, is not an error of a request.
 var (
@@ -136,13 +119,13 @@ var (
 // eachDiskStorage calls read for each storage of the nodes that may hold disks; for a shared one only until
 // it succeeds. skip receives the nodes and storages that cannot be read.
 func (c *Client) eachDiskStorage(ctx context.Context, nodes map[string]string,
-	read func(node string, s Storage) error, skip func(kind, id string, err error)) {
+	read func(node string, s host.Storage) error, skip func(kind, id string, err error)) {
 	done := map[string]bool{}
 	for _, node := range sortedKeys(nodes) {
-		var storages []Storage
+		var storages []host.Storage
 		err := errOffline
 		if nodes[node] != offline {
-			storages, err = c.Storages(ctx, node)
+			storages, err = c.Hosts().Storages(ctx, node)
 		}
 		if err != nil {
 			skip("node", node, err)

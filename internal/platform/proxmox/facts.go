@@ -69,13 +69,7 @@ func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platfo
 	if home := home(k); home != "" && home != g.Node {
 		f.Differ("has moved from node %s to node %s; %s", home, g.Node, stay(f.Key, g.Node))
 	}
-	left := map[string]string{}
-	for _, d := range values.ReadAttributes(k.Attributes).Disks {
-		if d.Interface != "" && d.Path != "" {
-			left[d.Interface] = d.Storage + ":" + d.Path
-		}
-	}
-	f.Compare(left, m.MACs)
+	f.Compare(values.ReadAttributes(k.Attributes).Left(f.Disks), m.MACs)
 	return f
 }
 

@@ -69,6 +69,9 @@ func TestFactsTellWhatIsNotAsCastleHasLeftIt(t *testing.T) {
 				"local-lvm:vm-421-disk-1 there"},
 		"a further disk": {set(map[string]string{"scsi2": "local-lvm:vm-421-disk-2,size=1G"}),
 			"cp-01 (VM 421) has a disk that castle has not made: scsi2 (local-lvm:vm-421-disk-2)"},
+		"EFI variables that castle has not made": {set(map[string]string{
+			"efidisk0": "local-lvm:vm-421-disk-2,size=4M"}),
+			"cp-01 (VM 421) has a disk that castle has not made: efidisk0 (local-lvm:vm-421-disk-2)"},
 		"a second network card": {set(map[string]string{"net1": "virtio=BC:24:11:00:00:02"}),
 			"cp-01 (VM 421) has a network card that castle has not made: net1 (BC:24:11:00:00:02)"},
 		"an exchanged network card": {set(map[string]string{"net0": "virtio=BC:24:11:00:00:02"}),
@@ -133,6 +136,33 @@ func TestAMachineThatHasMovedStopsACreate(t *testing.T) {
 			}
 			if got := found.MachineIDs[0].Node; got != note {
 				t.Errorf("noted %q, want %q", got, note)
+			}
+		})
+	}
+}
+
+func TestTheDisksThatAGuestDoesNotSeeAreCastles(t *testing.T) {
+	for name, test := range map[string]struct{ efi, tpm, want string }{
+		"as left": {"nvme:vm-421-disk-2,size=4M", "nvme:vm-421-disk-3,size=4M", ""},
+		"lost":    {"nvme:vm-421-disk-2,size=4M", "", "cp-01 (VM 421) has lost its disk tpmstate0 (nvme:…)"},
+		"exchanged": {"local-lvm:vm-421-disk-2", "nvme:vm-421-disk-3,size=4M",
+			"cp-01 (VM 421) has the disk local-lvm:vm-421-disk-2 as efidisk0, and castle has made nvme:… " +
+				"there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatacenter(t, emulator.Config{})
+			k, vm := asLeft()
+			vm.Node = "proxmox"
+			vm.Config["efidisk0"], vm.Config["tpmstate0"] = test.efi, test.tpm
+			d.server.AddVM(vm)
+			on := []any{map[string]any{"datastore_id": "nvme"}}
+			k.Attributes["efi_disk"], k.Attributes["tpm_state"] = on, on
+			facts, err := Search{Client: d.client(t)}.Facts(soon(t), []gate.Known{k})
+			if err != nil || len(facts) != 1 {
+				t.Fatal(facts, err)
+			}
+			if got := strings.Join(facts[0].Lines("castle create blue"), "; "); got != test.want {
+				t.Errorf("it says %q, want %q", got, test.want)
 			}
 		})
 	}

@@ -68,7 +68,7 @@ func FuzzAnswer(f *testing.F) {
 			for name, read := range map[string]func() error{
 				"guests":   func() error { _, err := c.Guests(t.Context()); return err },
 				"nodes":    func() error { _, err := c.Nodes(t.Context()); return err },
-				"storages": func() error { _, err := c.Storages(t.Context(), "proxmox"); return err },
+				"storages": func() error { _, err := c.Hosts().Storages(t.Context(), "proxmox"); return err },
 				"volumes": func() error {
 					_, err := c.Volumes(t.Context(), "proxmox", "local", "images", 421)
 					return err

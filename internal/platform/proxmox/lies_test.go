@@ -230,7 +230,10 @@ func TestNonsenseIsCalledThat(t *testing.T) {
 				return err
 			}},
 		"no storages": {"nodes/proxmox/storage", `200 {"data":[{"content":"images"}]}`, "row 1 of 1",
-			func(t *testing.T, c *Client) error { _, err := c.Storages(t.Context(), "proxmox"); return err }},
+			func(t *testing.T, c *Client) error {
+				_, err := c.Hosts().Storages(t.Context(), "proxmox")
+				return err
+			}},
 		"no volumes": {"nodes/proxmox/storage/local/content", `200 {"data":[{"size":1}]}`, "row 1 of 1",
 			func(t *testing.T, c *Client) error {
 				_, err := c.Volumes(t.Context(), "proxmox", "local", "images", 0)

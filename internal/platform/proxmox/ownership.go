@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
@@ -177,7 +178,7 @@ func disksOf(ctx context.Context, c *Client, r platform.Range) (found []platform
 	if err != nil {
 		return nil, nil, err
 	}
-	c.eachDiskStorage(ctx, nodes, func(node string, s Storage) error {
+	c.eachDiskStorage(ctx, nodes, func(node string, s host.Storage) error {
 		volumes, err := c.Volumes(ctx, node, s.ID, "images", 0)
 		for _, volume := range sortedKeys(volumes) {
 			name := ownDisk.FindStringSubmatch(volume)

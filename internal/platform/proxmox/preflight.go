@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
@@ -48,9 +49,11 @@ func vmIDs() gate.PreflightType {
 	required := func(t cty.Type, valid func(cty.Value) error, help string) gate.Attribute {
 		return gate.Attribute{Type: t, Required: true, Valid: valid, Help: help}
 	}
+	used := cty.Map(cty.List(cty.String))
 	return gate.PreflightType{
-		Name:    PreflightVMIDs,
-		Summary: "No virtual machine that castle does not know stands on the ids that a stage uses",
+		Name: PreflightVMIDs,
+		Summary: "No virtual machine that castle does not know stands on the ids that a stage uses, and " +
+			"the nodes have what its machines use",
 		Attributes: connected(map[string]gate.Attribute{
 			"vm_ids": required(cty.Map(cty.Number), values.ValidIDs,
 				"The id of each virtual machine, by the key of its resource instance."),
@@ -64,6 +67,12 @@ func vmIDs() gate.PreflightType {
 				Help: "The node of each virtual machine, by key, where it is not node_name."},
 			"pool": {Type: cty.String,
 				Help: "The pool of the virtual machines; castle reports a token that may change others."},
+			"storages": {Type: used, Help: "The storages of each virtual machine's disks, by key."},
+			"bridges":  {Type: used, Help: "The bridges of each virtual machine's network cards, by key."},
+			"pci":      {Type: used, Help: "The mappings of each virtual machine's PCI devices, by key."},
+			"usb":      {Type: used, Help: "The mappings of each virtual machine's USB devices, by key."},
+			"images": {Type: cty.Map(cty.String), Help: "The volume that each virtual machine's disk is " +
+				"copied from, by key; empty where another stage downloads it."},
 			"resource": {Type: cty.String, Valid: validResource,
 				Help: "The resource of the machines' instances, \"" + defaultResource + "\" if not given."},
 			"uuids_from_key": {Type: cty.Bool, Help: "Each machine has the uuid " +
@@ -156,7 +165,9 @@ func newVMIDs(name string, target gate.Target, v gate.Values) (gate.Preflight, e
 		pool: v.String("pool"), derives: v.Bool("uuids_from_key"), key: target.MachineKey,
 		interval: time.Second, timeout: 30 * time.Minute,
 	}
-	err = errors.Join(err, v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags),
+	var wrong error
+	check.uses, wrong = host.UsesOf(v)
+	err = errors.Join(err, wrong, v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags),
 		v.Decode("names", &check.names), v.Decode("node_names", &check.nodes))
 	if err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)

@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // rights are a token's privileges on a path. A value only tells whether the privilege is inherited.
@@ -39,8 +41,30 @@ type Footprint struct {
 	Machines []int
 	Nodes    []string
 	Images   []string // the storages of its images
-	Disks    string   // the storage of its disks
-	Bridge   string
+	Disks    []string // the storages of its disks
+	Bridges  []string
+	Devices  []string // mapped ones: pci/gpu
+	Sources  []string // volumes that its disks are copied from
+}
+
+// Uses adds what machines use of their nodes to the footprint.
+func (f *Footprint) Uses(all []host.Use) {
+	add := func(to *[]string, prefix string, names ...string) {
+		for _, name := range names {
+			if name = prefix + name; !slices.Contains(*to, name) {
+				*to = append(*to, name)
+			}
+		}
+	}
+	for _, u := range all {
+		add(&f.Disks, "", u.Storages...)
+		add(&f.Bridges, "", u.Bridges...)
+		add(&f.Devices, "pci/", u.PCI...)
+		add(&f.Devices, "usb/", u.USB...)
+		if u.Image != "" {
+			add(&f.Sources, "", u.Image)
+		}
+	}
 }
 
 // right is what a token needs on a path. The role has these privileges in Commands.
@@ -68,8 +92,8 @@ func (f Footprint) rights() (all []right) {
 		require("/pool/"+f.Pool, "CastleMachines", append([]string{"Pool.Audit"}, machineRights...)...)
 		require("/vms", "CastleLook", "VM.Audit")
 	}
-	if f.Disks != "" {
-		require("/storage/"+f.Disks, "CastleDisks", "Datastore.AllocateSpace", "Datastore.Audit")
+	for _, s := range f.Disks {
+		require("/storage/"+s, "CastleDisks", "Datastore.AllocateSpace", "Datastore.Audit")
 	}
 	for _, s := range f.Images { // Allocate deletes the image with the cluster
 		require("/storage/"+s, "CastleImages", "Datastore.Allocate", "Datastore.AllocateTemplate",
@@ -79,8 +103,18 @@ func (f Footprint) rights() (all []right) {
 		all = append(all, right{path: "/nodes/" + node, role: "CastleNode",
 			all: []string{"Sys.AccessNetwork"}, or: []string{"Sys.Audit", "Sys.Modify"}})
 	}
-	if f.Bridge != "" {
-		require("/sdn/zones/localnetwork/"+f.Bridge, "CastleNetwork", "SDN.Use")
+	for _, bridge := range f.Bridges {
+		require("/sdn/zones/localnetwork/"+bridge, "CastleNetwork", "SDN.Use")
+	}
+	for _, device := range f.Devices {
+		require("/mapping/"+device, "CastleDevices", "Mapping.Use")
+	}
+	for _, volume := range f.Sources {
+		if of := values.OwnerOf(volume); of != 0 { // a template's disk
+			require(fmt.Sprintf("/vms/%d", of), "CastleTemplates", "VM.Audit", "VM.Clone")
+		} else {
+			require("/storage/"+values.StorageOf(volume), "CastleSources", "Datastore.Audit")
+		}
 	}
 	return all
 }
@@ -180,8 +214,8 @@ func (f Footprint) inside(ctx context.Context, c *Client) (func(path, privilege 
 	if err != nil {
 		return nil, err
 	}
-	nameless := func(s Storage) bool { return s.ID == "" }
-	storages, err := get(ctx, c, "cluster/resources?type=storage", func(all []Storage) string {
+	nameless := func(s host.Storage) bool { return s.ID == "" }
+	storages, err := get(ctx, c, "cluster/resources?type=storage", func(all []host.Storage) string {
 		return textIf(slices.ContainsFunc(all, nameless), "a storage without an id")
 	})
 	if err != nil {

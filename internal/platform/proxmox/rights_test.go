@@ -11,11 +11,13 @@ import (
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 )
 
 var blue = Footprint{
 	Pool: "blue", Machines: []int{421}, Nodes: []string{"proxmox"}, Images: []string{"local"},
-	Disks: "local-lvm", Bridge: "vmbr0",
+	Disks: []string{"local-lvm"}, Bridges: []string{"vmbr0"}, Devices: []string{"pci/gpu"},
+	Sources: []string{"local-lvm:base-9000-disk-0", "golden:import/golden.qcow2"},
 }
 
 // life sends what the provider sends from the image of a cluster to its deletion. It returns the first
@@ -25,7 +27,17 @@ func (d datacenter) life(t *testing.T) error {
 	c := d.client(t)
 	send := func(method, path string, form url.Values) error { return d.send(t, method, path, form) }
 	const node, vm = "nodes/proxmox/", "nodes/proxmox/qemu/421"
+	const template, golden = "local-lvm:base-9000-disk-0", "golden:import/golden.qcow2"
 	for _, step := range []func() error{
+		func() error {
+			problems, err := c.Hosts().Problems(t.Context(), []host.Use{
+				{Machine: "a", Node: "proxmox", Storages: []string{"local-lvm"}, Bridges: []string{"vmbr0"},
+					PCI: []string{"gpu"}, Image: template}, {Machine: "b", Node: "proxmox", Image: golden}})
+			if len(problems) > 0 {
+				err = errors.New(problems[0].What)
+			}
+			return err
+		},
 		func() error { return c.Fetchable(t.Context(), "proxmox", "https://factory.talos.dev/x.qcow2") },
 		func() error {
 			return send(http.MethodPost, node+"storage/local/download-url", url.Values{
@@ -36,6 +48,11 @@ func (d datacenter) life(t *testing.T) error {
 		func() error { return d.order(t, 421, "blue-cp-01", "blue;castle", "blue") },
 		func() error {
 			return send(http.MethodPut, vm+"/resize", url.Values{"disk": {"scsi0"}, "size": {"21474836480"}})
+		},
+		func() error {
+			return send(http.MethodPut, vm+"/config", url.Values{"hostpci0": {"mapping=gpu"},
+				"scsi5": {"local-lvm:0,import-from=" + template},
+				"scsi6": {"local-lvm:0,import-from=" + golden}})
 		},
 		func() error { return send(http.MethodPost, vm+"/status/start", nil) },
 		func() error { return send(http.MethodGet, vm+"/config", nil) },
@@ -69,7 +86,13 @@ func (d datacenter) life(t *testing.T) error {
 // TestEachRightOfAFootprintIsNeeded: cmd/castle shows with the real provider that they are enough.
 func TestEachRightOfAFootprintIsNeeded(t *testing.T) {
 	with := func(commands []string) error {
-		d := newDatacenter(t, emulator.Config{})
+		d := newDatacenter(t, emulator.Config{Mappings: []emulator.Mapping{{Kind: "pci", Name: "gpu"}},
+			Storages: []emulator.Storage{{ID: "local", Type: "dir", Content: []string{"import"}},
+				{ID: "golden", Type: "dir", Content: []string{"import"}},
+				{ID: "local-lvm", Type: "lvmthin", Content: []string{"images"}}}})
+		d.server.AddVM(emulator.VM{ID: 9000, Template: true, Config: map[string]string{
+			"scsi0": "local-lvm:base-9000-disk-0,size=8G"}})
+		d.server.AddDisk(emulator.Disk{Volume: "golden:import/golden.qcow2", Content: "import"})
 		d.limit(t, commands...)
 		return d.life(t)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
@@ -366,7 +367,7 @@ func (v *inventory) readDisks(ctx context.Context, all []platform.Object) {
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	v.client.eachDiskStorage(ctx, v.nodes, func(node string, s Storage) error {
+	v.client.eachDiskStorage(ctx, v.nodes, func(node string, s host.Storage) error {
 		shared := s.Shared == 1
 		for _, id := range ids {
 			volumes, err := v.client.Volumes(ctx, node, s.ID, "images", id)

@@ -238,7 +238,7 @@ func TestTheOwnDeletionProvesDisksGone(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{})
 			d.server.AddDisk(image())
 			d.limit(t, Footprint{Pool: "blue", Nodes: []string{"proxmox"}, Images: []string{"local"},
-				Disks: "local-lvm", Bridge: "vmbr0"}.Commands("castle@pve!blue")...)
+				Disks: []string{"local-lvm"}, Bridges: []string{"vmbr0"}}.Commands("castle@pve!blue")...)
 			d.build(t, 421, "blue-cp-01", "blue;castle", "blue")
 			d.server.Idle()
 			c.removes(d)
@@ -265,7 +265,7 @@ func TestAMachineThatHasMovedIsProvedGone(t *testing.T) {
 			d := newDatacenter(t, config)
 			d.server.AddDisk(image())
 			d.limit(t, Footprint{Pool: "blue", Nodes: config.Nodes, Images: []string{"local"},
-				Disks: "local-lvm", Bridge: "vmbr0"}.Commands("castle@pve!blue")...)
+				Disks: []string{"local-lvm"}, Bridges: []string{"vmbr0"}}.Commands("castle@pve!blue")...)
 			d.build(t, 421, "blue-cp-01", "blue;castle", "blue")
 			d.server.Idle()
 			d.server.Configure(421, map[string]string{"scsi2": "rbd:vm-421-disk-0,size=8G",

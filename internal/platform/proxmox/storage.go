@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 )
 
 // PreflightStorage is the name of the preflight of a stage that writes files to a storage.
@@ -61,11 +62,12 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 	done := map[string]bool{}
 	for _, node := range sortedKeys(c.files) {
 		key := node
-		what := fmt.Sprintf("node %s, which writes to storage %s, is offline or missing", node, c.storage)
-		fix := "bring it back, or give its machines another node"
+		p := host.Problem{
+			What: fmt.Sprintf("node %s, which writes to storage %s, is offline or missing", node, c.storage),
+			Fix:  "bring it back, or give its machines another node"}
 		if status, exists := nodes[node]; exists && status != offline {
 			var shared bool
-			what, fix, shared, err = StorageProblem(ctx, c.client, node, c.storage, c.content)
+			p, shared, err = c.client.Hosts().StorageProblem(ctx, node, c.storage, c.content)
 			if err != nil {
 				return found, err
 			}
@@ -73,8 +75,8 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 				key = c.sharedKey
 			}
 		}
-		if what != "" {
-			found.Unusable = append(found.Unusable, gate.Foreign{What: what, Fixes: []string{fix}})
+		if p.What != "" {
+			found.Unusable = append(found.Unusable, gate.Foreign{What: p.What, Fixes: []string{p.Fix}})
 			continue
 		}
 		address := fmt.Sprintf("%s[%q]", c.resource, key)
@@ -94,49 +96,4 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 		}
 	}
 	return found, nil
-}
-
-// pool is one that the token may see.
-type pool struct {
-	ID string `json:"poolid"`
-}
-
-func (p pool) Key() string { return p.ID }
-
-// PoolProblem returns why machines cannot be put into a pool, if one is named, and the fix. castle does not
-// create the pool: a destroy would delete it, and with it the rights of a token that is limited to it.
-func PoolProblem(ctx context.Context, c *Client, name string) (what, fix string, err error) {
-	if name == "" {
-		return "", "", nil
-	}
-	all, err := list[pool](ctx, c, "pools")
-	if err != nil || slices.Contains(all, pool{name}) {
-		return "", "", err
-	}
-	return "pool " + name + ", where the machines belong, does not exist, or this token may not see it",
-		fmt.Sprintf("as root on a node: pveum pool add %s --comment castle; or give the token Pool.Audit "+
-			"on /pool/%[1]s", name), nil
-}
-
-// StorageProblem returns why a node cannot write content of a type to a storage, and the fix. Both are empty
-// if it can. shared: every node sees the same content.
-func StorageProblem(ctx context.Context, c *Client, node, storage, content string) (what, fix string,
-	shared bool, err error) {
-	all, err := c.Storages(ctx, node)
-	if err != nil {
-		return "", "", false, err
-	}
-	i := slices.IndexFunc(all, func(s Storage) bool { return s.ID == storage })
-	where := fmt.Sprintf("storage %s on node %s", storage, node)
-	switch {
-	case i < 0:
-		return where + " does not exist, or this token may not see it",
-			"choose another storage, or give the token Datastore.Audit on /storage/" + storage, false, nil
-	case all[i].Active == 0:
-		return where + " is not active", "activate it, or choose another storage", false, nil
-	case !all[i].Holds(content):
-		return fmt.Sprintf("%s does not allow the content %s, only %s", where, content, all[i].Content),
-			fmt.Sprintf("add it: pvesm set %s --content %s,%s", storage, all[i].Content, content), false, nil
-	}
-	return "", "", all[i].Shared == 1, nil
 }

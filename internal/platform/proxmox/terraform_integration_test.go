@@ -31,6 +31,12 @@ type root struct {
 
 func newRoot(t *testing.T, d datacenter, module string) root {
 	t.Helper()
+	return newRootOf(t, d, map[string]string{"main.tf": module})
+}
+
+// newRootOf makes a working directory of these files.
+func newRootOf(t *testing.T, d datacenter, module map[string]string) root {
+	t.Helper()
 	binary := os.Getenv("CASTLE_BPG")
 	if binary == "" {
 		binary = "../../../bin/terraform-provider-proxmox_v0.111.1"
@@ -55,7 +61,9 @@ func newRoot(t *testing.T, d datacenter, module string) root {
 		filepath.Join(home, "terraformrc"): `provider_installation {
   filesystem_mirror { path = "` + filepath.Join(home, "mirror") + `" }
 }`,
-		filepath.Join(r.dir, "main.tf"): module,
+	}
+	for name, content := range module {
+		files[filepath.Join(r.dir, name)] = content
 	}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		t.Fatal(err)

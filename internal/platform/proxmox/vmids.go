@@ -15,6 +15,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
@@ -25,13 +26,14 @@ type vmCheck struct {
 	ids      map[string]int // by key
 	names    map[string]string
 	tags     []string
-	derives  bool              // the module derives the uuids from the cluster's key
-	key      string            // that key; unknown, if empty
-	pool     string            // of every machine; none, if empty
-	node     string            // of every machine; any, if empty
-	nodes    map[string]string // by key, where it is another
-	interval time.Duration     // between reads of a guest that is being created
-	timeout  time.Duration     // of waiting for such a guest
+	derives  bool                // the module derives the uuids from the cluster's key
+	key      string              // that key; unknown, if empty
+	pool     string              // of every machine; none, if empty
+	node     string              // of every machine; any, if empty
+	nodes    map[string]string   // by key, where it is another
+	interval time.Duration       // between reads of a guest that is being created
+	timeout  time.Duration       // of waiting for such a guest
+	uses     map[string]host.Use // by key
 }
 
 // slot is one id to check: one that the stage wants, one that its state knows, or both.
@@ -98,13 +100,11 @@ func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(s
 	if n.nodes, err = c.client.Nodes(ctx); err != nil {
 		return found, err
 	}
-	what, fix, err := PoolProblem(ctx, c.client, c.pool)
+	pool, err := c.client.Hosts().PoolProblem(ctx, c.pool)
 	if err != nil {
 		return found, err
 	}
-	if what != "" {
-		n.found.Unusable = append(n.found.Unusable, gate.Foreign{What: what, Fixes: []string{fix}})
-	}
+	n.unusable(pool)
 	slots := c.slots(known)
 	var ids []int
 	homes := map[int]string{}
@@ -118,6 +118,9 @@ func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(s
 	if err != nil {
 		return found, err
 	}
+	if err := n.checkUses(ctx, slots, guests); err != nil {
+		return n.found, err
+	}
 	for _, s := range slots {
 		if g, exists := guests[s.id]; !exists {
 			n.checkNode(s)
@@ -126,6 +129,34 @@ func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(s
 		}
 	}
 	return n.found, nil
+}
+
+// unusable adds what no machine can be built on.
+func (n *inspection) unusable(problems ...host.Problem) {
+	for _, p := range problems {
+		if p.What != "" {
+			n.found.Unusable = append(n.found.Unusable, gate.Foreign{What: p.What, Fixes: []string{p.Fix}})
+		}
+	}
+}
+
+// checkUses reports what the machines use of nodes that lack it. An image is used once.
+func (n *inspection) checkUses(ctx context.Context, slots []slot, guests map[int]Guest) error {
+	var uses []host.Use
+	for _, s := range slots {
+		u, has := n.check.uses[s.key]
+		status, exists := n.nodes[s.node]
+		if !has || !exists || status == offline {
+			continue
+		}
+		if u.Machine, u.Node = s.key, s.node; s.known != nil || guests[s.id].ID != 0 {
+			u.Image = ""
+		}
+		uses = append(uses, u)
+	}
+	problems, err := n.check.client.Hosts().Problems(ctx, uses)
+	n.unusable(problems...)
+	return err
 }
 
 // guest sorts one guest into foreign, ours and known.

@@ -72,10 +72,13 @@ type Config struct {
 	Kubernetes func(context.Context, controlplane.Order) (*controlplane.Process, error)
 }
 
-// Hosts are the hypervisors and their storages.
+// Hosts are the hypervisors with what machines use of them.
 type Hosts struct {
 	Nodes    []string
 	Storages []string
+	Bridges  []string
+	Devices  []string // mapped ones: pci/gpu
+	Sources  []string // images that castle does not download: files, and disks of templates
 	// Commands of pveum have made the pool of the cluster and limited its API token. Without any, the token
 	// may do everything.
 	Commands []string
@@ -121,10 +124,12 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d.log.say("the clock starts at %s", d.log.began.Format(time.RFC3339Nano))
 	d.proxmox = proxmox.New(proxmox.Config{
 		Token: d.folders.token, Nodes: c.Hosts.Nodes, Storages: storages(c.Hosts.Storages),
+		Bridges: bridges(c.Hosts.Bridges), Mappings: mappings(c.Hosts.Devices),
 		Durations: taskDurations(c.Speed),
 		Patience:  scaled(5*time.Minute, c.Speed), // as long as castle waits
 		OnStart:   d.started, OnShutdown: d.pressed, OnStop: d.stopped, OnDestroy: d.destroyed,
 	})
+	d.addSources()
 	for _, command := range c.Hosts.Commands {
 		if _, err := d.proxmox.Pveum(command); err != nil {
 			return nil, err

@@ -17,11 +17,14 @@ const ghostDisk = 200 << 30
 func (d *Datacenter) Leftovers() []string {
 	all := []string{}
 	for _, vm := range d.proxmox.VMs() {
-		if vm.ID != d.config.Faults.GhostVM {
+		if vm.ID != d.config.Faults.GhostVM && !vm.Template {
 			all = append(all, fmt.Sprintf("VM %d %q", vm.ID, vm.Name))
 		}
 	}
 	for _, disk := range d.proxmox.Disks() {
+		if d.isSource(disk.Volume) {
+			continue
+		}
 		if d.config.Faults.GhostVM == 0 || disk.Owner != d.config.Faults.GhostVM {
 			all = append(all, "volume "+disk.Volume)
 		}
@@ -42,10 +45,20 @@ func (d *Datacenter) Leftovers() []string {
 	return all
 }
 
-// Missing returns the resources that existed at the start and no longer do: a foreign VM, or a
-// secret of the user in Infisical.
+// isSource reports whether a volume is an image that was there at the start.
+func (d *Datacenter) isSource(volume string) bool {
+	return slices.Contains(d.config.Hosts.Sources, volume)
+}
+
+// Missing returns the resources that existed at the start and no longer do: a foreign VM, an image that
+// machines are made of, or a secret of the user in Infisical.
 func (d *Datacenter) Missing() []string {
 	all := []string{}
+	for _, volume := range d.config.Hosts.Sources {
+		if !slices.ContainsFunc(d.proxmox.Disks(), func(v proxmox.Disk) bool { return v.Volume == volume }) {
+			all = append(all, "image "+volume)
+		}
+	}
 	if id := d.config.Faults.GhostVM; id != 0 {
 		was := ghost(id)
 		was.Config["name"] = was.Name

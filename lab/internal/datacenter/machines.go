@@ -1,6 +1,7 @@
 package datacenter
 
 import (
+	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -51,6 +52,41 @@ func storages(names []string) []proxmox.Storage {
 	return all
 }
 
+// bridges are that of a new host and those of the configuration.
+func bridges(names []string) []string {
+	if slices.Contains(names, "vmbr0") {
+		return names
+	}
+	return append([]string{"vmbr0"}, names...)
+}
+
+// mappings are the resource mappings of these names, pci/gpu, with a device on every host.
+func mappings(names []string) (all []proxmox.Mapping) {
+	for _, name := range names {
+		kind, name, _ := strings.Cut(name, "/")
+		all = append(all, proxmox.Mapping{Kind: kind, Name: name})
+	}
+	return all
+}
+
+// templateDisk is the name of a template's disk.
+var templateDisk = regexp.MustCompile(`[:/]base-(\d+)-`)
+
+// addSources adds the images that castle does not download, on every host.
+func (d *Datacenter) addSources() {
+	for _, volume := range d.config.Hosts.Sources {
+		if found := templateDisk.FindStringSubmatch(volume); found != nil {
+			d.proxmox.AddVM(proxmox.VM{ID: int(number(found[1], 0)), Name: "golden", Template: true,
+				Config: map[string]string{"scsi0": volume + ",size=8G"}})
+			continue
+		}
+		for _, node := range d.config.Hosts.Nodes {
+			d.proxmox.AddDisk(proxmox.Disk{Volume: volume, Node: node, Size: 2 << 30, Format: "qcow2",
+				Content: "import"})
+		}
+	}
+}
+
 // imageRelease is the release of Talos in the address or the name of its image.
 var imageRelease = regexp.MustCompile(`v\d+\.\d+\.\d+(-[a-z]+\.\d+)?`)
 
@@ -80,8 +116,8 @@ func (d *Datacenter) started(vm proxmox.VM) {
 		return
 	}
 	d.log.say("vm %d %s: started; Talos boots at %s", vm.ID, vm.Name, address)
-	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name,
-		Disks: d.disks(vm), Version: imageRelease.FindString(vm.ImageURL + " " + vm.Image)}); err != nil {
+	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name, Disks: d.disks(vm),
+		Cards: cards(vm), Version: imageRelease.FindString(vm.ImageURL + " " + vm.Image)}); err != nil {
 		d.log.say("vm %d %s: %v", vm.ID, vm.Name, err)
 	}
 }
@@ -108,14 +144,36 @@ func (d *Datacenter) reset(address string, data bool) {
 	}
 }
 
-func (d *Datacenter) disks(vm proxmox.VM) []talos.Disk {
-	var all []talos.Disk
+// disks are those that Talos sees of a VM: neither its EFI variables nor its TPM.
+func (d *Datacenter) disks(vm proxmox.VM) (all []talos.Disk) {
+	sizes := map[string]uint64{}
 	for _, disk := range d.proxmox.Disks() {
-		if disk.Owner != vm.ID || disk.Content != "images" || strings.Contains(disk.Volume, "cloudinit") {
-			continue
+		sizes[disk.Volume] = uint64(disk.Size)
+	}
+	for n := range 31 {
+		volume, _, _ := strings.Cut(vm.Config[fmt.Sprintf("scsi%d", n)], ",")
+		if volume != "" {
+			all = append(all, talos.Disk{Device: "/dev/sd" + string(rune('a'+len(all))),
+				Model: "QEMU HARDDISK", Size: sizes[volume]})
 		}
-		all = append(all, talos.Disk{Device: "/dev/sd" + string(rune('a'+len(all))), Model: "QEMU HARDDISK",
-			Size: uint64(disk.Size)})
+	}
+	return all
+}
+
+// cards are the network cards of a VM: Proxmox puts net0 into slot 18 of the bus that its chipset has for it.
+func cards(vm proxmox.VM) (all []talos.Card) {
+	bus := 0
+	if strings.Contains(vm.Config["machine"], "q35") {
+		bus = 6
+	}
+	for n := range 6 {
+		first, _, _ := strings.Cut(vm.Config[fmt.Sprintf("net%d", n)], ",")
+		model, mac, is := strings.Cut(first, "=")
+		if is && model == "virtio" {
+			names := []string{fmt.Sprintf("ens%d", 18+n), fmt.Sprintf("enp%ds%d", bus, 18+n)}
+			all = append(all, talos.Card{Names: names, MAC: mac, Driver: "virtio_net",
+				BusPath: fmt.Sprintf("0000:%02x:%02x.0", bus, 18+n)})
+		}
 	}
 	return all
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
@@ -49,6 +50,7 @@ type survey struct {
 	Providers    []string // source addresses
 	Certificates []string // files with certificates of the real world's
 
+	uses    []host.Use // what the machines use of their nodes
 	modules []fs.FS
 }
 
@@ -122,15 +124,22 @@ func inspect(repository string, o Options) (*survey, error) {
 	return s, s.landing(loaded.Stages, inputs)
 }
 
-// expect collects the machines that a stage expects in maintenance mode: those that its preflight
-// checks.
+// expect collects what a stage's preflights check: the hardware that its machines use, and the machines that
+// it expects in maintenance mode.
 func (s *survey) expect(stage *config.Stage, outputs map[string]map[string]cty.Value) error {
 	for _, p := range stage.Preflights {
+		//nolint:errcheck // the secrets are not known yet, and need not be
+		values, _ := p.Values(stage, config.Scope{Outputs: outputs})
+		if p.Type.Name == proxmox.PreflightVMIDs && values.Has("vm_ids") {
+			uses, err := host.UsesOf(values)
+			if err != nil {
+				return err
+			}
+			s.uses = slices.AppendSeq(s.uses, maps.Values(uses))
+		}
 		if p.Type.Name != cluster.PreflightMaintenance {
 			continue
 		}
-		//nolint:errcheck // the secrets are not known yet, and need not be
-		values, _ := p.Values(stage, config.Scope{Outputs: outputs})
 		endpoints := map[string]string{}
 		if err := values.Decode("endpoints", &endpoints); err != nil {
 			return err
@@ -179,20 +188,26 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 				case name == "proxmox_pool":
 					uses.Pool = text
 				case name == "bridge":
-					uses.Bridge = text
+					s.Hosts.Bridges = append(s.Hosts.Bridges, text)
 				case strings.HasSuffix(name, "datastore") || strings.HasSuffix(name, "datastore_id"):
 					storages[text] = true
 					switch name {
 					case "proxmox_image_datastore":
 						uses.Images = []string{text}
 					case "proxmox_disk_datastore":
-						uses.Disks = text
+						uses.Disks = []string{text}
 					}
 				}
 			})
 		}
 	}
 	s.Hosts.Nodes, s.Hosts.Storages = slices.Sorted(maps.Keys(nodes)), slices.Sorted(maps.Keys(storages))
+	uses.Bridges = s.Hosts.Bridges
+	if len(s.uses) > 0 {
+		uses.Disks, uses.Bridges = nil, nil
+	}
+	uses.Uses(s.uses)
+	s.Hosts.Bridges, s.Hosts.Devices, s.Hosts.Sources = uses.Bridges, uses.Devices, uses.Sources
 	uses.Nodes, s.Nodes = s.Hosts.Nodes, slices.Sorted(maps.Keys(machines))
 	s.Hosts.Commands = limits(uses, s.ProxmoxToken)
 }

@@ -11,14 +11,43 @@ variable "cluster_name" {
 variable "nodes" {
   description = "The machines by name, as platform/proxmox-machines explains them. Only node_name counts here."
   type = map(object({
-    role          = string
-    vm_id         = number
-    address       = string
-    node_name     = optional(string)
-    cores         = optional(number, 4)
-    memory        = optional(number, 8192)
-    system_disk   = optional(number, 32)
-    longhorn_disk = optional(number)
+    role      = string
+    vm_id     = number
+    address   = string
+    node_name = optional(string)
+
+    cores           = optional(number)
+    cpu_type        = optional(string)
+    cpu_units       = optional(number)
+    numa            = optional(bool)
+    memory          = optional(number)
+    memory_floating = optional(number)
+    machine_type    = optional(string)
+    bios            = optional(string)
+    tpm             = optional(bool)
+    startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
+
+    image                 = optional(string)
+    datastore_id          = optional(string)
+    system_disk           = optional(number)
+    longhorn_disk         = optional(number)
+    longhorn_datastore_id = optional(string)
+    disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
+
+    bridge      = optional(string)
+    vlan_id     = optional(number)
+    mac_address = optional(string)
+    mtu         = optional(number)
+    network_devices = optional(list(object({
+      bridge      = optional(string)
+      vlan_id     = optional(number)
+      mac_address = optional(string)
+      mtu         = optional(number)
+      address     = optional(string)
+    })))
+
+    pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
+    usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
   }))
 }
 

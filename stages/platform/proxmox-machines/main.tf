@@ -4,11 +4,72 @@ locals {
 
   # Proxmox keeps tags sorted; any other order would be a change in every plan.
   tags = sort(distinct(["castle", var.cluster_name]))
+
+  # What machine_defaults and a machine leave open. stage.hcl repeats those that its preflight checks.
+  defaults = {
+    cores           = 4
+    cpu_type        = "x86-64-v2-AES"
+    cpu_units       = null
+    numa            = false
+    memory          = 8192
+    memory_floating = 0
+    machine_type    = "q35"
+    bios            = "seabios"
+    tpm             = false
+    startup         = null
+
+    image                 = null
+    datastore_id          = var.proxmox_disk_datastore
+    system_disk           = 32
+    longhorn_disk         = null
+    longhorn_datastore_id = null
+    disks                 = {}
+
+    bridge          = var.network.bridge
+    vlan_id         = var.network.vlan_id
+    mac_address     = null
+    mtu             = null
+    network_devices = []
+
+    pci = []
+    usb = []
+  }
+
+  # The machine's own value wins, then that of its role, then that of all.
+  machines = {
+    for name, node in var.nodes : name => merge(local.defaults, [
+      for given in [var.machine_defaults.all, var.machine_defaults[node.role], node] :
+      { for attribute, value in given : attribute => value if value != null }
+    ]...)
+  }
+
+  # The cards of each machine in Proxmox' order: net0 has the machine's address.
+  cards = {
+    for name, machine in local.machines : name => concat(
+      [{
+        bridge      = machine.bridge
+        vlan_id     = machine.vlan_id
+        mac_address = machine.mac_address
+        mtu         = machine.mtu
+        address     = "${machine.address}/${var.network.prefix}"
+        gateway     = var.network.gateway
+      }],
+      [
+        for card in machine.network_devices :
+        merge({ mac_address = null, address = null }, card, { bridge = coalesce(card.bridge, machine.bridge), gateway = null })
+      ],
+    )
+  }
+
+  # Proxmox reports no address after the last one, so none may be configured there.
+  addressed = {
+    for name, cards in local.cards : name => slice(cards, 0, max([for i, card in cards : card.address == null ? 0 : i + 1]...))
+  }
 }
 
 # castle's preflight knows these by their address: node["<name>"].
 resource "proxmox_virtual_environment_vm" "node" {
-  for_each = var.nodes
+  for_each = local.machines
 
   name        = "${var.cluster_name}-${each.key}"
   description = "Talos ${each.value.role} of the cluster ${var.cluster_name}. Made by castle; do not edit."
@@ -16,7 +77,8 @@ resource "proxmox_virtual_environment_vm" "node" {
   vm_id       = each.value.vm_id
   tags        = local.tags
   pool_id     = var.proxmox_pool
-  machine     = "q35"
+  machine     = each.value.machine_type
+  bios        = each.value.bios
   on_boot     = true
 
   # No guest agent can shut the VM down, and these machines need no clean shutdown before they are
@@ -42,36 +104,61 @@ resource "proxmox_virtual_environment_vm" "node" {
 
   cpu {
     cores = each.value.cores
-    type  = "x86-64-v2-AES"
+    type  = each.value.cpu_type
+    units = each.value.cpu_units
+    numa  = each.value.numa
   }
 
   memory {
     dedicated = each.value.memory
+    floating  = each.value.memory_floating
   }
 
-  network_device {
-    bridge  = var.network.bridge
-    model   = "virtio"
-    vlan_id = var.network.vlan_id
+  dynamic "startup" {
+    for_each = each.value.startup[*]
+
+    content {
+      order      = startup.value.order
+      up_delay   = startup.value.up_delay
+      down_delay = startup.value.down_delay
+    }
+  }
+
+  dynamic "network_device" {
+    for_each = local.cards[each.key]
+
+    content {
+      bridge      = network_device.value.bridge
+      model       = "virtio"
+      vlan_id     = network_device.value.vlan_id
+      mac_address = try(upper(network_device.value.mac_address), null)
+      mtu         = network_device.value.mtu
+    }
   }
 
   disk {
     interface    = "scsi0"
-    datastore_id = var.proxmox_disk_datastore
-    import_from  = var.talos_images[local.hosts[each.key]]
+    datastore_id = each.value.datastore_id
+    import_from  = each.value.image != null ? each.value.image : var.talos_images[local.hosts[each.key]]
     size         = each.value.system_disk
     discard      = "on"
     iothread     = true
     ssd          = true
   }
 
+  # Talos finds a disk by its interface: scsi1 is /dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_drive-scsi1.
   dynamic "disk" {
-    for_each = each.value.longhorn_disk[*]
+    for_each = merge(
+      each.value.longhorn_disk == null ? {} : {
+        scsi1 = { size = each.value.longhorn_disk, datastore_id = each.value.longhorn_datastore_id }
+      },
+      each.value.disks,
+    )
 
     content {
-      interface    = "scsi1"
-      datastore_id = var.proxmox_disk_datastore
-      size         = disk.value
+      interface    = disk.key
+      datastore_id = coalesce(disk.value.datastore_id, each.value.datastore_id)
+      size         = disk.value.size
       file_format  = "raw"
       discard      = "on"
       iothread     = true
@@ -79,9 +166,49 @@ resource "proxmox_virtual_environment_vm" "node" {
     }
   }
 
-  # Talos reads its address here before it has a configuration.
+  dynamic "efi_disk" {
+    for_each = each.value.bios == "ovmf" ? [each.value.datastore_id] : []
+
+    content {
+      datastore_id = efi_disk.value
+      file_format  = "raw"
+      type         = "4m"
+    }
+  }
+
+  dynamic "tpm_state" {
+    for_each = each.value.tpm ? [each.value.datastore_id] : []
+
+    content {
+      datastore_id = tpm_state.value
+      version      = "v2.0"
+    }
+  }
+
+  dynamic "hostpci" {
+    for_each = each.value.pci
+
+    content {
+      device  = "hostpci${hostpci.key}"
+      mapping = hostpci.value.mapping
+      pcie    = coalesce(hostpci.value.pcie, true)
+      rombar  = coalesce(hostpci.value.rombar, true)
+      xvga    = coalesce(hostpci.value.primary_gpu, false)
+    }
+  }
+
+  dynamic "usb" {
+    for_each = each.value.usb
+
+    content {
+      mapping = usb.value.mapping
+      usb3    = coalesce(usb.value.usb3, false)
+    }
+  }
+
+  # Talos reads its addresses here before it has a configuration.
   initialization {
-    datastore_id = var.proxmox_disk_datastore
+    datastore_id = each.value.datastore_id
 
     dynamic "dns" {
       for_each = length(var.network.dns) > 0 ? [var.network.dns] : []
@@ -91,10 +218,18 @@ resource "proxmox_virtual_environment_vm" "node" {
       }
     }
 
-    ip_config {
-      ipv4 {
-        address = "${each.value.address}/${var.network.prefix}"
-        gateway = var.network.gateway
+    dynamic "ip_config" {
+      for_each = local.addressed[each.key]
+
+      content {
+        dynamic "ipv4" {
+          for_each = ip_config.value.address[*]
+
+          content {
+            address = ipv4.value
+            gateway = ip_config.value.gateway
+          }
+        }
       }
     }
   }

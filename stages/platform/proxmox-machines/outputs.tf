@@ -2,14 +2,16 @@
 output "machines" {
   description = "The machines by name: role, address, and what platform/talos needs to configure each. castle reads it, too."
   value = {
-    for name, node in var.nodes : name => {
-      role          = node.role
-      address       = node.address
-      reset         = false # it ends with its disks
-      platform      = "nocloud"
-      uplink        = "link.driver == \"virtio_net\"" # the only card, whatever its name (ens18, enp6s18)
-      install_disk  = "/dev/sda"
-      longhorn_disk = node.longhorn_disk == null ? null : "!disk.cdrom && !disk.readonly" # the second disk
+    for name, machine in local.machines : name => {
+      role     = machine.role
+      address  = machine.address
+      reset    = false # it ends with its disks
+      platform = "nocloud"
+      # The first card, whatever its name (ens18, enp6s18) and address: Proxmox puts net0 into slot 0x12 of its bus.
+      uplink       = "link.driver == \"virtio_net\" && link.bus_path.endsWith(\":12.0\")"
+      install_disk = "/dev/sda"
+      # scsi1. Talos does not read the serial number of a SCSI disk, and QEMU names its link after the interface.
+      longhorn_disk = machine.longhorn_disk == null ? null : "\"/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_drive-scsi1\" in disk.symlinks"
     }
   }
 }

@@ -11,18 +11,54 @@ variable "cluster_name" {
 variable "nodes" {
   description = <<-EOT
     The machines by name. role is controlplane or worker; vm_id and address are fixed, so a cluster is always built from the
-    same machines. node_name is the Proxmox node (proxmox_node_name by default), memory is in MiB, disks are in GiB; a node
-    with longhorn_disk gets a second disk of that size for Longhorn.
+    same machines. node_name is the Proxmox node (proxmox_node_name by default). What a machine leaves open has the value of
+    machine_defaults, else: cores 4, memory 8192 (MiB), system_disk 32 (GiB), cpu_type x86-64-v2-AES, machine_type q35, bios
+    seabios, datastore_id proxmox_disk_datastore, bridge and vlan_id those of network. A node with longhorn_disk gets a disk of
+    that size for Longhorn, as scsi1. disks are further ones by interface, scsi2 to scsi30; Talos finds scsi2 as
+    /dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_drive-scsi2. network_devices are further cards after net0; one without an address
+    is left to talos_config_patches. vlan_id 0 is none. memory_floating is what ballooning may take the memory down to. bios
+    ovmf comes with an EFI disk, and tpm adds a TPM 2.0. pci and usb are devices by their resource mapping. image is a volume
+    that the system disk is copied from instead of Talos' image: a file (local:import/golden.qcow2) or a template's disk
+    (local-lvm:base-9000-disk-0).
   EOT
   type = map(object({
-    role          = string
-    vm_id         = number
-    address       = string
-    node_name     = optional(string)
-    cores         = optional(number, 4)
-    memory        = optional(number, 8192)
-    system_disk   = optional(number, 32)
-    longhorn_disk = optional(number)
+    role      = string
+    vm_id     = number
+    address   = string
+    node_name = optional(string)
+
+    cores           = optional(number)
+    cpu_type        = optional(string)
+    cpu_units       = optional(number)
+    numa            = optional(bool)
+    memory          = optional(number)
+    memory_floating = optional(number)
+    machine_type    = optional(string)
+    bios            = optional(string)
+    tpm             = optional(bool)
+    startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
+
+    image                 = optional(string)
+    datastore_id          = optional(string)
+    system_disk           = optional(number)
+    longhorn_disk         = optional(number)
+    longhorn_datastore_id = optional(string)
+    disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
+
+    bridge      = optional(string)
+    vlan_id     = optional(number)
+    mac_address = optional(string)
+    mtu         = optional(number)
+    network_devices = optional(list(object({
+      bridge      = optional(string)
+      vlan_id     = optional(number)
+      mac_address = optional(string)
+      mtu         = optional(number)
+      address     = optional(string)
+    })))
+
+    pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
+    usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
   }))
 
   validation {
@@ -62,7 +98,10 @@ variable "nodes" {
 
   validation {
     condition = alltrue([
-      for node in var.nodes : node.cores >= 1 && node.memory >= 2048 && node.system_disk >= 10 && coalesce(node.longhorn_disk, 10) >= 10
+      for node in var.nodes : alltrue([
+        coalesce(node.cores, 1) >= 1, coalesce(node.memory, 2048) >= 2048,
+        coalesce(node.system_disk, 10) >= 10, coalesce(node.longhorn_disk, 10) >= 10,
+      ])
     ])
     error_message = "A node has at least 1 core, 2048 MiB of memory and disks of 10 GiB: Talos does not run on less."
   }
@@ -70,10 +109,178 @@ variable "nodes" {
   validation {
     condition = alltrue([
       for node in var.nodes : alltrue([
-        for number in [node.cores, node.memory, node.system_disk, coalesce(node.longhorn_disk, 10)] : floor(number) == number
+        for number in [
+          coalesce(node.cores, 1), coalesce(node.memory, 1), coalesce(node.system_disk, 1), coalesce(node.longhorn_disk, 1),
+          coalesce(node.memory_floating, 1),
+        ] : floor(number) == number
       ])
     ])
     error_message = "A node's cores, memory and disks are whole numbers of cores, MiB and GiB: Proxmox takes no fractions."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes :
+      can(regex("^[A-Za-z][A-Za-z0-9._-]*[A-Za-z0-9]$", coalesce(node.datastore_id, "local"))) &&
+      can(regex("^[A-Za-z][A-Za-z0-9._-]*[A-Za-z0-9]$", coalesce(node.longhorn_datastore_id, "local"))) &&
+      alltrue([for disk in coalesce(node.disks, {}) : can(regex("^[A-Za-z][A-Za-z0-9._-]*[A-Za-z0-9]$", coalesce(disk.datastore_id, "local")))])
+    ])
+    error_message = "A node's datastore_id is the id of a datastore, such as local-lvm: letters, digits, dots, hyphens and underscores."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes :
+      can(regex("^[-_.A-Za-z0-9]+$", coalesce(node.bridge, "vmbr0"))) &&
+      alltrue([for card in coalesce(node.network_devices, []) : can(regex("^[-_.A-Za-z0-9]+$", coalesce(card.bridge, "vmbr0")))])
+    ])
+    error_message = "A node's bridge is the name of a bridge of the Proxmox host, such as vmbr0."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for vlan in concat([node.vlan_id], coalesce(node.network_devices, [])[*].vlan_id) :
+        vlan == null || try(vlan >= 0 && vlan <= 4094 && floor(vlan) == vlan, false)
+      ])
+    ])
+    error_message = "A node's vlan_id is a whole number from 1 to 4094; 0 is the bridge's own network."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for mtu in concat([node.mtu], coalesce(node.network_devices, [])[*].mtu) :
+        mtu == null || try(floor(mtu) == mtu && (mtu == 1 || mtu >= 576 && mtu <= 65520), false)
+      ])
+    ])
+    error_message = "A node's mtu is a whole number from 576 to 65520, or 1, which is the bridge's own."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for card in coalesce(node.network_devices, []) : card.address == null || can(cidrhost(card.address, 0))
+      ])
+    ])
+    error_message = "The address of a further network device is an IPv4 address with its prefix length, such as 10.0.20.5/24."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for interface, disk in coalesce(node.disks, {}) :
+        can(regex("^scsi([2-9]|[12][0-9]|30)$", interface)) && disk.size >= 1 && floor(disk.size) == disk.size
+      ])
+    ])
+    error_message = "disks have an interface from scsi2 to scsi30 (scsi0 is the system disk, scsi1 Longhorn's) and a size of whole GiB."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes :
+      coalesce(node.cpu_units, 100) >= 1 && coalesce(node.cpu_units, 100) <= 10000 &&
+      floor(coalesce(node.cpu_units, 100)) == coalesce(node.cpu_units, 100)
+    ])
+    error_message = "A node's cpu_units is a whole number from 1 to 10000; Proxmox' default is 100."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes :
+      can(regex("^[A-Za-z0-9][A-Za-z0-9._-]*$", coalesce(node.cpu_type, "host"))) &&
+      !can(regex("^(486|athlon|core2duo|coreduo|kvm32|kvm64|pentium[23]?|phenom|qemu32|qemu64|x86-64-v1)$", coalesce(node.cpu_type, "host")))
+    ])
+    error_message = "A node's cpu_type is one of Proxmox' that has x86-64-v2, such as x86-64-v2-AES or host: Talos does not start on an older one."
+  }
+
+  validation {
+    condition     = alltrue([for node in var.nodes : contains(["ovmf", "seabios"], coalesce(node.bios, "seabios"))])
+    error_message = "A node's bios is seabios or ovmf."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes :
+      can(regex("^(pc|q35|pc-i440fx-[0-9.]+|pc-q35-[0-9.]+)$", coalesce(node.machine_type, "q35")))
+    ])
+    error_message = "A node's machine_type is q35 or pc, or one of a release such as pc-q35-9.2."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for delay in try([node.startup.order, node.startup.up_delay, node.startup.down_delay], []) :
+        delay == null || try(delay >= 0 && floor(delay) == delay, false)
+      ])
+    ])
+    error_message = "order, up_delay and down_delay of a node's startup are whole numbers from 0."
+  }
+
+  validation {
+    condition     = alltrue([for node in var.nodes : can(regex("^[A-Za-z][A-Za-z0-9._-]*:.+$", coalesce(node.image, "local:import/talos.qcow2")))])
+    error_message = "A node's image is a volume of Proxmox, such as local:import/golden.qcow2 or local-lvm:base-9000-disk-0."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes :
+      length(coalesce(node.pci, [])) <= 16 && length(coalesce(node.usb, [])) <= 4 && length(coalesce(node.network_devices, [])) <= 5
+    ])
+    error_message = "A machine has at most 16 devices in pci, 4 in usb and 5 in network_devices."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for device in concat(coalesce(node.pci, [])[*].mapping, coalesce(node.usb, [])[*].mapping) :
+        can(regex("^[A-Za-z][A-Za-z0-9_-]+$", device))
+      ])
+    ])
+    error_message = "The mapping of a device in pci or usb is the name of a resource mapping of the datacenter: Datacenter > Resource Mappings."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for mac in concat([node.mac_address], coalesce(node.network_devices, [])[*].mac_address) :
+        can(regex("^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$", coalesce(mac, "BC:24:11:00:00:01")))
+      ])
+    ])
+    error_message = "A node's mac_address is a unicast address such as BC:24:11:2A:3B:4C."
+  }
+
+  validation {
+    condition = length(distinct(flatten([
+      for node in var.nodes : [for mac in concat([node.mac_address], coalesce(node.network_devices, [])[*].mac_address) : lower(mac) if mac != null]
+      ]))) == length(flatten([
+      for node in var.nodes : [for mac in concat([node.mac_address], coalesce(node.network_devices, [])[*].mac_address) : mac if mac != null]
+    ]))
+    error_message = "Two cards have the same mac_address."
+  }
+
+  # These relate two values, each of which may be of the machine, of its role or of all.
+  validation {
+    condition = alltrue([
+      for node in var.nodes : try(
+        coalesce(node.memory_floating, var.machine_defaults[node.role].memory_floating, var.machine_defaults.all.memory_floating, 0) <=
+        coalesce(node.memory, var.machine_defaults[node.role].memory, var.machine_defaults.all.memory, 8192), true
+      )
+    ])
+    error_message = "A node's memory_floating is larger than its memory: ballooning only takes memory away."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : try(
+        !anytrue([
+          for device in coalesce(node.pci, var.machine_defaults[node.role].pci, var.machine_defaults.all.pci, []) :
+          coalesce(device.pcie, true)
+        ]) ||
+        can(regex("q35", coalesce(node.machine_type, var.machine_defaults[node.role].machine_type, var.machine_defaults.all.machine_type, "q35"))), true
+      )
+    ])
+    error_message = "A node has a PCI Express device and no machine_type q35: set pcie = false for the device, or machine_type = \"q35\"."
   }
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -26,6 +27,7 @@ type examined struct {
 	options   platform.Account
 	cluster   string
 	footprint proxmox.Footprint
+	uses      []host.Use
 	images    []download
 	asking    sync.Once
 	admitted  error // of the API: nil once it has accepted the token
@@ -108,10 +110,15 @@ func examine(s platform.Subject) (*examined, []finding.Finding) {
 	if err = cmp.Or(err, proxmox.CheckToken(d.options.Token)); err != nil {
 		return nil, finding.Obstacle("correct it where it is set", "%v", err)
 	}
-	inputs := p.Inputs
 	d.footprint.Pool = p.Values.String("pool")
-	d.footprint.Disks = tfeval.Text(inputs["proxmox_disk_datastore"])
-	d.footprint.Bridge = tfeval.Text(tfeval.Attribute(inputs["network"], "bridge"))
+	uses, err := host.UsesOf(p.Values)
+	if err != nil {
+		return nil, finding.Obstacle("correct it where it is set", "%v", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(uses)) {
+		d.uses = append(d.uses, uses[key])
+	}
+	d.footprint.Uses(d.uses)
 	for _, q := range append(slices.Clone(s.Others), p) {
 		module := tfeval.Read(q.Stage, q.Inputs)
 		// Whether a storage is shared decides how often a file is fetched, and not who needs it.
@@ -235,36 +242,40 @@ func (d *examined) onlineNodes(ctx context.Context) []finding.Finding {
 }
 
 func (d *examined) pool(ctx context.Context) []finding.Finding {
-	what, fix, err := proxmox.PoolProblem(ctx, d.client, d.footprint.Pool)
+	p, err := d.client.Hosts().PoolProblem(ctx, d.footprint.Pool)
 	switch {
 	case err != nil:
 		return finding.Unchecked(finding.Reason(ctx, err))
-	case what != "":
-		return finding.Obstacle(fix, "%s", what)
+	case p.What != "":
+		return finding.Obstacle(p.Fix, "%s", p.What)
 	}
 	return finding.Good("pool %s exists", d.footprint.Pool)
 }
 
-// storages checks the storages for the stage's disks and images on every node.
+// storages checks what the machines use of each node: the storages of disks and images, bridges, devices.
 func (d *examined) storages(ctx context.Context) []finding.Finding {
-	needs := slices.Clone(d.images)
-	if d.footprint.Disks != "" {
-		for _, node := range d.footprint.Nodes {
-			needs = append(needs, download{node: node, storage: d.footprint.Disks, content: "images"})
-		}
-	}
 	var found []finding.Finding
 	var good []string
-	for _, n := range needs {
-		what, fix, _, err := proxmox.StorageProblem(ctx, d.client, n.node, n.storage, n.content)
+	for _, n := range d.images {
+		p, _, err := d.client.Hosts().StorageProblem(ctx, n.node, n.storage, n.content)
 		switch {
 		case err != nil:
 			return finding.Unchecked(finding.Reason(ctx, err))
-		case what != "":
-			found = append(found, finding.Obstacle(fix, "%s", what)...)
+		case p.What != "":
+			found = append(found, finding.Obstacle(p.Fix, "%s", p.What)...)
 		default:
 			good = append(good, fmt.Sprintf("%s for %s", n.storage, n.content))
 		}
+	}
+	problems, err := d.client.Hosts().Problems(ctx, d.uses)
+	if err != nil {
+		return finding.Unchecked(finding.Reason(ctx, err))
+	}
+	for _, p := range problems {
+		found = append(found, finding.Obstacle(p.Fix, "%s", p.What)...)
+	}
+	for _, storage := range d.footprint.Disks {
+		good = append(good, storage+" for images")
 	}
 	slices.Sort(good)
 	return finding.OrGood(found, "%s", strings.Join(slices.Compact(good), ", "))

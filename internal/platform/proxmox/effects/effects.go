@@ -28,13 +28,15 @@ var rows = effect.Table(map[effect.Kind]string{
 		started startup stop_on_destroy tablet_device tags timeouts timeout_clone timeout_create
 		timeout_migrate timeout_move_disk timeout_reboot timeout_shutdown_vm timeout_start_vm
 		timeout_stop_vm ipv4_addresses ipv6_addresses network_interface_names`,
-	effect.Pending: `acpi agent amd_sev audio_device bios boot_order cpu disk.aio disk.cache
+	effect.Pending: `acpi agent amd_sev audio_device boot_order cpu disk.aio disk.cache
 		disk.discard disk.iothread disk.queues disk.serial disk.ssd hostpci hotplug initialization
 		keyboard_layout kvm_arguments machine memory numa operating_system rng scsi_hardware serial_device
-		smbios usb vga virtiofs watchdog`,
-	effect.Interrupts: `mac_addresses network_device`,
-	effect.Replaces:   `clone disk.file_id disk.import_from efi_disk id node_name tpm_state vm_id`,
-	effect.LosesData:  `disk disk.interface disk.path_in_datastore`,
+		smbios vga virtiofs watchdog`,
+	// USB devices are plugged and unplugged at once: Pods would lose one.
+	effect.Interrupts: `mac_addresses network_device usb`,
+	// At its first start from an image, Talos removes the boot loader of the other firmware.
+	effect.Replaces:  `bios clone disk.file_id disk.import_from efi_disk id node_name tpm_state vm_id`,
+	effect.LosesData: `disk disk.interface disk.path_in_datastore`,
 	effect.Impossible: `disk.datastore_id disk.file_format initialization.datastore_id
 		initialization.ip_config initialization.file_format template`,
 })
@@ -49,7 +51,9 @@ func Of(guest string, replaces bool, differences []planned.Difference) (all []ef
 		switch path := index.ReplaceAllString(d.Path, ""); {
 		case replaces:
 			all = append(all, effect.Effect{Kind: effect.Replaces, Text: d.Text()})
-		case path == "network_device" && addsOnly(d): // what is new interrupts nobody
+		case (path == "network_device" || path == "usb") && addsOnly(d): // what is new interrupts nobody
+		case strings.HasPrefix(path, "initialization.ip_config") && ofFurtherCard(d):
+			all = append(all, effect.Effect{Kind: effect.Pending, Text: d.Text()})
 		case path == "disk" || path == "disk.interface":
 			all = append(all, disks(d, guest)...)
 		default:
@@ -68,6 +72,8 @@ func change(d planned.Difference, path, guest string) effect.Effect {
 	was, _ := d.Was.(float64)
 	is, _ := d.Is.(float64)
 	switch {
+	case path == "memory.floating" && was > 0 && is > 0: // the device stays, with another target
+		e.Kind = effect.None
 	case path == "disk.size" && is < was:
 		e.Kind, e.Remedy = effect.Impossible, "no disk of Proxmox becomes smaller: set the former size again"
 	case path == "started" && d.Is != true:
@@ -108,6 +114,18 @@ func addsOnly(d planned.Difference) bool {
 	was, _ := d.Was.([]any)
 	is, _ := d.Is.([]any)
 	return len(is) > len(was) && (len(was) == 0 || reflect.DeepEqual(was, is[:len(was)]))
+}
+
+// ofFurtherCard reports whether a change of the addresses leaves that of the first card, by which the machine
+// is known. Talos reads the others whenever it starts.
+func ofFurtherCard(d planned.Difference) bool {
+	was, _ := d.Was.([]any)
+	is, _ := d.Is.([]any)
+	if len(was) > 0 && len(is) > 0 {
+		return reflect.DeepEqual(was[0], is[0])
+	}
+	n := index.FindString(d.Path)
+	return n != "" && n != "[0]"
 }
 
 func diskList(list any) (all []map[string]any) {

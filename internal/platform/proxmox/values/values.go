@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,31 @@ type Attributes struct {
 		Storage   string `json:"datastore_id"`
 		Path      string `json:"path_in_datastore"`
 	} `json:"disk"`
+	EFIDisk  []hiddenDisk `json:"efi_disk"`
+	TPMState []hiddenDisk `json:"tpm_state"`
+}
+
+// hiddenDisk is one that the guest does not see. The provider notes its storage alone.
+type hiddenDisk struct {
+	Storage string `json:"datastore_id"`
+}
+
+// Left are the volumes of the disks as castle has left them, by option; has are those that the machine has.
+func (a Attributes) Left(has map[string]string) map[string]string {
+	left := map[string]string{}
+	for _, d := range a.Disks {
+		if d.Interface != "" && d.Path != "" {
+			left[d.Interface] = d.Storage + ":" + d.Path
+		}
+	}
+	for option, disks := range map[string][]hiddenDisk{"efidisk0": a.EFIDisk, "tpmstate0": a.TPMState} {
+		for _, d := range disks {
+			if left[option] = has[option]; StorageOf(has[option]) != d.Storage {
+				left[option] = d.Storage + ":…"
+			}
+		}
+	}
+	return left
 }
 
 // ReadAttributes decodes the attributes of a resource.
@@ -158,6 +184,18 @@ func ContentOf(volume string) string {
 	_, name, _ := strings.Cut(volume, ":")
 	content, _, _ := strings.Cut(name, "/")
 	return content
+}
+
+// guestVolume is the name of a guest's disk: local-lvm:vm-421-disk-0, local:9000/base-9000-disk-0.qcow2.
+var guestVolume = regexp.MustCompile(`[:/](?:vm|base)-(\d+)-`)
+
+// OwnerOf is the id of the guest whose disk a volume is; 0 if it is none.
+func OwnerOf(volume string) int {
+	id := 0
+	if found := guestVolume.FindStringSubmatch(volume); found != nil {
+		id, _ = strconv.Atoi(found[1]) //nolint:errcheck // digits
+	}
+	return id
 }
 
 // StorageOf is the storage of a volume.

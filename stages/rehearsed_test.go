@@ -1,0 +1,179 @@
+package stages_test
+
+import (
+	"net"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/block"
+	"github.com/siderolabs/talos/pkg/machinery/api/resource/definitions/network"
+	"github.com/siderolabs/talos/pkg/machinery/cel"
+	"github.com/siderolabs/talos/pkg/machinery/cel/celenv"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
+	"github.com/ephemeral-castle/castle/stages"
+	"github.com/ephemeral-castle/castle/templates"
+)
+
+// elsewhere are the platform stages that no cluster in clusters/ has, and the test that rehearses them.
+var elsewhere = map[string]string{"platform/existing-machines": "TestTemplates"}
+
+// load loads a cluster of this repository, all of which make test rehearses.
+func load(t *testing.T, name string) *config.Cluster {
+	t.Helper()
+	loaded, diags := config.Load(config.Options{
+		Repository: "..", Cluster: name, Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(),
+		Exists: cluster.ExistsTypes(), Survivors: cluster.SurvivorTypes(),
+		Library: stages.Library, Templates: templates.Files,
+	})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	return loaded
+}
+
+// A variable that no rehearsal sets, or an attribute of one, may never have worked.
+func TestEveryVariableOfThePlatformIsRehearsed(t *testing.T) {
+	folders, err := os.ReadDir("../clusters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, declared := map[string]bool{}, map[string]bool{}
+	for _, folder := range folders {
+		for _, stage := range load(t, folder.Name()).Stages {
+			if stage.Layer != "platform" {
+				continue
+			}
+			for name, variable := range stage.Variables {
+				w, at := stage.Written(name), path.Join(stage.Source, name)
+				if path.Base(w.At().Filename) == "stage.hcl" { // castle wires it
+					continue
+				}
+				for _, attribute := range attributes(at, variable.Type) {
+					declared[attribute] = true
+				}
+				if strings.Contains(w.At().Filename, "clusters/") {
+					given(at, w.Value, set)
+				}
+			}
+		}
+	}
+	for attribute := range declared {
+		if !set[attribute] {
+			t.Errorf("%s: no rehearsed cluster sets it; clusters/everything should", attribute)
+		}
+	}
+	for _, stage := range all(t) {
+		covered := func(attribute string) bool { return strings.HasPrefix(attribute, stage+"/") }
+		some := slices.ContainsFunc(slices.Collect(keys(declared)), covered)
+		if strings.HasPrefix(stage, "platform/") && !some && elsewhere[stage] == "" {
+			t.Errorf("no rehearsed cluster has %s", stage)
+		}
+	}
+}
+
+func keys(m map[string]bool) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for key := range m {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+// roles are the keys of machine_defaults: an attribute that one of them sets is set.
+var roles = []string{"all", "controlplane", "worker"}
+
+// step is the path of an attribute.
+func step(at, name string) string {
+	if slices.Contains(roles, name) {
+		return at
+	}
+	return at + "." + name
+}
+
+// attributes lists the paths of a variable's values, without those of a map's keys and a list's elements.
+func attributes(at string, ty cty.Type) (all []string) {
+	switch {
+	case ty.IsCollectionType():
+		return attributes(at, ty.ElementType())
+	case !ty.IsObjectType():
+		return []string{at}
+	}
+	for name, of := range ty.AttributeTypes() {
+		all = append(all, attributes(step(at, name), of)...)
+	}
+	return all
+}
+
+// given notes the paths that a value has.
+func given(at string, v cty.Value, set map[string]bool) {
+	switch ty := v.Type(); {
+	case v.IsNull() || !v.IsKnown():
+	case !ty.IsObjectType() && !ty.IsCollectionType() && !ty.IsTupleType():
+		set[at] = true
+	default:
+		for it := v.ElementIterator(); it.Next(); {
+			key, element := it.Element()
+			if ty.IsObjectType() {
+				given(step(at, key.AsString()), element, set)
+			} else {
+				given(at, element, set)
+			}
+		}
+		set[at] = true
+	}
+}
+
+// The selectors find one card and one disk of a machine that has several, as Proxmox presents them and as
+// Talos' own evaluation finds them.
+func TestTalosFindsTheFirstCardAndLonghornsDisk(t *testing.T) {
+	loaded := load(t, "everything")
+	machines := tfeval.Map(tfeval.Outputs(loaded.Stages, nil)["platform"]["machines"])
+	if len(machines) != 2 {
+		t.Fatalf("the output machines is not known: %v", machines)
+	}
+	text := func(name string) string { return tfeval.Text(tfeval.Attribute(machines["worker-01"], name)) }
+	mac, err := net.ParseMAC("bc:24:11:2a:3b:4c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bus := range []string{"0000:06", "0000:00"} { // q35, pc
+		card := func(slot, driver string) *network.LinkStatusSpec {
+			return &network.LinkStatusSpec{BusPath: bus + slot, Driver: driver, PermanentAddr: mac}
+		}
+		cards := []*network.LinkStatusSpec{card(":12.0", "virtio_net"), card(":13.0", "virtio_net"),
+			card(":14.0", "virtio_net"), card(":12.0", "igb"), {Driver: "bonding"}}
+		uplink, err := cel.ParseBooleanExpression(text("uplink"), celenv.LinkLocator())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, link := range cards {
+			is, err := uplink.EvalBool(celenv.LinkLocator(), map[string]any{"link": link})
+			if err != nil || is != (i == 0) {
+				t.Errorf("card %d at %s: %v, %v", i, link.GetBusPath(), is, err)
+			}
+		}
+	}
+	longhorn, err := cel.ParseBooleanExpression("!system_disk && ("+text("longhorn_disk")+")",
+		celenv.DiskLocator())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"drive-scsi0", "drive-scsi1", "drive-scsi10", "drive-scsi2", "drive-ide2"} {
+		disk := &block.DiskSpec{Cdrom: name == "drive-ide2", Symlinks: []string{
+			"/dev/disk/by-diskseq/9", "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_" + name}}
+		is, err := longhorn.EvalBool(celenv.DiskLocator(), map[string]any{"disk": disk,
+			"system_disk": name == "drive-scsi0"})
+		if err != nil || is != (name == "drive-scsi1") {
+			t.Errorf("%s: %v, %v", name, is, err)
+		}
+	}
+}
