@@ -195,6 +195,8 @@ func input(in config.LibraryInput) (string, []string) {
 			textIf(len(in.From) > 0, ", from "+strings.Join(in.From, " or "))
 	case in.Required:
 		head += ", required"
+	case len(in.Default) > 200: // an object with nothing in it
+		head += ", optional"
 	case in.Default != nil:
 		head += ", default " + string(in.Default)
 	}
