@@ -45,6 +45,9 @@ func TestPatchesEqualTerraforms(t *testing.T) {
 			values["talos_config_patches"] = cty.ListVal([]cty.Value{
 				cty.StringVal("machine:\n  sysctls:\n    a.b: \"1\"\n"),
 			})
+			values["talos_machine_config_patches"] = cty.MapVal(map[string]cty.Value{
+				"worker-01": cty.ListVal([]cty.Value{cty.StringVal("machine: {sysctls: {c.d: \"1\"}}")}),
+			})
 			values["apiserver_extra_args"] = cty.MapVal(map[string]cty.Value{
 				"audit-webhook-config-file": cty.StringVal("https://<k8s>&co"),
 			})

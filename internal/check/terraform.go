@@ -25,9 +25,8 @@ func checkValidations(c *cluster, report reporter) {
 	reported := map[string]bool{} // several stages may share a variable
 	shared := map[string]cty.Value{}
 	for _, s := range c.config.Stages {
-		values := map[string]cty.Value{}
+		values := s.KnownInputs(c.outputs(), nil)
 		for name := range s.Variables {
-			values[name] = s.Written(name).Value
 			shared[name] = c.variable(name).Value
 		}
 		for _, f := range rootCauses(tfeval.Read(s, values).FailedValidations()) {
