@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -24,8 +25,10 @@ const contract = "platform/proxmox-machines"
 func checkValidations(c *cluster, report reporter) {
 	reported := map[string]bool{} // several stages may share a variable
 	shared := map[string]cty.Value{}
+	outputs := maps.Clone(c.outputs())
+	delete(outputs, "secrets") // a new cluster's are empty until somebody fills them in
 	for _, s := range c.config.Stages {
-		values := s.KnownInputs(c.outputs(), nil)
+		values := s.KnownInputs(outputs, nil)
 		for name := range s.Variables {
 			shared[name] = c.variable(name).Value
 		}

@@ -56,10 +56,20 @@ gate "kubernetes_api" "vip" {
   timeout   = "15m"
 }
 
-# The node of a machine that was removed stays until somebody deletes it.
+# The node of a machine that was removed stays until somebody deletes it. Kubernetes refuses some labels of
+# workers, and a changed taint of a worker that runs.
 gate "nodes" "ready" {
   names   = [for name in keys(var.machines) : "${cluster.name}-${name}"]
   timeout = "15m"
+
+  labels = {
+    for name, machine in var.machines : "${cluster.name}-${name}" =>
+    merge(lookup(var.node_labels, machine.role, {}), lookup(var.node_labels, name, {}))
+  }
+  taints = {
+    for name, machine in var.machines : "${cluster.name}-${name}" =>
+    merge(lookup(var.node_taints, machine.role, {}), lookup(var.node_taints, name, {}))
+  }
 }
 
 # A machine keeps its Talos until it is upgraded, whatever its configuration names.
