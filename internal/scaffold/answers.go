@@ -65,7 +65,7 @@ func controlPlanesForm(_ *answers, s string) (any, error) {
 	return n, err
 }
 
-func workersForm(_ *answers, s string) (any, error) { return number(s, 1, 99) }
+func workersForm(_ *answers, s string) (any, error) { return number(s, 0, 99) }
 
 func anyForm(_ *answers, s string) (any, error) { return s, nil }
 

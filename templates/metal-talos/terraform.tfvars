@@ -58,13 +58,20 @@ vip = "${vip}"
 # What stands on install_disk is lost; longhorn_disk is another one.
 nodes = {
 %{ for node in nodes ~}
+%{ if node.control_plane && workers == 0 ~}
+  ${node.name} = { role = "controlplane", address = "${node.address}", install_disk = "${install_disk}", longhorn_disk = "${longhorn_disk}" }
+%{ else ~}
 %{ if node.control_plane ~}
   ${node.name} = { role = "controlplane", address = "${node.address}", install_disk = "${install_disk}" }
 %{ else ~}
   ${node.name} = { role = "worker", address = "${node.address}", install_disk = "${install_disk}", longhorn_disk = "${longhorn_disk}" }
 %{ endif ~}
+%{ endif ~}
 %{ endfor ~}
 }
+%{ if workers == 0 ~}
+allow_scheduling_on_controlplanes = true # there are no workers
+%{ endif ~}
 
 # The card that gets the VIP is the one with a cable. With several, choose one:
 # talos_uplink = "link.driver == \"igb\""
@@ -77,7 +84,7 @@ kubernetes_version = "1.36.3"
 # What Services of type LoadBalancer get.
 metallb_addresses = ${jsonencode(metallb_addresses)}
 
-longhorn_replica_count = ${replicas} # one for each worker, at most three
+longhorn_replica_count = ${replicas} # one for each machine with a disk for Longhorn, at most three
 # longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets
 
 git_url    = "${git_url}"

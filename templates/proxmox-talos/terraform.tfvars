@@ -66,13 +66,20 @@ vm_id_range = { first = ${vm_ids.first}, last = ${vm_ids.last} }
 # Memory in MiB, disks in GiB.
 nodes = {
 %{ for node in nodes ~}
+%{ if node.control_plane && workers == 0 ~}
+  ${node.name} = { role = "controlplane", vm_id = ${node.id}, address = "${node.address}", cores = 4, memory = 8192, longhorn_disk = 40 }
+%{ else ~}
 %{ if node.control_plane ~}
   ${node.name} = { role = "controlplane", vm_id = ${node.id}, address = "${node.address}", cores = 2, memory = 4096 }
 %{ else ~}
   ${node.name} = { role = "worker", vm_id = ${node.id}, address = "${node.address}", cores = 4, memory = 8192, longhorn_disk = 40 }
 %{ endif ~}
+%{ endif ~}
 %{ endfor ~}
 }
+%{ if workers == 0 ~}
+allow_scheduling_on_controlplanes = true # there are no workers
+%{ endif ~}
 
 # What the machines run. A newer castle leaves it as it is; another version here is an upgrade: docs/operations.md of castle.
 talos_version      = "v1.13.0"
@@ -82,7 +89,7 @@ kubernetes_version = "1.36.3"
 # What Services of type LoadBalancer get.
 metallb_addresses = ${jsonencode(metallb_addresses)}
 
-longhorn_replica_count = ${replicas} # one for each worker, at most three
+longhorn_replica_count = ${replicas} # one for each machine with a disk for Longhorn, at most three
 # longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets
 
 git_url    = "${git_url}"
