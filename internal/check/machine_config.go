@@ -217,11 +217,14 @@ func forOther(role string) string {
 	return patchVariables()[2]
 }
 
-// namesInvalid reports whether a problem names the value of a variable that is not valid.
+// namesInvalid reports whether a problem names a key or a text in the value of a variable that is not valid.
 func (c *cluster) namesInvalid(problem string) bool {
 	for name := range c.invalid {
-		if text := c.text(name); text != "" && strings.Contains(problem, text) {
-			return true
+		v := c.variable(name).Value
+		for _, text := range append(names(tfeval.Map(v)), tfeval.Strings(v)...) {
+			if text != "" && strings.Contains(problem, text) {
+				return true
+			}
 		}
 	}
 	return false
