@@ -82,7 +82,7 @@ func Rules() []Rule {
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
 		install-image-version talos-too-old kubernetes-unsupported provider-unnamed provider-conflict
 		provider-lock configs-mode
-		state-mode`) {
+		state-mode longhorn-extensions schematic-twice`) {
 		all = append(all, Rule{Kind: Kind(kind)})
 	}
 	for kind := range strings.FieldsSeq(
@@ -90,7 +90,7 @@ func Rules() []Rule {
 		beside-operator before-operator variable-unset gitops-unreadable machine-config-unknown
 		kernel-module-unknown machine-cert-sans talos-unknown chart-old pods-without-services
 		nodes-without-family node-ip-outside cni-none source-missing sops-key-missing sops-undecrypted
-		suspended clone-branch gitops-ignored`) {
+		suspended clone-branch gitops-ignored extension-unknown`) {
 		all = append(all, Rule{Kind: Kind(kind), Warns: true})
 	}
 	return all
@@ -102,7 +102,7 @@ func checks() []func(*cluster, reporter) {
 		checkValidations, checkDeclarations, checkProviders, checkProviderVersions, checkAddresses,
 		checkSubnets, checkPools, checkLoadBalancers,
 		checkNodes, checkScheduling, checkPatches, checkMachineConfigs, checkKernelModules, checkMachines,
-		checkTalosVersion,
+		checkTalosVersion, checkExtensions,
 		checkKubernetesVersion, checkChartVersions, checkSecrets, checkModes, checkDisabledGates, checkFlux,
 	}
 }

@@ -81,6 +81,13 @@ talos_version      = "v1.13.0"
 talos_contract     = "v1.13" # the format of their configurations: a cluster keeps it
 kubernetes_version = "1.36.3"
 
+# What many clusters set, too: docs/talos.md of castle.
+# talos_extensions = ["siderolabs/iscsi-tools", "siderolabs/util-linux-tools"]
+# node_labels      = { worker-01 = { "topology.kubernetes.io/zone" = "rack-1" } }
+# node_taints      = { worker-01 = { "nvidia.com/gpu" = "present:NoSchedule" } }
+# registry_mirrors = { "docker.io" = { endpoints = ["https://cache.lan/v2/docker.io"], override_path = true } }
+# ntp_servers      = ["${gateway}"]
+
 # What Services of type LoadBalancer get.
 metallb_addresses = ${jsonencode(metallb_addresses)}
 

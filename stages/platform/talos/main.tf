@@ -44,6 +44,9 @@ resource "talos_machine_configuration_apply" "node" {
   # at once: a graceful reset leaves etcd first, which the last member cannot. All three arguments are set,
   # because release 0.10 of the provider fails without one of them.
   on_destroy = each.value.reset ? { reset = true, graceful = false, reboot = true } : null
+
+  # A machine fetches the installer with it.
+  depends_on = [talos_image_factory_schematic.extensions]
 }
 
 resource "talos_machine_bootstrap" "cluster" {

@@ -76,7 +76,11 @@ gate "nodes" "ready" {
 gate "talos_version" "machines" {
   version   = var.talos_version
   machines  = { for name, machine in var.machines : name => machine.address }
-  installer = "${var.talos_image_factory}/${values(var.machines)[0].platform}-installer/${var.talos_schematic_id}:${var.talos_version}"
+  installer = format("%s/%s-installer/%s:%s", var.talos_image_factory, values(var.machines)[0].platform,
+    length(var.talos_extensions) == 0 ? var.talos_schematic_id : sha256(format( # as in schematic.tf
+      "customization:\n    systemExtensions:\n        officialExtensions:\n%s",
+      join("", [for name in sort(distinct(var.talos_extensions)) : "            - ${name}\n"]),
+    )), var.talos_version)
   timeout   = "15m"
 }
 
