@@ -90,7 +90,8 @@ func Rules() []Rule {
 		beside-operator before-operator variable-unset gitops-unreadable machine-config-unknown
 		kernel-module-unknown machine-cert-sans talos-unknown chart-old pods-without-services
 		nodes-without-family node-ip-outside cni-none source-missing sops-key-missing sops-undecrypted
-		suspended clone-branch gitops-ignored extension-unknown`) {
+		suspended clone-branch gitops-ignored extension-unknown
+		git-unencrypted`) {
 		all = append(all, Rule{Kind: Kind(kind), Warns: true})
 	}
 	return all
@@ -104,6 +105,7 @@ func checks() []func(*cluster, reporter) {
 		checkNodes, checkScheduling, checkPatches, checkMachineConfigs, checkKernelModules, checkMachines,
 		checkTalosVersion, checkExtensions,
 		checkKubernetesVersion, checkChartVersions, checkSecrets, checkModes, checkDisabledGates, checkFlux,
+		checkGitURL,
 	}
 }
 

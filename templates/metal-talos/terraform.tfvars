@@ -16,7 +16,7 @@
 # Without backups (longhorn_backup_target below), there need not be S3 credentials. The ESO_ ones are for
 # clusters with External Secrets, the PROXMOX_ ones for those on Proxmox.
 local_optional_secrets = [
-  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",%{ if substr(git_url, 0, 6) == "ssh://" } "GITHUB_TOKEN",%{ endif }
   "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
 ]
 %{ endif ~}
@@ -27,7 +27,7 @@ vault_address = "${vault_address}"
 # Without backups (longhorn_backup_target below), there need not be S3 credentials in it, and without Proxmox no token for it.
 # The others are for clusters with External Secrets, Tailscale or the landing zone: docs/vault.md of castle.
 vault_optional_secrets = [
-  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",%{ if substr(git_url, 0, 6) == "ssh://" } "GITHUB_TOKEN",%{ endif }
   "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
   "TAILSCALE_OAUTH_CLIENT_ID", "TAILSCALE_OAUTH_CLIENT_SECRET", "TALOS_SECRETBOX_KEY", "VAULT_CA_CERT", "VAULT_READER_TOKEN",
 ]
@@ -40,7 +40,7 @@ infisical_environment  = "${infisical_environment}"
 
 # Without backups (longhorn_backup_target below), the folder need not hold S3 credentials, and without Proxmox no token for it.
 infisical_optional_secrets = [
-  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME", "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME",%{ if substr(git_url, 0, 6) == "ssh://" } "GITHUB_TOKEN",%{ endif } "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
 ]
 %{ endif ~}
 
@@ -92,7 +92,7 @@ kubernetes_version = "1.36.3"
 metallb_addresses = ${jsonencode(metallb_addresses)}
 
 longhorn_replica_count = ${replicas} # one for each machine with a disk for Longhorn, at most three
-# longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets
+# longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets; or "nfs://nas.lan:/volume1/longhorn"
 
 git_url    = "${git_url}"
 git_branch = "${git_branch}"

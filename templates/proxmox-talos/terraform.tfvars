@@ -16,7 +16,7 @@
 # Without backups (longhorn_backup_target below), there need not be S3 credentials. The ESO_ ones are for
 # clusters with External Secrets.
 local_optional_secrets = [
-  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",%{ if substr(git_url, 0, 6) == "ssh://" } "GITHUB_TOKEN",%{ endif } "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
 ]
 %{ endif ~}
 %{ if secrets == "vault" ~}
@@ -26,7 +26,7 @@ vault_address = "${vault_address}"
 # Without backups (longhorn_backup_target below), there need not be S3 credentials in it. The others are for
 # clusters with External Secrets, Tailscale or the landing zone: docs/vault.md of castle.
 vault_optional_secrets = [
-  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",%{ if substr(git_url, 0, 6) == "ssh://" } "GITHUB_TOKEN",%{ endif } "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
   "TAILSCALE_OAUTH_CLIENT_ID", "TAILSCALE_OAUTH_CLIENT_SECRET", "TALOS_SECRETBOX_KEY", "VAULT_CA_CERT", "VAULT_READER_TOKEN",
 ]
 %{ endif ~}
@@ -37,7 +37,7 @@ infisical_project_slug = "${infisical_project_slug}"
 infisical_environment  = "${infisical_environment}"
 
 # Without backups (longhorn_backup_target below), the folder need not hold S3 credentials.
-infisical_optional_secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY"]
+infisical_optional_secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME",%{ if substr(git_url, 0, 6) == "ssh://" } "GITHUB_TOKEN",%{ endif } "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY"]
 %{ endif ~}
 
 proxmox_endpoint  = "${proxmox_endpoint}"
@@ -97,7 +97,7 @@ kubernetes_version = "1.36.3"
 metallb_addresses = ${jsonencode(metallb_addresses)}
 
 longhorn_replica_count = ${replicas} # one for each machine with a disk for Longhorn, at most three
-# longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets
+# longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets; or "nfs://nas.lan:/volume1/longhorn"
 
 git_url    = "${git_url}"
 git_branch = "${git_branch}"
