@@ -116,7 +116,9 @@ func attributes(at string, ty cty.Type) (all []string) {
 // given notes the paths that a value has.
 func given(at string, v cty.Value, set map[string]bool) {
 	switch ty := v.Type(); {
-	case v.IsNull() || !v.IsKnown():
+	case v.IsNull():
+	case !v.IsKnown(): // an output of another stage
+		set[at] = true
 	case !ty.IsObjectType() && !ty.IsCollectionType() && !ty.IsTupleType():
 		set[at] = true
 	default:

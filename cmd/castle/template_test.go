@@ -21,10 +21,11 @@ import (
 // outputs that both places have. In the Proxmox rehearsal, Flux applies the skeleton
 // of its repository.
 func TestTemplates(t *testing.T) {
-	answers := []string{"network=192.168.1.0/24", "gateway=192.168.1.1", "control_planes=1", "workers=1",
+	answers := []string{"network=192.168.1.0/24", "gateway=192.168.1.1", "control_planes=1",
 		"git_url=https://git.example.com/me/green"}
 	of := map[string][]string{
-		"proxmox-talos": {"proxmox_endpoint=https://192.168.1.10:8006/", "proxmox_node=pve"},
+		"proxmox-talos": {"proxmox_endpoint=https://192.168.1.10:8006/", "proxmox_node=pve", "workers=1"},
+		"metal-talos":   {"workers=0"}, // one machine does all
 	}
 	ways := map[string][]string{
 		"secrets=infisical": {"infisical_project_id=8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3",

@@ -16,6 +16,7 @@ import (
 const (
 	cniOutput   = "cni"
 	ciliumStage = "platform/cilium"
+	nodesReady  = "nodes.ready" // the gate that waits for them
 )
 
 // checkCNI finds a cluster whose nodes never get ready: nothing brings a network plugin, or only what waits
@@ -25,7 +26,7 @@ func checkCNI(c *cluster, report reporter, first rendered) {
 	none := control.Network().CNI().Name() == "none"
 	brings := c.bringsCNI()
 	waits := func(s *config.Stage) bool {
-		return slices.ContainsFunc(s.Gates, func(g *config.Gate) bool { return g.Type.Name == "nodes" })
+		return slices.ContainsFunc(s.Gates, func(g *config.Gate) bool { return g.Name() == nodesReady })
 	}
 	chosen := fmt.Sprintf("cni = %q", tfeval.Text(choice.Value))
 	switch known := tfeval.Text(choice.Value) != ""; { // a stage of the user's may have no such variable

@@ -21,8 +21,12 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// patchVariable holds the user's own patches of all machines; others are for those of one role.
-const patchVariable = "talos_config_patches"
+// patchVariable holds the user's own patches of all machines; others are for those of one role, or for single
+// ones by their names.
+const (
+	patchVariable    = "talos_config_patches"
+	machinesVariable = "talos_machine_config_patches"
+)
 
 func patchVariables() []string {
 	return []string{patchVariable, "talos_controlplane_config_patches", "talos_worker_config_patches"}
@@ -97,13 +101,20 @@ type patch struct {
 
 func (c *cluster) patches() []patch {
 	var all []patch
-	for _, variable := range patchVariables() {
+	add := func(variable, name string, list cty.Value, steps ...string) {
 		written := c.variable(variable)
-		for i, v := range tfeval.Elements(written.Value) {
-			at := strconv.Itoa(i)
-			all = append(all, patch{fmt.Sprintf("%s[%d]", variable, i), tfeval.Text(v), written.At(at),
-				written.Range(at)})
+		for i, v := range tfeval.Elements(list) {
+			at := append(slices.Clone(steps), strconv.Itoa(i))
+			all = append(all, patch{fmt.Sprintf("%s[%d]", name, i), tfeval.Text(v), written.At(at...),
+				written.Range(at...)})
 		}
+	}
+	for _, variable := range patchVariables() {
+		add(variable, variable, c.variable(variable).Value)
+	}
+	machines := tfeval.Map(c.variable(machinesVariable).Value)
+	for _, name := range names(machines) {
+		add(machinesVariable, fmt.Sprintf("%s[%q]", machinesVariable, name), machines[name], name)
 	}
 	return all
 }
@@ -206,11 +217,14 @@ func forOther(role string) string {
 	return patchVariables()[2]
 }
 
-// namesInvalid reports whether a problem names the value of a variable that is not valid.
+// namesInvalid reports whether a problem names a key or a text in the value of a variable that is not valid.
 func (c *cluster) namesInvalid(problem string) bool {
 	for name := range c.invalid {
-		if text := c.text(name); text != "" && strings.Contains(problem, text) {
-			return true
+		v := c.variable(name).Value
+		for _, text := range append(names(tfeval.Map(v)), tfeval.Strings(v)...) {
+			if text != "" && strings.Contains(problem, text) {
+				return true
+			}
 		}
 	}
 	return false

@@ -111,3 +111,18 @@ func checkDisabledGates(c *cluster, report reporter) {
 		}
 	}
 }
+
+// checkScheduling reports a cluster whose Pods find no node: control planes are closed to them.
+func checkScheduling(c *cluster, report reporter) {
+	takesPods := func(r rendered) bool {
+		return r.config == nil || r.role == "worker" || r.config.Cluster().ScheduleOnControlPlanes()
+	}
+	needsPods := slices.IndexFunc(c.config.Stages, func(s *config.Stage) bool { return len(s.InCluster) > 0 })
+	if len(c.rendered) == 0 || needsPods < 0 || slices.ContainsFunc(c.rendered, takesPods) {
+		return
+	}
+	report(noSchedulable, c.at("nodes"), "nodes: no machine takes Pods",
+		"All machines are control planes, which Talos closes to Pods without a toleration, and stage %q "+
+			"needs Pods. Add a worker, or set allow_scheduling_on_controlplanes = true.",
+		c.config.Stages[needsPods].Name)
+}

@@ -21,12 +21,35 @@ import (
 	"github.com/ephemeral-castle/castle/stages"
 )
 
+// settings are what people set of single machines and of what is around them.
+var settings = map[string]string{
+	"node_labels":      `{ worker = { zone = "a", disk = "x" }, worker-01 = { disk = "y" } }`,
+	"node_annotations": `{ controlplane = { "example.org/a" = "b" } }`,
+	"node_taints": `{
+		cp-01     = { a = "NoExecute" }
+		worker-01 = { b = "x:NoSchedule", c = "NoExecute" }
+	}`,
+	"allow_scheduling_on_controlplanes": "true",
+	"registry_mirrors": `{
+		"docker.io" = { endpoints = ["https://cache.lan/v2/docker.io", "http://b"], override_path = true }
+		"*"         = { endpoints = ["https://cache.lan"], skip_fallback = true }
+	}`,
+	"registry_auths": `{"auths": {"https://index.docker.io/v1/": {"auth": "YTpi"},
+		"http://cache.lan:5000/v2": {"username": "a", "password": "b:\"c\""},
+		"ghcr.io": {"identitytoken": "t"}}}`,
+	"registry_ca_certificates": `{ a = "-----BEGIN CERTIFICATE-----\nMA==\n" }`,
+	"http_proxy":               `{ https = "http://proxy.lan:3128", no_proxy = ["192.168.1.0/24", ".lan"] }`,
+	"ntp_servers":              `["192.168.1.1", "ntp.example.org"]`,
+	"extra_hosts":              `{ "192.168.1.5" = ["nas.lan", "nas"] }`,
+}
+
 // TestPatchesEqualTerraforms lets real Terraform evaluate the locals of the platform's module and the
 // patches of each machine. It compares them, as documents, with castle's evaluation of the same expressions.
 func TestPatchesEqualTerraforms(t *testing.T) {
 	for _, name := range []string{"blue", "mini", "cilium"} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := config.Load(config.Options{Repository: "../..", Cluster: name, Library: stages.Library})
+			c, _ := config.Load(config.Options{Repository: "../..", Cluster: name, Library: stages.Library,
+				Vars: settings})
 			var platform *config.Stage
 			var nodes cty.Value
 			for _, s := range c.Stages {
@@ -44,6 +67,9 @@ func TestPatchesEqualTerraforms(t *testing.T) {
 			values["machines"], values["recorded_talos_contract"] = nodes, cty.NullVal(cty.String)
 			values["talos_config_patches"] = cty.ListVal([]cty.Value{
 				cty.StringVal("machine:\n  sysctls:\n    a.b: \"1\"\n"),
+			})
+			values["talos_machine_config_patches"] = cty.MapVal(map[string]cty.Value{
+				"worker-01": cty.ListVal([]cty.Value{cty.StringVal("machine: {sysctls: {c.d: \"1\"}}")}),
 			})
 			values["apiserver_extra_args"] = cty.MapVal(map[string]cty.Value{
 				"audit-webhook-config-file": cty.StringVal("https://<k8s>&co"),

@@ -18,7 +18,9 @@ const (
 	vipOutside  Kind = "vip-outside"
 	vmIDOutside Kind = "vm-id-outside"
 	lbOutside   Kind = "lb-ip-outside"
-	validation  Kind = "validation" // a validation that is none of the rules below
+	// All machines are control planes: a misspelled role, perhaps.
+	noSchedulable Kind = "no-schedulable-node"
+	validation    Kind = "validation" // a validation that is none of the rules below
 )
 
 // Rule defines how castle reports the findings of a kind.
@@ -53,8 +55,8 @@ func Rules() []Rule {
 		{Kind: "vip-is-gateway", reads: "network.gateway vip",
 			summary: "the gateway's address", fix: "Choose a free address of the network."},
 		{Kind: "controlplanes-even", reads: "nodes nodes.role",
-			argument: config.Argument{Type: "talos_etcd", Name: "voters"},
-			summary:  "an even number of control planes", fix: `Give 1, 3 or 5 nodes role = "controlplane".`},
+			argument: config.Argument{Type: "talos_etcd", Name: "voters"}, covers: []Kind{noSchedulable},
+			summary: "an even number of control planes", fix: `Give 1, 3 or 5 nodes role = "controlplane".`},
 		{Kind: "vm-id-twice", reads: "nodes nodes.vm_id",
 			argument: config.Argument{Type: "vm_ids", Name: "vm_ids"},
 			summary:  "the VM id of node %s", fix: "Give each node an id of its own."},
@@ -66,6 +68,7 @@ func Rules() []Rule {
 		{Kind: "pool-outside", covers: []Kind{lbOutside}},
 		{Kind: "pool-holds", covers: []Kind{lbOutside}},
 		{Kind: lbOutside, Warns: true},
+		{Kind: noSchedulable},
 		{Kind: "secret-open", unquoted: true},
 		{Kind: "secret-likely", unquoted: true},
 		{Kind: "secret-named", Warns: true, unquoted: true},
@@ -80,7 +83,7 @@ func Rules() []Rule {
 		install-image-version cni-missing cni-twice talos-too-old kubernetes-unsupported provider-unnamed
 		provider-conflict
 		provider-lock configs-mode
-		state-mode`) {
+		state-mode longhorn-extensions schematic-twice`) {
 		all = append(all, Rule{Kind: Kind(kind)})
 	}
 	for kind := range strings.FieldsSeq(
@@ -88,8 +91,7 @@ func Rules() []Rule {
 		beside-operator before-operator variable-unset gitops-unreadable machine-config-unknown
 		kernel-module-unknown machine-cert-sans talos-unknown chart-old pods-without-services
 		nodes-without-family node-ip-outside cni-none cilium-bug source-missing sops-key-missing
-		sops-undecrypted
-		suspended clone-branch gitops-ignored`) {
+		sops-undecrypted suspended clone-branch gitops-ignored extension-unknown git-unencrypted`) {
 		all = append(all, Rule{Kind: Kind(kind), Warns: true})
 	}
 	return all
@@ -100,9 +102,9 @@ func checks() []func(*cluster, reporter) {
 	return []func(*cluster, reporter){
 		checkValidations, checkDeclarations, checkProviders, checkProviderVersions, checkAddresses,
 		checkSubnets, checkPools, checkLoadBalancers,
-		checkNodes, checkPatches, checkMachineConfigs, checkKernelModules, checkMachines, checkTalosVersion,
-		checkKubernetesVersion, checkChartVersions, checkCiliumVersion, checkSecrets, checkModes,
-		checkDisabledGates, checkFlux,
+		checkNodes, checkScheduling, checkPatches, checkMachineConfigs, checkKernelModules, checkMachines,
+		checkTalosVersion, checkExtensions, checkKubernetesVersion, checkChartVersions, checkCiliumVersion,
+		checkSecrets, checkModes, checkDisabledGates, checkFlux, checkGitURL,
 	}
 }
 

@@ -95,3 +95,13 @@ func checkModes(c *cluster, report reporter) {
 		wrong("state-mode", dir, dir, "state directory: open to others", 0o700)
 	}
 }
+
+// checkGitURL warns of a repository that Flux reads without encryption.
+func checkGitURL(c *cluster, report reporter) {
+	if strings.HasPrefix(c.text("git_url"), "http://") {
+		report("git-unencrypted", c.at("git_url"), "git_url: not encrypted",
+			"Flux sends the token over this connection, and applies what comes back as the cluster's "+
+				"administrator: whoever is on the way can change both. Use https:// or ssh:// outside of a "+
+				"network that you trust.")
+	}
+}

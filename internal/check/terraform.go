@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -24,10 +25,11 @@ const contract = "platform/proxmox-machines"
 func checkValidations(c *cluster, report reporter) {
 	reported := map[string]bool{} // several stages may share a variable
 	shared := map[string]cty.Value{}
+	outputs := maps.Clone(c.outputs())
+	delete(outputs, "secrets") // a new cluster's are empty until somebody fills them in
 	for _, s := range c.config.Stages {
-		values := map[string]cty.Value{}
+		values := s.KnownInputs(outputs, nil)
 		for name := range s.Variables {
-			values[name] = s.Written(name).Value
 			shared[name] = c.variable(name).Value
 		}
 		for _, f := range rootCauses(tfeval.Read(s, values).FailedValidations()) {

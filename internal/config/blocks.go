@@ -276,12 +276,12 @@ func (c *Cluster) Strings() []string {
 		}
 	}
 	for _, s := range c.Stages {
-		add(s.Inputs(unknownScope()))
+		add(s.Inputs(Scope{unknown: true}))
 		for _, b := range s.blocks() {
-			add(b.values(s, unknownScope()))
+			add(b.values(s, Scope{unknown: true}))
 		}
 		for _, g := range s.Gates {
-			add(g.Values(unknownScope()))
+			add(g.Values(Scope{unknown: true}))
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
@@ -295,7 +295,7 @@ func (c *Cluster) Secrets() []string {
 		collect(found, w.Value)
 	}
 	for _, s := range c.Stages {
-		inputs, _ := s.Inputs(unknownScope()) // Load has reported what is wrong
+		inputs, _ := s.Inputs(Scope{unknown: true}) // Load has reported what is wrong
 		for name, v := range inputs {
 			if s.Variables[name].Sensitive {
 				collect(found, v)

@@ -275,13 +275,10 @@ func (s *Stage) output(r reference, known map[string]cty.Value, sc Scope,
 // context returns the values and functions that every expression may use.
 func (c *Cluster) context() *hcl.EvalContext {
 	return &hcl.EvalContext{
-		Functions: syntax.Functions(),
+		Functions: syntax.FunctionsIn(c.Dir+"/../../..", c.Dir),
 		Variables: map[string]cty.Value{"cluster": cty.ObjectVal(map[string]cty.Value{
 			"name":     cty.StringVal(c.Name),
 			"platform": cty.StringVal(c.Platform),
 		})},
 	}
 }
-
-// unknownScope is the scope before a run: every output is unknown.
-func unknownScope() Scope { return Scope{unknown: true} }

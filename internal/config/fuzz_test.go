@@ -117,7 +117,7 @@ func described(c *Cluster, diags hcl.Diagnostics) []string {
 		for _, g := range s.Gates {
 			line += fmt.Sprintf(" gate %s %+v", g.Name(), g.Policy)
 		}
-		inputs, _ := s.Inputs(unknownScope())
+		inputs, _ := s.Inputs(Scope{unknown: true})
 		lines = append(lines, fmt.Sprintf("%s inputs %#v", line, inputs))
 	}
 	for _, d := range diags {

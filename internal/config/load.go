@@ -223,7 +223,7 @@ func (l *loader) checkTypes() {
 
 // checkValues evaluates all expressions of a stage, as far as they are known before a run.
 func (l *loader) checkValues(s *Stage) {
-	sc := unknownScope()
+	sc := Scope{unknown: true}
 	_, diags := s.Inputs(sc)
 	l.diags.report(diags...)
 	for _, name := range slices.Sorted(maps.Keys(s.bindings)) {
@@ -238,7 +238,7 @@ func (l *loader) checkValues(s *Stage) {
 	duration := gate.Attribute{Type: cty.String, Valid: gate.ValidDuration}
 	count := gate.Attribute{Type: cty.Number, Valid: gate.ValidCount}
 	for _, g := range s.Gates {
-		_, diags := g.Values(unknownScope())
+		_, diags := g.Values(Scope{unknown: true})
 		l.diags.report(diags...)
 		g.Policy.Timeout = l.policy(g.Of, g.block, "timeout", duration).Duration("timeout")
 		g.Policy.Stable = l.policy(g.Of, g.block, "stable", count).Int("stable")
@@ -257,7 +257,7 @@ func (l *loader) policy(s *Stage, b *block, name string, takes gate.Attribute) g
 	if !ok {
 		return nil
 	}
-	v, diags := b.argument(s, arg, takes, unknownScope())
+	v, diags := b.argument(s, arg, takes, Scope{unknown: true})
 	l.diags.report(diags...)
 	if !diags.HasErrors() && !v.IsKnown() && len(references(arg.Expr)) > 0 {
 		l.diags.add(arg.Expr.Range(), b.of(s)+": "+name+" is not known before a run",

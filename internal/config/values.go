@@ -245,7 +245,10 @@ func (r *inputValues) evaluate(w Written, ctx *hcl.EvalContext) Written {
 	if len(diags) > 0 { // the others follow from the first
 		d := syntax.QuoteOneLine(syntax.Plain(diags)[0])
 		refers := func(t hcl.Traversal) bool { return t.SourceRange().ContainsPos(d.Subject.Start) }
-		if ctx == nil && slices.ContainsFunc(w.expr.Variables(), refers) {
+		switch {
+		case ctx == nil && d.Summary == "Function calls not allowed":
+			d.Detail = "Inputs in cluster.hcl may call some: inputs = { " + w.Name + " = … }."
+		case ctx == nil && slices.ContainsFunc(w.expr.Variables(), refers):
 			d.Detail = "A value cannot refer to another one. Write a text in quotes, and $${ in it for ${."
 		}
 		r.load.diags.report(d)

@@ -103,7 +103,7 @@ func (s *Stage) Written(variable string) Written {
 		return Written{Name: variable, Value: cty.DynamicVal}
 	}
 	w := *b
-	w.Value, _ = s.input(variable, unknownScope()) // Load has reported what is wrong
+	w.Value, _ = s.input(variable, Scope{unknown: true}) // Load has reported what is wrong
 	return w
 }
 

@@ -61,6 +61,9 @@ func dateOf(ctx context.Context, address string) (time.Time, error) {
 // repository checks that the Git repository can be read as Flux will read it, and has
 // the branch. The token goes into a header.
 func (r *checkRun) repository(ctx context.Context, address string) []finding.Finding {
+	if parsed, err := url.Parse(address); err == nil && parsed.Scheme == "ssh" {
+		return r.repositoryBySSH(ctx, parsed)
+	}
 	token := r.text("git_token")
 	if token == "" && r.secrets.unread != "" {
 		return finding.Unchecked(fmt.Sprintf("the token for %s is not known: %s", address, r.secrets.unread))
@@ -74,6 +77,11 @@ func (r *checkRun) repository(ctx context.Context, address string) []finding.Fin
 	case err != nil:
 		return finding.Obstacle("check git_url and the network", "%s: %v", address, err)
 	}
+	return r.hasBranch(address, refs)
+}
+
+// hasBranch looks for the branch among the references of a repository that can be read.
+func (r *checkRun) hasBranch(address, refs string) []finding.Finding {
 	branch := r.text("git_branch")
 	if branch != "" && !strings.Contains(refs, " refs/heads/"+branch+"\n") {
 		return finding.Obstacle("correct git_branch, or push the branch",
@@ -193,7 +201,8 @@ func (r *checkRun) names(ctx context.Context) []finding.Finding {
 			}
 		}
 	}
-	add(r.text("talos_image_factory"), false) // Proxmox and the machines download from it
+	// Proxmox and the machines download from it; Terraform posts a schematic to it.
+	add(r.text("talos_image_factory"), len(tfeval.Elements(r.variable("talos_extensions"))) > 0)
 	sorted := slices.Sorted(maps.Keys(hosts))
 	failed := make([]error, len(sorted))
 	each(sorted, func(i int, host string) { _, failed[i] = r.machine.Resolve(ctx, host) })

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -45,15 +46,35 @@ status: {conditions: [{type: Ready, status: "True"}]}`
 kind: Node
 metadata: {deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [example.org/slow]}
 status: {conditions: [{type: Ready, status: "True"}]}`
+	labelledWorker = `
+kind: Node
+metadata: {labels: {topology.kubernetes.io/zone: rack-1}}
+spec: {taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]}
+status: {conditions: [{type: Ready, status: "True"}]}`
+	labelledControlPlane = `
+kind: Node
+metadata: {labels: {node-role.kubernetes.io/control-plane: ""}}
+spec: {taints: [{key: example.org/only, effect: NoExecute}]}
+status: {conditions: [{type: Ready, status: "True"}]}`
 	silentNode = `
 kind: Node
 status: {}`
 )
 
+func metadata(node, key, value string) cty.Value {
+	return cty.MapVal(map[string]cty.Value{node: cty.MapVal(map[string]cty.Value{key: str(value)})})
+}
+
 func TestNodes(t *testing.T) {
 	cp, worker := "/api/v1/nodes/blue-cp-01", "/api/v1/nodes/blue-w-01"
 	two := map[string]cty.Value{"count": num(2)}
 	named := map[string]cty.Value{"names": cty.ListVal([]cty.Value{str("blue-cp-01"), str("blue-w-01")})}
+	described := map[string]cty.Value{"count": num(2),
+		"labels": metadata("blue-w-01", "topology.kubernetes.io/zone", "rack-1"),
+		"taints": cty.MapVal(map[string]cty.Value{
+			"blue-cp-01": cty.MapVal(map[string]cty.Value{"example.org/only": str("NoExecute")}),
+			"blue-w-01":  cty.MapVal(map[string]cty.Value{"nvidia.com/gpu": str("present:NoSchedule")}),
+		})}
 	runTrials(t, "nodes", []trial{
 		{name: "all ready", arguments: two, objects: []fixture{{cp, readyNode}, {worker, readyNode}}},
 		{name: "more than asked for", arguments: map[string]cty.Value{"count": num(1)},
@@ -116,6 +137,33 @@ func TestNodes(t *testing.T) {
 			name: "not ready, and no word why", arguments: two, objects: []fixture{{cp, readyNode},
 				{worker, `{kind: Node, status: {conditions: [{type: Ready, status: "False"}]}}`}},
 			want: "1 of 2 nodes not ready: blue-w-01 (not ready)",
+		},
+		{name: "labelled and tainted", arguments: described,
+			objects: []fixture{{cp, labelledControlPlane}, {worker, labelledWorker}}},
+		{
+			name: "a label that Kubernetes refuses", arguments: described,
+			objects: []fixture{{cp, labelledControlPlane}, {worker, readyNode}},
+			want:    `node blue-w-01: its label topology.kubernetes.io/zone is not "rack-1" yet`,
+		},
+		{
+			name: "a label with another value", arguments: described,
+			objects: []fixture{{cp, labelledControlPlane},
+				{worker, strings.ReplaceAll(labelledWorker, "rack-1", "rack-2")}},
+			want: `node blue-w-01: its label topology.kubernetes.io/zone is not "rack-1" yet`,
+		},
+		{
+			name: "a taint of a worker that was registered without it", arguments: described,
+			objects: []fixture{{cp, labelledControlPlane},
+				{worker, strings.ReplaceAll(labelledWorker, "present", "absent")}},
+			want: "node blue-w-01: has no taint nvidia.com/gpu=present:NoSchedule, and a worker gets its " +
+				"taints only when it registers: kubectl taint node blue-w-01 " +
+				"nvidia.com/gpu=present:NoSchedule --overwrite", permanent: true,
+		},
+		{
+			name: "a taint that Talos will set", arguments: described,
+			objects: []fixture{{cp, strings.ReplaceAll(labelledControlPlane, "NoExecute", "NoSchedule")},
+				{worker, labelledWorker}},
+			want: "node blue-cp-01: has no taint example.org/only:NoExecute yet",
 		},
 		{
 			name: "says nothing", arguments: two, objects: []fixture{{cp, readyNode}, {worker, silentNode}},

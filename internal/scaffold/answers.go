@@ -45,8 +45,8 @@ var (
 	storeForm   = matching(`^(infisical|vault|local)$`, "infisical, vault or local")
 	projectForm = matching(`^[0-9A-Za-z-]{8,}$`,
 		"an id such as 8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3")
-	gitForm = matching(`^https://[^/@\s]+/\S+$`,
-		"a https:// address without credentials in it")
+	gitForm = matching(`^(https?://[^/@\s]+|ssh://[^/@:\s]+@[^/@:\s]+(:\d+)?)/\S+$`,
+		"a https:// address without credentials in it, or ssh://git@host/path")
 	pathForm = matching(`^\./\S*$`, "a path that begins with ./")
 )
 
@@ -66,7 +66,7 @@ func controlPlanesForm(_ *answers, s string) (any, error) {
 	return n, err
 }
 
-func workersForm(_ *answers, s string) (any, error) { return number(s, 1, 99) }
+func workersForm(_ *answers, s string) (any, error) { return number(s, 0, 99) }
 
 func anyForm(_ *answers, s string) (any, error) { return s, nil }
 

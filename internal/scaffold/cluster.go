@@ -1,6 +1,7 @@
 package scaffold
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -222,7 +223,7 @@ func (c *NewCluster) data() map[string]any {
 	data := map[string]any{"cluster": c.Name, "platform": c.Platform, "reference": c.reference()}
 	a := &c.answers
 	maps.Copy(data, a.values)
-	data["replicas"] = min(a.count("workers"), 3)
+	data["replicas"] = min(cmp.Or(a.count("workers"), a.count("control_planes")), 3)
 	if addresses := a.nodeAddresses(); len(addresses) > 0 {
 		data["nodes"] = a.nodes(addresses)
 	}
@@ -266,7 +267,7 @@ func allKeys() []*key {
 	machines := []string{"network", "gateway", "dns", "control_planes", "workers"}
 	return []*key{
 		{name: "cluster"}, {name: "platform"}, {name: "reference"},
-		{name: "replicas", needs: []string{"workers"}},
+		{name: "replicas", needs: []string{"control_planes", "workers"}},
 		{name: "vm_ids", needs: []string{"vmid_start"}},
 		{name: "nodes", needs: []string{"node_addresses"}},
 
@@ -302,7 +303,7 @@ func allKeys() []*key {
 			why:  "An odd number: of 3, one may fail; a single one may not.",
 			form: controlPlanesForm, proposal: always("3")},
 		{name: "workers", question: "How many workers", form: workersForm, proposal: always("2"),
-			why: "They run the workloads and hold Longhorn's volumes."},
+			why: "They run the workloads and Longhorn; with 0, the control planes do."},
 		{name: "vip", question: "Virtual address of the Kubernetes API",
 			more:  ", outside of the router's DHCP range",
 			why:   "The control planes share it. Keep it out of the router's DHCP range.",

@@ -58,6 +58,9 @@ func Of(stages []*config.Stage) (*Collection, error) {
 		if len(c.Names) == 0 {
 			return nil, fmt.Errorf("stage %s: local.names must be a map of the names of its secrets", s.Name)
 		}
+		for _, optional := range tfeval.Strings(module.Local("optional")) {
+			c.Optional[optional] = true
+		}
 		for name, v := range inputs {
 			if strings.HasSuffix(name, "_optional_secrets") {
 				for _, optional := range tfeval.Strings(v) {

@@ -1,10 +1,17 @@
 package syntax
 
 import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
 	"github.com/zclconf/go-cty/cty"
@@ -37,6 +44,14 @@ var functions = sync.OnceValue(func() map[string]function.Function {
 		"setintersection": stdlib.SetIntersectionFunc, "setsubtract": stdlib.SetSubtractFunc,
 		"setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
 		"values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
+		// hashes
+		"sha256": function.New(&function.Spec{
+			Params: []function.Parameter{{Name: "text", Type: cty.String}},
+			Type:   function.StaticReturnType(cty.String),
+			Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+				return cty.StringVal(fmt.Sprintf("%x", sha256.Sum256([]byte(args[0].AsString())))), nil
+			},
+		}),
 		// conversions
 		"jsonencode": stdlib.JSONEncodeFunc, "tolist": stdlib.MakeToFunc(cty.List(cty.DynamicPseudoType)),
 		"tomap":    stdlib.MakeToFunc(cty.Map(cty.DynamicPseudoType)),
@@ -44,6 +59,60 @@ var functions = sync.OnceValue(func() map[string]function.Function {
 		"tostring": stdlib.MakeToFunc(cty.String),
 	}
 })
+
+// FunctionsIn returns the functions with file, which reads a text in the repository. Its path is relative to
+// the folder, and leads out of the repository neither by its elements nor by a link.
+func FunctionsIn(repository, folder string) map[string]function.Function {
+	all := maps.Clone(Functions())
+	all["file"] = function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "path", Type: cty.String}},
+		Type:   function.StaticReturnType(cty.String),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			text, err := readText(repository, folder, args[0].AsString())
+			return cty.StringVal(text), err
+		},
+	})
+	return all
+}
+
+// longestText bounds what file reads: a text of the configuration is a page, and a device has no end.
+const longestText = 1 << 20
+
+func readText(repository, folder, name string) (string, error) {
+	inside, err := filepath.Rel(repository, filepath.Join(folder, name))
+	if err != nil || filepath.IsAbs(name) || !filepath.IsLocal(inside) {
+		return "", fmt.Errorf("%s leads out of the repository; the path is relative to the cluster's folder",
+			name)
+	}
+	root, err := os.OpenRoot(repository)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	info, err := root.Stat(inside)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", inside, pathless(err))
+	}
+	if !info.Mode().IsRegular() || info.Size() > longestText {
+		return "", fmt.Errorf("%s is not a file of at most %d bytes", inside, longestText)
+	}
+	text, err := root.ReadFile(inside)
+	if err == nil && !utf8.Valid(text) {
+		err = errors.New("not a text in UTF-8")
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", inside, pathless(err))
+	}
+	return string(text), nil
+}
+
+// pathless drops the call and its path from an error of a file.
+func pathless(err error) error {
+	if of, is := errors.AsType[*fs.PathError](err); is {
+		return of.Err
+	}
+	return err
+}
 
 // TypeText writes a type as it stands in Terraform, optional attributes included.
 func TypeText(t cty.Type) string {

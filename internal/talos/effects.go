@@ -44,7 +44,8 @@ var immediate = effect.Table(map[effect.Kind]string{
 // documents says the same of the other documents, by their kind. One without a row restarts the machine.
 var documents = effect.Table(map[effect.Kind]string{
 	effect.None: `EventSinkConfig KmsgLogConfig RegistryMirrorConfig ResolverConfig TimeSyncConfig
-		TrustedRootsConfig WatchdogTimerConfig ZswapConfig StaticHostConfig`,
+		TrustedRootsConfig WatchdogTimerConfig ZswapConfig StaticHostConfig RegistryAuthConfig
+		RegistryTLSConfig`,
 	effect.Interrupts: `ExistingVolumeConfig ExtensionServiceConfig SwapVolumeConfig BondConfig
 		BridgeConfig DHCPv4Config EthernetConfig Layer2VIPConfig LinkAliasConfig LinkConfig VLANConfig
 		NetworkDefaultActionConfig NetworkRuleConfig KubespanEndpointsConfig`,

@@ -148,7 +148,8 @@ func KindSince(kind string) string {
 	case "RawVolumeConfig":
 		return "v1.11"
 	case "HostnameConfig", "Layer2VIPConfig", "LinkAliasConfig", "LinkConfig", "ResolverConfig", "BondConfig",
-		"VLANConfig", "RegistryMirrorConfig":
+		"VLANConfig", "RegistryAuthConfig", "RegistryMirrorConfig", "RegistryTLSConfig", "StaticHostConfig",
+		"TimeSyncConfig":
 		return "v1.12"
 	}
 	return ""

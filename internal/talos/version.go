@@ -131,7 +131,7 @@ func (g versionGate) compare(nodes []nodeView) error {
 	}
 	former := fmt.Sprintf("talos_version = %q", others[at].release)
 	if others[at].release == g.version {
-		former = fmt.Sprintf("talos_schematic_id = %q", others[at].schematic)
+		former = fmt.Sprintf("talos_schematic_id = %q or the former talos_extensions", others[at].schematic)
 	}
 	err := notReady(fmt.Sprintf("%s is wanted; %s", wanted, strings.Join(runs, "; ")), problems,
 		"castle rollout upgrades one machine after the other; or set "+former+" again; or castle recreate")

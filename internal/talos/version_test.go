@@ -125,5 +125,6 @@ func TestTalosVersionComparesSchematics(t *testing.T) {
 		return nil
 	}})
 	wants(t, g, "with the schematic "+other+" runs on w-01 ("+l.address(2)+"); castle rollout upgrades one "+
-		`machine after the other; or set talos_schematic_id = "`+other+`" again; or castle recreate`)
+		`machine after the other; or set talos_schematic_id = "`+other+`" or the former `+
+		"talos_extensions again; or castle recreate")
 }

@@ -124,7 +124,15 @@ func (m *Module) message(b *hclsyntax.Block, otherwise string, extra map[string]
 
 // blame finds the elements that fail the condition alone, or else those that fail it beside an earlier one.
 func blame(m *Module, f *Failure, condition hcl.Expression) {
-	for _, read := range f.Reads {
+	own := func(read string) int { // whose elements come first
+		if root, _, _ := strings.Cut(read, "."); root == f.Variable {
+			return 0
+		}
+		return 1
+	}
+	for _, read := range slices.SortedStableFunc(slices.Values(f.Reads), func(a, b string) int {
+		return cmp.Compare(own(a), own(b))
+	}) {
 		name, _, _ := strings.Cut(read, ".")
 		keys, of := elements(m.variables[name])
 		if of == nil || m.With(name, of()).fails(condition, nil) {

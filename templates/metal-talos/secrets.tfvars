@@ -3,7 +3,12 @@
 # What may stay empty is listed in terraform.tfvars (local_optional_secrets).
 
 local_secrets = {
+%{ if substr(git_url, 0, 6) == "ssh://" ~}
+  GIT_SSH_PRIVATE_KEY = "" # Flux reads the Git repository with it: the text of a deploy key, as <<EOT
+  GIT_SSH_KNOWN_HOSTS = "" # what ssh-keyscan prints for the Git server
+%{ else ~}
   GITHUB_TOKEN = "" # Flux reads the Git repository with it
+%{ endif ~}
 
   AWS_ACCESS_KEY_ID     = "" # Longhorn's backups
   AWS_SECRET_ACCESS_KEY = ""

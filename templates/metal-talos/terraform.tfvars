@@ -16,7 +16,7 @@
 # Without backups (longhorn_backup_target below), there need not be S3 credentials. The ESO_ ones are for
 # clusters with External Secrets, the PROXMOX_ ones for those on Proxmox.
 local_optional_secrets = [
-  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",%{ if substr(git_url, 0, 6) == "ssh://" } "GITHUB_TOKEN",%{ endif }
   "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
 ]
 %{ endif ~}
@@ -27,7 +27,7 @@ vault_address = "${vault_address}"
 # Without backups (longhorn_backup_target below), there need not be S3 credentials in it, and without Proxmox no token for it.
 # The others are for clusters with External Secrets, Tailscale or the landing zone: docs/vault.md of castle.
 vault_optional_secrets = [
-  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",%{ if substr(git_url, 0, 6) == "ssh://" } "GITHUB_TOKEN",%{ endif }
   "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
   "TAILSCALE_OAUTH_CLIENT_ID", "TAILSCALE_OAUTH_CLIENT_SECRET", "TALOS_SECRETBOX_KEY", "VAULT_CA_CERT", "VAULT_READER_TOKEN",
 ]
@@ -40,7 +40,7 @@ infisical_environment  = "${infisical_environment}"
 
 # Without backups (longhorn_backup_target below), the folder need not hold S3 credentials, and without Proxmox no token for it.
 infisical_optional_secrets = [
-  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME", "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME",%{ if substr(git_url, 0, 6) == "ssh://" } "GITHUB_TOKEN",%{ endif } "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
 ]
 %{ endif ~}
 
@@ -58,13 +58,20 @@ vip = "${vip}"
 # What stands on install_disk is lost; longhorn_disk is another one.
 nodes = {
 %{ for node in nodes ~}
+%{ if node.control_plane && workers == 0 ~}
+  ${node.name} = { role = "controlplane", address = "${node.address}", install_disk = "${install_disk}", longhorn_disk = "${longhorn_disk}" }
+%{ else ~}
 %{ if node.control_plane ~}
   ${node.name} = { role = "controlplane", address = "${node.address}", install_disk = "${install_disk}" }
 %{ else ~}
   ${node.name} = { role = "worker", address = "${node.address}", install_disk = "${install_disk}", longhorn_disk = "${longhorn_disk}" }
 %{ endif ~}
+%{ endif ~}
 %{ endfor ~}
 }
+%{ if workers == 0 ~}
+allow_scheduling_on_controlplanes = true # there are no workers
+%{ endif ~}
 
 # The card that gets the VIP is the one with a cable. With several, choose one:
 # talos_uplink = "link.driver == \"igb\""
@@ -73,6 +80,13 @@ nodes = {
 talos_version      = "v1.13.0"
 talos_contract     = "v1.13" # the format of their configurations: a cluster keeps it
 kubernetes_version = "1.36.3"
+
+# What many clusters set, too: docs/talos.md of castle.
+# talos_extensions = ["siderolabs/iscsi-tools", "siderolabs/util-linux-tools"]
+# node_labels      = { worker-01 = { "topology.kubernetes.io/zone" = "rack-1" } }
+# node_taints      = { worker-01 = { "nvidia.com/gpu" = "present:NoSchedule" } }
+# registry_mirrors = { "docker.io" = { endpoints = ["https://cache.lan/v2/docker.io"], override_path = true } }
+# ntp_servers      = ["${gateway}"]
 
 # What Services of type LoadBalancer get.
 %{ if cni == "cilium" ~}
@@ -83,8 +97,8 @@ cni = "cilium" # instead of flannel and kube-proxy; a running cluster keeps it
 metallb_addresses = ${jsonencode(metallb_addresses)}
 %{ endif ~}
 
-longhorn_replica_count = ${replicas} # one for each worker, at most three
-# longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets
+longhorn_replica_count = ${replicas} # one for each machine with a disk for Longhorn, at most three
+# longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets; or "nfs://nas.lan:/volume1/longhorn"
 
 git_url    = "${git_url}"
 git_branch = "${git_branch}"

@@ -25,9 +25,15 @@ nodes = {
   worker-01 = { role = "worker", vm_id = 482, address = "192.168.1.162", cores = 4, memory = 8192 }
 }
 
+talos_schematic_id = "613e1592b2da41ae5e265e8789429f22e121aab91cb4deb6bc3c0b6262961245" # others set talos_extensions
+
 # Talos installs neither flannel nor kube-proxy. The stage cilium brings Cilium, which replaces both.
-cni                 = "cilium"
-cilium_routing_mode = "native" # all nodes are in one network
+cni                     = "cilium"
+cilium_chart_repository = "https://helm.cilium.io"
+cilium_chart_version    = "1.18.6"
+cilium_routing_mode     = "native" # all nodes are in one network
+cilium_pod_cidr         = "10.244.0.0/16"
+cilium_values           = ["hubble: { enabled: false }"]
 
 # The load balancer is Cilium, too.
 cilium_pool_addresses = ["192.168.1.164-192.168.1.167", "192.168.1.168/30"]

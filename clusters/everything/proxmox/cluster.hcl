@@ -6,5 +6,11 @@ stage "keys" { source = "secrets/keys" }
 
 stage "proxmox-image" { source = "platform/proxmox-image" }
 stage "machines" { source = "platform/proxmox-machines" }
-stage "talos" { source = "platform/talos" }
+stage "talos" {
+  source = "platform/talos"
+  inputs = {
+    registry_auths           = secrets.registry_auths
+    registry_ca_certificates = { "cache.example.org" = file("cache.pem") }
+  }
+}
 stage "infisical-access" { source = "platform/infisical-access" }

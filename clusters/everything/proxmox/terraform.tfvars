@@ -110,7 +110,6 @@ talos_version       = "v1.13.0"
 talos_contract      = "v1.13"
 kubernetes_version  = "1.36.3"
 talos_image_factory = "factory.talos.dev"
-talos_schematic_id  = "613e1592b2da41ae5e265e8789429f22e121aab91cb4deb6bc3c0b6262961245"
 
 serviceaccount_issuer = "https://everything.example.org"
 apiserver_extra_args  = { profiling = "false" }
@@ -118,3 +117,20 @@ apiserver_extra_args  = { profiling = "false" }
 talos_config_patches              = ["machine: { sysctls: { net.core.somaxconn: \"4096\" } }"]
 talos_controlplane_config_patches = ["machine: { nodeAnnotations: { example.org/role: controlplane } }"]
 talos_worker_config_patches       = ["machine: { nodeLabels: { example.org/gpu: \"true\" } }"]
+
+talos_machine_config_patches = { worker-01 = ["machine: { sysctls: { vm.max_map_count: \"262144\" } }"] }
+talos_extensions             = ["siderolabs/iscsi-tools", "siderolabs/util-linux-tools"]
+
+node_labels      = { worker-01 = { "topology.kubernetes.io/zone" = "rack-1" } }
+node_annotations = { worker = { "example.org/owner" = "me" } }
+node_taints      = { worker-01 = { "example.org/gpu" = "present:PreferNoSchedule" } }
+
+allow_scheduling_on_controlplanes = true
+
+registry_mirrors = {
+  "docker.io" = { endpoints = ["https://cache.example.org/v2/docker.io"], override_path = true, skip_fallback = false }
+}
+
+http_proxy  = { http = "http://proxy.lan:3128", https = "http://proxy.lan:3128", no_proxy = ["192.168.1.0/24", ".lan"] }
+ntp_servers = ["192.168.1.1"]
+extra_hosts = { "192.168.1.5" = ["nas.lan"] }

@@ -41,6 +41,9 @@ type Config struct {
 	Durations map[string]time.Duration // by task type: qmcreate, qmstart, qmdestroy, resize, download, …
 	// Patience is how long a shutdown waits for a guest that ignores it; as long as its call says, if 0.
 	Patience time.Duration
+	// Fetch is what a node hears from a web server when it asks for a URL; an error is the status line of the
+	// refusal. Without it every URL has a file.
+	Fetch func(url string) error
 	// OnShutdown gets a VM whose guest has to shut down, and returns when the guest is off. It runs without a
 	// lock. Without it the guest is off at once.
 	OnShutdown func(VM)

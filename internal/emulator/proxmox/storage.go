@@ -192,6 +192,11 @@ func queryURL(c *call) (any, error) {
 	if err != nil || (where.Scheme != "http" && where.Scheme != "https") {
 		return nil, badParameter("url", "value does not match the regex pattern\n")
 	}
+	if fetch := c.s.config.Fetch; fetch != nil {
+		if err := fetch(where.String()); err != nil {
+			return nil, internal("invalid server response: '%s'\n", err)
+		}
+	}
 	return map[string]any{
 		"filename": path.Base(where.Path), "size": downloadSize, "mimetype": "application/octet-stream",
 	}, nil

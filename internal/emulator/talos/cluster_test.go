@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -128,6 +129,8 @@ func TestOnBootstrapIsCalledOnceWithTheClusterSpec(t *testing.T) {
 machine:
   network: {interfaces: [{interface: eth0, vip: {ip: 192.168.1.210}}]}
   nodeLabels: {castle: blue}
+  nodeTaints: {example.org/late: NoExecute}
+  kubelet: {extraConfig: {registerWithTaints: [{key: example.org/early, value: a, effect: NoSchedule}]}}
 cluster:
   apiServer:
     certSANs: [k8s.example.org]
@@ -172,7 +175,10 @@ cluster:
 	n := l.configured[0]
 	if n.Hostname != "blue-01" || !n.ControlPlane || n.KubernetesVersion != "v1.36.3" ||
 		n.Labels["castle"] != "blue" ||
-		n.Taints["node-role.kubernetes.io/control-plane"] != "NoSchedule" {
+		!maps.Equal(n.Taints, map[string]string{"node-role.kubernetes.io/control-plane": "NoSchedule",
+			"example.org/late": "NoExecute"}) ||
+		!maps.Equal(n.RegisterTaints, map[string]string{"node-role.kubernetes.io/control-plane": "NoSchedule",
+			"example.org/early": "a:NoSchedule"}) {
 		t.Errorf("machine: %+v", n)
 	}
 	for _, san := range []string{"k8s.example.org", l.vip(), "kubernetes.default.svc", "10.96.0.1",

@@ -16,6 +16,9 @@ type Config struct {
 	// Registries are hosts that have installer images, beside factory.talos.dev, ghcr.io and the mirrors that
 	// a machine's configuration names.
 	Registries []string
+	// HasSchematic reports whether the image factory knows the schematic of an installer; nil means that it
+	// knows all.
+	HasSchematic func(id string) bool
 	// AfterFunc runs f once d has passed. Tests that drive time themselves set it; nil means time.AfterFunc.
 	AfterFunc func(d time.Duration, f func())
 }

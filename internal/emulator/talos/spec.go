@@ -50,6 +50,8 @@ type MachineSpec struct {
 	// Labels, Annotations and Taints of the Node, those that Talos adds to
 	// control planes included. A taint reads key: "value:effect" or "effect".
 	Labels, Annotations, Taints map[string]string
+	// RegisterTaints are those that the kubelet gives the node when it registers it.
+	RegisterTaints map[string]string
 	// NodeIPs are the subnets of which the kubelet takes its address; ! excludes one. Empty: any.
 	NodeIPs []string
 }
@@ -64,6 +66,7 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 		Labels:            map[string]string{},
 		Annotations:       map[string]string{},
 		Taints:            map[string]string{},
+		RegisterTaints:    registerTaints(machine.Kubelet().ExtraConfig()),
 		NodeIPs:           machine.Kubelet().NodeIP().ValidSubnets(),
 	}
 	maps.Copy(spec.Labels, machine.NodeLabels())
@@ -74,10 +77,26 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 		spec.Labels[constants.LabelNodeRoleControlPlane] = ""
 		if !m.installed.config.Cluster().ScheduleOnControlPlanes() {
 			spec.Taints[constants.LabelNodeRoleControlPlane] = "NoSchedule"
+			spec.RegisterTaints[constants.LabelNodeRoleControlPlane] = "NoSchedule"
 		}
 	}
 	maps.Copy(spec.Taints, machine.NodeTaints())
 	return spec
+}
+
+// registerTaints are the taints in a kubelet's own configuration.
+func registerTaints(kubelet map[string]any) map[string]string {
+	all := map[string]string{}
+	list, _ := kubelet["registerWithTaints"].([]any) //nolint:errcheck // then there are none
+	for _, one := range list {
+		taint, _ := one.(map[string]any)    //nolint:errcheck // then it has no key
+		key, _ := taint["key"].(string)     //nolint:errcheck // likewise
+		value, _ := taint["value"].(string) //nolint:errcheck // it is optional
+		if effect, is := taint["effect"].(string); is && key != "" {
+			all[key] = value + ":" + effect
+		}
+	}
+	return all
 }
 
 func (w *world) clusterSpec(m *machine) ClusterSpec {

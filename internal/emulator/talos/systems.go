@@ -93,6 +93,9 @@ func (w *world) resolve(m *machine, ref string) (system, error) {
 			"dial tcp: lookup %s on 127.0.0.53:53: no such host", failed, host, repository, tag, host)
 	case !releaseTag.MatchString(tag) || !strings.Contains(repository, "installer"):
 		return system{}, fmt.Errorf("%s%s: %w", failed, ref, errNotFound)
+	case strings.Contains(name[0], "installer") && len(name) == 2 && w.config.HasSchematic != nil &&
+		!w.config.HasSchematic(name[1]):
+		return system{}, fmt.Errorf("%s%s: %w", failed, ref, errNotFound)
 	case strings.Contains(name[0], "installer") && len(name) == 2:
 		return system{release: tag, schematic: path.Base(repository)}, nil
 	default:

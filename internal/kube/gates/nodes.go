@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,6 +34,9 @@ func nodes() definition {
 				"whose network comes later; default true"},
 			"untainted": {Type: cty.List(cty.String), Valid: validEach(1, validWord),
 				Help: `keys of taints that no node may have: ["node.cilium.io/agent-not-ready"]`},
+			"labels": {Type: cty.Map(cty.Map(cty.String)), Help: "by node, the labels that it has to have"},
+			"taints": {Type: cty.Map(cty.Map(cty.String)), Help: "by node, the taints that it has to have: " +
+				"key = \"value:effect\" or \"effect\""},
 		},
 		Check: func(v gate.Values) error {
 			_, names := v["names"]
@@ -43,7 +47,9 @@ func nodes() definition {
 		},
 	}, func(v gate.Values) (Check, error) {
 		n := nodeCheck{count: v.Int("count"), ready: !v.Has("ready") || v.Bool("ready")}
-		if err := errors.Join(v.Decode("names", &n.names), v.Decode("untainted", &n.untainted)); err != nil {
+		err := errors.Join(v.Decode("names", &n.names), v.Decode("untainted", &n.untainted),
+			v.Decode("labels", &n.labels), v.Decode("taints", &n.taints))
+		if err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context, a *client.API) error {
@@ -51,7 +57,10 @@ func nodes() definition {
 			if err != nil {
 				return err
 			}
-			return n.compare(found)
+			if err := n.compare(found); err != nil {
+				return err
+			}
+			return n.compareMetadata(found)
 		}, nil
 	}}
 }
@@ -62,6 +71,8 @@ type nodeCheck struct {
 	untainted []string
 	count     int
 	ready     bool
+
+	labels, taints map[string]map[string]string // by node
 }
 
 func (n nodeCheck) compare(found []corev1.Node) error {
@@ -104,6 +115,42 @@ func (n nodeCheck) taint(node corev1.Node) string {
 		}
 	}
 	return ""
+}
+
+// compareMetadata requires the labels and taints of each node. Talos sets those of a control plane with an
+// administrator's rights; a worker sets its own, and Kubernetes lets no kubelet change taints.
+func (n nodeCheck) compareMetadata(found []corev1.Node) error {
+	for _, node := range found {
+		what := "node " + node.Name
+		for _, key := range slices.Sorted(maps.Keys(n.labels[node.Name])) {
+			if value, has := node.Labels[key]; !has || value != n.labels[node.Name][key] {
+				return problem("", what, "its label %s is not %q yet", key, n.labels[node.Name][key])
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(n.taints[node.Name])) {
+			want := taintOf(key, n.taints[node.Name][key])
+			if slices.ContainsFunc(node.Spec.Taints, func(has corev1.Taint) bool {
+				return has.MatchTaint(&want) && has.Value == want.Value
+			}) {
+				continue
+			}
+			if _, controls := node.Labels["node-role.kubernetes.io/control-plane"]; controls {
+				return problem("", what, "has no taint %s yet", want.ToString())
+			}
+			return gate.Permanent(problem("", what, "has no taint %s, and a worker gets its taints only "+
+				"when it registers: kubectl taint node %s %[1]s --overwrite", want.ToString(), node.Name))
+		}
+	}
+	return nil
+}
+
+// taintOf reads a taint as Talos writes it: "value:effect" or "effect".
+func taintOf(key, text string) corev1.Taint {
+	value, effect, found := strings.Cut(text, ":")
+	if !found {
+		value, effect = "", text
+	}
+	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
 }
 
 // extra are the registered nodes that no name names, those that are being deleted excepted: they end without

@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	client "k8s.io/client-go/kubernetes"
@@ -60,6 +61,7 @@ type Order struct {
 // Process is a control plane in a process of its own.
 type Process struct {
 	Client client.Interface
+	REST   *rest.Config // an administrator's
 
 	kill func() error
 	done chan struct{}
@@ -108,6 +110,7 @@ func Start(ctx context.Context, o Order) (*Process, error) {
 		return nil, err
 	}
 	config.QPS, config.Burst = 200, 400
+	p.REST = config
 	if p.Client, err = client.NewForConfig(config); err != nil {
 		p.Kill()
 		return nil, err

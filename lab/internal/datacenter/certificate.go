@@ -22,7 +22,7 @@ func (k *kube) certify(c *cluster, m talos.MachineSpec, then func()) {
 		return
 	}
 	process := c.process
-	go k.untilDone("certificate with "+m.Hostname, process, func(ctx context.Context) error {
+	go k.untilDone(k.ctx, "certificate with "+m.Hostname, process, func(ctx context.Context) error {
 		if err := serves(ctx, c.backend, order.CertSANs); err != nil {
 			return err
 		}

@@ -33,6 +33,8 @@ type cluster struct {
 	starting map[string]*time.Timer   // by address: until its API server is up again
 	nodes    map[string]string        // address: the node's name
 	acts     map[string]chan struct{} // by node: closed when its kubelet's last act is done
+
+	described map[string]context.CancelFunc // by node: ends what its Talos tries to write to it
 }
 
 // kube is the Kubernetes that the configured machines form: at most one cluster.
@@ -84,7 +86,7 @@ func (k *kube) bootstrapped(spec talos.ClusterSpec) {
 		spec: spec, backend: backend, dir: k.dir(),
 		stored: map[string]bool{},
 		doors:  map[string]*door{}, starting: map[string]*time.Timer{}, nodes: map[string]string{},
-		acts: map[string]chan struct{}{},
+		acts: map[string]chan struct{}{}, described: map[string]context.CancelFunc{},
 	}
 	if !spec.Recovered {
 		if err := kubernetes.RemoveEtcd(k.cluster.dir); err != nil {
@@ -181,12 +183,34 @@ func (k *kube) join(m talos.MachineSpec) {
 		Name: m.Hostname, Address: m.Address, OS: "Talos (" + m.TalosVersion + ")",
 		Kubelet: m.KubernetesVersion,
 		CPUs:    number(vm.Config["cores"], 2), MemoryBytes: number(vm.Config["memory"], 4096) << 20,
-		Labels: m.Labels, Annotations: m.Annotations, Taints: m.Taints, Booted: k.booted[m.Address],
+		Taints: m.RegisterTaints, Booted: k.booted[m.Address],
 	}
 	delete(k.booted, m.Address)
 	k.kubelet(m.Hostname, func(nodes kubernetes.Nodes, ctx context.Context, _ string) error {
 		return nodes.Run(ctx, node)
 	})
+	k.describe(m)
+}
+
+// describe has a machine's Talos write to its node, until that succeeds or something else is to be written:
+// Kubernetes refuses some of it for ever. The caller holds the mutex.
+func (k *kube) describe(m talos.MachineSpec) {
+	c := k.cluster
+	c.undescribe(m.Hostname)
+	ctx, cancel := context.WithCancel(k.ctx)
+	c.described[m.Hostname] = cancel
+	p, want := c.process, kubernetes.Description{ControlPlane: m.ControlPlane, Labels: m.Labels,
+		Annotations: m.Annotations, Taints: m.Taints}
+	go k.untilDone(ctx, "node "+m.Hostname, p, func(ctx context.Context) error {
+		return kubernetes.Describe(ctx, p.REST, m.Hostname, want)
+	})
+}
+
+func (c *cluster) undescribe(node string) {
+	if stop := c.described[node]; stop != nil {
+		stop()
+		delete(c.described, node)
+	}
 }
 
 // kubelet does what a node's kubelet does next, after all that it does already; the caller holds the mutex.
@@ -199,15 +223,16 @@ func (k *kube) kubelet(node string, do func(kubernetes.Nodes, context.Context, s
 		if before != nil {
 			<-before
 		}
-		k.untilDone("node "+node, p, func(ctx context.Context) error {
+		k.untilDone(k.ctx, "node "+node, p, func(ctx context.Context) error {
 			return do(kubernetes.Nodes{Client: p.Client}, ctx, node)
 		})
 	}()
 }
 
 // untilDone retries an action of a kubelet while the API runs.
-func (k *kube) untilDone(what string, p *controlplane.Process, do func(context.Context) error) {
-	ctx, cancel := context.WithCancel(k.ctx)
+func (k *kube) untilDone(ctx context.Context, what string, p *controlplane.Process,
+	do func(context.Context) error) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -260,6 +285,7 @@ func (k *kube) leave(address string, last func(kubernetes.Nodes, context.Context
 		k.stopCluster()
 		return
 	}
+	c.undescribe(m.Hostname)
 	if c.running() {
 		k.kubelet(m.Hostname, last)
 	}

@@ -31,6 +31,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/emulator/imagefactory"
 	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
@@ -62,6 +63,8 @@ type Config struct {
 	Vault *Vault
 	// ObjectStore is nil for a cluster that names none.
 	ObjectStore *ObjectStore
+	// Schematics are those that the image factory knows from the beginning.
+	Schematics []string
 	// Branches are the branches of every Git repository.
 	Branches []string
 	// Repository is the folder that Flux applies; if empty, Flux applies generated objects.
@@ -92,6 +95,7 @@ type Datacenter struct {
 	proxmox *proxmox.Server
 	fleet   *talos.Fleet
 	folders *folders
+	images  *imagefactory.Server
 	vault   *landing // nil without one
 	objects *shelf   // nil without one
 	dead    *dead
@@ -108,7 +112,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datacenter{config: c, log: newLogger(c), folders: newFolders(c), dead: &dead{}}
+	d := &Datacenter{config: c, log: newLogger(c), folders: newFolders(c), dead: &dead{},
+		images: &imagefactory.Server{Known: c.Schematics}}
 	d.kube = newKube(ctx, c, d.log)
 	if c.Vault != nil {
 		if d.vault, err = d.land(ctx); err != nil {
@@ -127,6 +132,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		Bridges: bridges(c.Hosts.Bridges), Mappings: mappings(c.Hosts.Devices),
 		Durations: taskDurations(c.Speed),
 		Patience:  scaled(5*time.Minute, c.Speed), // as long as castle waits
+		Fetch:     d.images.Refusal,
 		OnStart:   d.started, OnShutdown: d.pressed, OnStop: d.stopped, OnDestroy: d.destroyed,
 	})
 	d.addSources()
@@ -139,7 +145,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		return nil, err
 	}
 	d.fleet = talos.New(talos.Config{
-		Delays: talos.Realistic().Times(1 / c.Speed),
+		Delays: talos.Realistic().Times(1 / c.Speed), HasSchematic: d.images.Has,
 		Hooks: talos.Hooks{
 			OnBootstrap: d.kube.bootstrapped, OnMachineConfigured: d.configured,
 			OnShutdown: d.switchedOff, OnDown: d.down,
@@ -196,7 +202,7 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 	if d.objects != nil {
 		shops[d.config.ObjectStore.Host()] = d.objects.handler()
 	}
-	vault := http.NotFoundHandler()
+	schematics, vault := d.images.Handler(), http.NotFoundHandler()
 	if d.vault != nil {
 		vault = d.vault.handler()
 	}
@@ -209,6 +215,8 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 				hypervisor.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/api/"):
 				infisical.ServeHTTP(w, r)
+			case strings.HasPrefix(r.URL.Path, "/schematics"):
+				schematics.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/v1/"):
 				vault.ServeHTTP(w, r)
 			case strings.HasSuffix(r.URL.Path, "/info/refs"):

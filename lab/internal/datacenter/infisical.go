@@ -2,13 +2,17 @@ package datacenter
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/pem"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
 )
@@ -62,10 +66,43 @@ func newFolders(c Config) *folders {
 	}
 	for _, name := range c.Secrets {
 		if i.secrets[name] == "" {
-			i.secrets[name] = random(20)
+			i.secrets[name] = StandIn(name)
 		}
 	}
 	return i
+}
+
+// StandIn is a value for a secret of the user's. It has the form that the stages expect of this name.
+func StandIn(name string) string {
+	if name == "REGISTRY_AUTHS" {
+		return `{"auths": {"https://index.docker.io/v1/": {"auth": "` +
+			base64.StdEncoding.EncodeToString([]byte("castle:"+random(10))) + `"}, "cache.example.org": ` +
+			`{"username": "castle", "password": "` + random(10) + `"}}}`
+	}
+	if name == "GIT_SSH_PRIVATE_KEY" || name == "GIT_SSH_KNOWN_HOSTS" {
+		return deployKey(name)
+	}
+	return random(20)
+}
+
+// deployKey is a key of its own, or a server's public key.
+func deployKey(name string) string {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err) // there is no randomness
+	}
+	if name == "GIT_SSH_KNOWN_HOSTS" {
+		key, err := ssh.NewPublicKey(public)
+		if err != nil {
+			panic(err) // it has the size of a key
+		}
+		return "* " + string(ssh.MarshalAuthorizedKey(key))
+	}
+	block, err := ssh.MarshalPrivateKey(private, "castle")
+	if err != nil {
+		panic(err) // likewise
+	}
+	return string(pem.EncodeToMemory(block))
 }
 
 func (i *folders) handler() http.Handler {

@@ -202,7 +202,8 @@ func apiServerFlags(c Config, f files, etcd string) []string {
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + f.path("front.crt"), "--proxy-client-key-file=" + f.path("front.key"),
-		"--authorization-mode=Node,RBAC", "--allow-privileged=true", "--profiling=false",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true", "--profiling=false",
 	}
 	if len(c.Admission) != 0 {
 		flags = append(flags, "--admission-control-config-file="+f.path("admission.yaml"))

@@ -85,6 +85,7 @@ func TestControlPlane(t *testing.T) {
 			t.Errorf("range of Pods: %q", n.Spec.PodCIDR)
 		}
 	})
+	t.Run("lets a worker set what a kubelet may", func(t *testing.T) { describeNodes(t, c, nodes) })
 	t.Run("admits Pods as Talos does", func(t *testing.T) {
 		await(t, func() (watch.Interface, error) {
 			return c.Client.CoreV1().ServiceAccounts("default").Watch(ctx, metav1.ListOptions{})

@@ -31,8 +31,8 @@ type Node struct {
 	Kubelet       string // v1.36.0
 	CPUs          int64
 	MemoryBytes   int64
-	// Labels and Annotations of the node; a taint reads key: "value:effect" or "effect".
-	Labels, Annotations, Taints map[string]string
+	// Taints are those that its kubelet registers with: key: "value:effect" or "effect".
+	Taints map[string]string
 	// Booted: the machine has booted since its node was last seen, so the containers of its Pods start anew.
 	Booted bool
 }
@@ -152,7 +152,6 @@ func (n Node) object() *corev1.Node {
 		corev1.LabelOSStable:   "linux",
 		corev1.LabelArchStable: "amd64",
 	}
-	maps.Copy(labels, n.Labels)
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(n.CPUs, resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(n.MemoryBytes, resource.BinarySI),
@@ -160,7 +159,7 @@ func (n Node) object() *corev1.Node {
 		corev1.ResourceEphemeralStorage: resource.MustParse("30Gi"),
 	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: n.Annotations},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels},
 		Spec:       corev1.NodeSpec{Taints: n.taints()},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: capacity, Conditions: []corev1.NodeCondition{notNetworked()},

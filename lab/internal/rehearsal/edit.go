@@ -114,6 +114,7 @@ func (s *survey) add(o *survey) {
 	s.Nodes = union(s.Nodes, o.Nodes, itself)
 	s.Secrets = union(s.Secrets, o.Secrets, itself)
 	s.Branches = union(s.Branches, o.Branches, itself)
+	s.Schematics = union(s.Schematics, o.Schematics, itself)
 	s.Providers = union(s.Providers, o.Providers, itself)
 	s.Certificates = union(s.Certificates, o.Certificates, itself)
 	s.LocalSecrets = cmp.Or(s.LocalSecrets, o.LocalSecrets)

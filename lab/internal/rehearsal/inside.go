@@ -79,7 +79,8 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 		Proof: proof, Dir: p.Work, Front: netip.MustParseAddr(frontAddress),
 		Endpoints: p.Survey.Network.Endpoints, Authority: authority,
 		Speed: p.Options.Speed, Faults: p.Faults, Hosts: p.Survey.Hosts, Secrets: p.Survey.Secrets,
-		Branches: p.Survey.Branches, ProxmoxToken: p.Survey.ProxmoxToken,
+		Schematics: p.Survey.Schematics,
+		Branches:   p.Survey.Branches, ProxmoxToken: p.Survey.ProxmoxToken,
 		Machines: p.Survey.Machines, Vault: p.Survey.Vault, ObjectStore: p.Survey.ObjectStore,
 		Repository: p.Survey.Repository, Log: log,
 	})

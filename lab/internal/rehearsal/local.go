@@ -1,10 +1,10 @@
 package rehearsal
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"io/fs"
+
+	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 )
 
 // localSecrets is the variable of secrets/local. Its values are the user's real secrets, if any. A
@@ -22,9 +22,7 @@ func localStandIns(module fs.FS) (values, proxmoxToken string, err error) {
 	}
 	secrets := map[string]string{}
 	for _, name := range names {
-		b := make([]byte, 20)
-		rand.Read(b) //nolint:errcheck // never fails
-		secrets[name] = hex.EncodeToString(b)
+		secrets[name] = datacenter.StandIn(name)
 	}
 	secrets["PROXMOX_TOKEN_ID"] = "castle@pve!castle"
 	text, err := json.Marshal(secrets)

@@ -37,6 +37,7 @@ type survey struct {
 	Nodes          []string        // their full names
 	Secrets        []string        // names of secrets that its modules ask Infisical or Vault for
 	Branches       []string        // of the repository that Flux follows
+	Schematics     []string        // that somebody has posted to the image factory
 	Repository     string          // the folder that Flux follows, if the cluster names one
 	ProxmoxToken   string          // where it is a plain value
 	// what stands in for those of secrets.tfvars, where a stage takes them from there
@@ -179,6 +180,8 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.Infisical = text
 				case name == "vault_address":
 					s.VaultAddress = text
+				case name == "talos_schematic_id":
+					s.Schematics = append(s.Schematics, text)
 				case name == "git_branch":
 					s.Branches = append(s.Branches, text)
 				case name == "proxmox_api_token":

@@ -1,6 +1,8 @@
 locals {
   # Flux's own bootstrap gives all of them this name, and repositories rely on it.
   name = "flux-system"
+
+  ssh = startswith(var.git_url, "ssh://")
 }
 
 resource "kubernetes_secret_v1" "git" {
@@ -10,9 +12,23 @@ resource "kubernetes_secret_v1" "git" {
     labels    = { "app.kubernetes.io/managed-by" = "castle" }
   }
 
-  data = {
+  data = local.ssh ? {
+    identity    = var.git_ssh_private_key
+    known_hosts = var.git_ssh_known_hosts
+    } : {
     username = var.git_username
     password = var.git_token
+  }
+
+  lifecycle {
+    precondition {
+      condition     = !local.ssh || (var.git_ssh_private_key != null && var.git_ssh_known_hosts != null)
+      error_message = "git_url is an ssh:// address, and the secrets layer lacks the deploy key or the server's keys (GIT_SSH_PRIVATE_KEY, GIT_SSH_KNOWN_HOSTS)."
+    }
+    precondition {
+      condition     = local.ssh || var.git_token != null
+      error_message = "The secrets layer has no token for git_url (GITHUB_TOKEN)."
+    }
   }
 }
 

@@ -9,6 +9,9 @@ stage {
     sync_cluster_name = cluster.name
     git_username      = secrets.git_username
     git_token         = secrets.git_token
+
+    git_ssh_private_key = secrets.git_ssh_private_key
+    git_ssh_known_hosts = secrets.git_ssh_known_hosts
   }
 }
 

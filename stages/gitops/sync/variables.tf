@@ -9,12 +9,12 @@ variable "sync_cluster_name" {
 }
 
 variable "git_url" {
-  description = "Repository that Flux follows."
+  description = "Repository that Flux follows: https://…, ssh://git@… with a deploy key, or http://… in a private network."
   type        = string
 
   validation {
-    condition     = can(regex("^https://[^/@]+/.+$", var.git_url))
-    error_message = "git_url is a https:// address without credentials in it."
+    condition     = can(regex("^(https?://[^/@]+|ssh://[^/@:]+@[^/@:]+(:[0-9]+)?)/.+$", var.git_url))
+    error_message = "git_url is a https:// address without credentials in it, or ssh://git@<host>/<path>. ssh://git@github.com/me/fleet is what git@github.com:me/fleet means."
   }
 }
 
@@ -56,9 +56,22 @@ variable "git_username" {
 }
 
 variable "git_token" {
-  description = "Token for the repository. castle wires it from the secrets layer."
+  description = "Token for the repository over HTTP. castle wires it from the secrets layer."
   type        = string
   sensitive   = true
+}
+
+variable "git_ssh_private_key" {
+  description = "Private key for the repository over SSH, in OpenSSH's format. castle wires it from the secrets layer."
+  type        = string
+  default     = null
+  sensitive   = true
+}
+
+variable "git_ssh_known_hosts" {
+  description = "Public keys of the Git server, as ssh-keyscan prints them. castle wires them from the secrets layer."
+  type        = string
+  default     = null
 }
 
 variable "cluster_vars" {

@@ -19,11 +19,13 @@ resource "proxmox_virtual_environment_download_file" "talos" {
   node_name    = each.value
   datastore_id = var.proxmox_image_datastore
   content_type = "import"
-  file_name    = "${var.cluster_name}-talos-${var.talos_version}-${substr(var.talos_schematic_id, 0, 12)}.qcow2"
-  url          = "https://${var.talos_image_factory}/image/${var.talos_schematic_id}/${var.talos_version}/nocloud-amd64.qcow2"
+  file_name    = "${var.cluster_name}-talos-${var.talos_version}-${substr(local.schematic_id, 0, 12)}.qcow2"
+  url          = "https://${var.talos_image_factory}/image/${local.schematic_id}/${var.talos_version}/nocloud-amd64.qcow2"
 
   # The factory rebuilds images and their size may differ: no reason to download one again.
   overwrite = false
+
+  depends_on = [talos_image_factory_schematic.extensions]
 
   lifecycle {
     # The name says which image it is. An image that was taken over has no url in the state. The node that has

@@ -22,6 +22,10 @@ preflight "proxmox_storage" "image" {
 
   files = {
     for node in distinct([for node in var.nodes : node.node_name != null ? node.node_name : var.proxmox_node_name]) :
-    node => "${var.cluster_name}-talos-${var.talos_version}-${substr(var.talos_schematic_id, 0, 12)}.qcow2"
+    node => format("%s-talos-%s-%s.qcow2", var.cluster_name, var.talos_version, substr(
+      length(var.talos_extensions) == 0 ? var.talos_schematic_id : sha256(format( # as in schematic.tf
+        "customization:\n    systemExtensions:\n        officialExtensions:\n%s",
+        join("", [for name in sort(distinct(var.talos_extensions)) : "            - ${name}\n"]),
+      )), 0, 12))
   }
 }

@@ -2,6 +2,10 @@ terraform {
   required_version = ">= 1.9"
 
   required_providers {
+    talos = {
+      source  = "siderolabs/talos"
+      version = "~> 0.10.1"
+    }
     proxmox = {
       source  = "bpg/proxmox"
       version = "~> 0.111.1"

@@ -22,8 +22,12 @@ data "talos_machine_configuration" "node" {
     each.value.role == "controlplane" ? local.controlplane_patches[each.key] : [],
     local.longhorn_patches[each.key],
     local.cni_patches,
+    local.scheduling_patches[each.key],
+    local.node_patches[each.key],
+    local.host_patches,
     var.talos_config_patches,
     each.value.role == "controlplane" ? var.talos_controlplane_config_patches : var.talos_worker_config_patches,
+    lookup(var.talos_machine_config_patches, each.key, []),
   )
 }
 
@@ -41,6 +45,9 @@ resource "talos_machine_configuration_apply" "node" {
   # at once: a graceful reset leaves etcd first, which the last member cannot. All three arguments are set,
   # because release 0.10 of the provider fails without one of them.
   on_destroy = each.value.reset ? { reset = true, graceful = false, reboot = true } : null
+
+  # A machine fetches the installer with it.
+  depends_on = [talos_image_factory_schematic.extensions]
 }
 
 resource "talos_machine_bootstrap" "cluster" {

@@ -21,8 +21,8 @@ output "node_addresses" {
 }
 
 output "worker_count" {
-  description = "How many workers there are: the nodes that take Pods without tolerations."
-  value       = length(local.addresses) - length(local.controlplanes)
+  description = "How many nodes take Pods without tolerations: workers, and control planes that are allowed to."
+  value       = length(local.open)
 }
 
 output "cluster_endpoint" {

@@ -56,19 +56,49 @@ gate "kubernetes_api" "vip" {
   timeout   = "15m"
 }
 
-# The node of a machine that was removed stays until somebody deletes it. Without a network plugin of Talos no
-# node is ready yet: the stage that brings one has this gate.
+# The node of a machine that was removed stays until somebody deletes it. Kubernetes refuses some labels of
+# workers, and a changed taint of a worker that runs.
 gate "nodes" "ready" {
   when    = var.cni == "flannel"
   names   = [for name in keys(var.machines) : "${cluster.name}-${name}"]
   timeout = "15m"
+
+  labels = {
+    for name, machine in var.machines : "${cluster.name}-${name}" =>
+    merge(lookup(var.node_labels, machine.role, {}), lookup(var.node_labels, name, {}))
+  }
+  taints = {
+    for name, machine in var.machines : "${cluster.name}-${name}" =>
+    merge(lookup(var.node_taints, machine.role, {}), lookup(var.node_taints, name, {}))
+  }
+}
+
+# The stage that brings the network plugin has the gate on ready nodes.
+gate "nodes" "registered" {
+  when    = var.cni != "flannel"
+  names   = [for name in keys(var.machines) : "${cluster.name}-${name}"]
+  ready   = false
+  timeout = "15m"
+
+  labels = {
+    for name, machine in var.machines : "${cluster.name}-${name}" =>
+    merge(lookup(var.node_labels, machine.role, {}), lookup(var.node_labels, name, {}))
+  }
+  taints = {
+    for name, machine in var.machines : "${cluster.name}-${name}" =>
+    merge(lookup(var.node_taints, machine.role, {}), lookup(var.node_taints, name, {}))
+  }
 }
 
 # A machine keeps its Talos until it is upgraded, whatever its configuration names.
 gate "talos_version" "machines" {
   version   = var.talos_version
   machines  = { for name, machine in var.machines : name => machine.address }
-  installer = "${var.talos_image_factory}/${values(var.machines)[0].platform}-installer/${var.talos_schematic_id}:${var.talos_version}"
+  installer = format("%s/%s-installer/%s:%s", var.talos_image_factory, values(var.machines)[0].platform,
+    length(var.talos_extensions) == 0 ? var.talos_schematic_id : sha256(format( # as in schematic.tf
+      "customization:\n    systemExtensions:\n        officialExtensions:\n%s",
+      join("", [for name in sort(distinct(var.talos_extensions)) : "            - ${name}\n"]),
+    )), var.talos_version)
   timeout   = "15m"
 }
 

@@ -115,13 +115,13 @@ variable "talos_config_patches" {
 }
 
 variable "talos_controlplane_config_patches" {
-  description = "Further machine configuration patches (YAML) for control planes only, applied last."
+  description = "Further machine configuration patches (YAML) for control planes only, applied after those for every node."
   type        = list(string)
   default     = []
 }
 
 variable "talos_worker_config_patches" {
-  description = "Further machine configuration patches (YAML) for workers only, applied last."
+  description = "Further machine configuration patches (YAML) for workers only, applied after those for every node."
   type        = list(string)
   default     = []
 }

@@ -11,7 +11,13 @@ locals {
     git_token            = "GITHUB_TOKEN"
     eso_client_id        = "ESO_CLIENT_ID"
     eso_client_secret    = "ESO_CLIENT_SECRET"
+    registry_auths       = "REGISTRY_AUTHS"
+    git_ssh_private_key  = "GIT_SSH_PRIVATE_KEY"
+    git_ssh_known_hosts  = "GIT_SSH_KNOWN_HOSTS"
   }
+
+  # Few clusters have these, so nobody has to list them.
+  optional = setunion(var.infisical_optional_secrets, ["REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS"])
 
   value = { for output, name in local.names : output => try(data.infisical_secrets.cluster.secrets[name].value, null) }
 }
@@ -27,14 +33,14 @@ data "infisical_secrets" "cluster" {
     # that is wrong is named at once.
     postcondition {
       condition = alltrue([
-        for name in values(local.names) : try(length(self.secrets[name].value) > 0, false) || contains(var.infisical_optional_secrets, name)
+        for name in values(local.names) : try(length(self.secrets[name].value) > 0, false) || contains(local.optional, name)
       ])
       error_message = format(
         "Infisical folder %s (environment %s, project %s) lacks, or has empty: %s. Add them there, or list those that this cluster does without in infisical_optional_secrets.",
         var.infisical_folder, var.infisical_environment, var.infisical_project_id,
         join(", ", sort(nonsensitive([
           for name in values(local.names) : name
-          if !try(length(self.secrets[name].value) > 0, false) && !contains(var.infisical_optional_secrets, name)
+          if !try(length(self.secrets[name].value) > 0, false) && !contains(local.optional, name)
         ])))
       )
     }

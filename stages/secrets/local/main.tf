@@ -11,13 +11,19 @@ locals {
     git_token            = "GITHUB_TOKEN"
     eso_client_id        = "ESO_CLIENT_ID"
     eso_client_secret    = "ESO_CLIENT_SECRET"
+    registry_auths       = "REGISTRY_AUTHS"
+    git_ssh_private_key  = "GIT_SSH_PRIVATE_KEY"
+    git_ssh_known_hosts  = "GIT_SSH_KNOWN_HOSTS"
   }
+
+  # Few clusters have these, so nobody has to list them.
+  optional = setunion(var.local_optional_secrets, ["REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS"])
 
   value = { for output, name in local.names : output => try(length(var.local_secrets[name]) > 0 ? var.local_secrets[name] : null, null) }
 
   # Names are no secrets.
   lacking = sort([
     for name in values(local.names) : name
-    if !nonsensitive(try(length(var.local_secrets[name]) > 0, false)) && !contains(var.local_optional_secrets, name)
+    if !nonsensitive(try(length(var.local_secrets[name]) > 0, false)) && !contains(local.optional, name)
   ])
 }

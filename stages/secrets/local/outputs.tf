@@ -59,3 +59,20 @@ output "eso_client_secret" {
   value       = local.value.eso_client_secret
   sensitive   = true
 }
+
+output "registry_auths" {
+  description = "Credentials of image registries in the format of Docker's config.json, or null."
+  value       = local.value.registry_auths
+  sensitive   = true
+}
+
+output "git_ssh_private_key" {
+  description = "Private key in OpenSSH's format that Flux reads the Git repository with over SSH, or null."
+  value       = local.value.git_ssh_private_key
+  sensitive   = true
+}
+
+output "git_ssh_known_hosts" {
+  description = "Public keys of the Git server, as ssh-keyscan prints them, or null."
+  value       = try(nonsensitive(local.value.git_ssh_known_hosts), null)
+}

@@ -11,12 +11,18 @@ locals {
     git_token               = "GITHUB_TOKEN"
     eso_client_id           = "ESO_CLIENT_ID"
     eso_client_secret       = "ESO_CLIENT_SECRET"
+    registry_auths          = "REGISTRY_AUTHS"
+    git_ssh_private_key     = "GIT_SSH_PRIVATE_KEY"
+    git_ssh_known_hosts     = "GIT_SSH_KNOWN_HOSTS"
     secretbox_key           = "TALOS_SECRETBOX_KEY"
     tailscale_client_id     = "TAILSCALE_OAUTH_CLIENT_ID"
     tailscale_client_secret = "TAILSCALE_OAUTH_CLIENT_SECRET"
     vault_ca_cert           = "VAULT_CA_CERT"
     vault_reader_token      = "VAULT_READER_TOKEN"
   }
+
+  # Few clusters have these, so nobody has to list them.
+  optional = setunion(var.vault_optional_secrets, ["REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS"])
 
   # A secret whose last version was deleted is not an object.
   secrets = coalesce(jsondecode(data.vault_kv_secret_v2.cluster.data_json), {})
@@ -33,14 +39,14 @@ data "vault_kv_secret_v2" "cluster" {
     # that is wrong is named at once.
     postcondition {
       condition = alltrue([
-        for name in values(local.names) : try(length(jsondecode(self.data_json)[name]) > 0, false) || contains(var.vault_optional_secrets, name)
+        for name in values(local.names) : try(length(jsondecode(self.data_json)[name]) > 0, false) || contains(local.optional, name)
       ])
       error_message = format(
         "Vault's secret %s (mount %s, %s) lacks, or has empty: %s. Add them there (castle secrets seed), or list those that this cluster does without in vault_optional_secrets.",
         var.vault_kv_path, var.vault_kv_mount, var.vault_address,
         join(", ", sort(nonsensitive([
           for name in values(local.names) : name
-          if !try(length(jsondecode(self.data_json)[name]) > 0, false) && !contains(var.vault_optional_secrets, name)
+          if !try(length(jsondecode(self.data_json)[name]) > 0, false) && !contains(local.optional, name)
         ])))
       )
     }

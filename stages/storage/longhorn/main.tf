@@ -1,3 +1,7 @@
+locals {
+  s3 = startswith(coalesce(var.longhorn_backup_target, "none"), "s3://")
+}
+
 # Longhorn's managers and instance managers are privileged.
 resource "kubernetes_namespace_v1" "longhorn" {
   metadata {
@@ -13,7 +17,7 @@ resource "kubernetes_namespace_v1" "longhorn" {
 }
 
 resource "kubernetes_secret_v1" "backup" {
-  count = var.longhorn_backup_target == null ? 0 : 1
+  count = local.s3 ? 1 : 0
 
   metadata {
     name      = "longhorn-backup"
@@ -33,7 +37,7 @@ resource "kubernetes_secret_v1" "backup" {
   lifecycle {
     precondition {
       condition     = var.longhorn_s3_access_key_id != null && var.longhorn_s3_secret_access_key != null
-      error_message = "longhorn_backup_target is set, but the secrets layer has no S3 credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)."
+      error_message = "longhorn_backup_target is a bucket of S3, but the secrets layer has no S3 credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)."
     }
   }
 }
@@ -69,6 +73,9 @@ resource "helm_release" "longhorn" {
         backupTarget                 = var.longhorn_backup_target
         backupTargetCredentialSecret = secret.metadata[0].name
       }
+    })],
+    var.longhorn_backup_target == null || local.s3 ? [] : [yamlencode({
+      defaultBackupStore = { backupTarget = var.longhorn_backup_target }
     })],
     var.longhorn_values,
   )

@@ -20,7 +20,7 @@ adopt "kubernetes_namespace_v1.longhorn" {
 }
 
 adopt "kubernetes_secret_v1.backup[0]" {
-  id = var.longhorn_backup_target == null ? null : "${var.longhorn_namespace}/longhorn-backup"
+  id = substr(coalesce(var.longhorn_backup_target, "none"), 0, 5) == "s3://" ? "${var.longhorn_namespace}/longhorn-backup" : null
 
   exists "kubernetes_object" {
     api_version = "v1"

@@ -50,13 +50,13 @@ variable "longhorn_over_provisioning_percentage" {
 }
 
 variable "longhorn_backup_target" {
-  description = "Where backups go, such as s3://bucket@eu-central-1/. Without one, Longhorn makes no backups and needs no S3 credentials."
+  description = "Where backups go: s3://bucket@eu-central-1/, or nfs://nas.lan:/volume1/longhorn. Without one, Longhorn makes no backups; S3 needs credentials."
   type        = string
   default     = null
 
   validation {
-    condition     = can(regex("^s3://[^@/]+@[^@/]+/", coalesce(var.longhorn_backup_target, "s3://bucket@region/")))
-    error_message = "longhorn_backup_target has the form s3://<bucket>@<region>/<path>."
+    condition     = can(regex("^(s3://[^@/]+@[^@/]+/|nfs://[^@/:]+:/.)", coalesce(var.longhorn_backup_target, "s3://bucket@region/")))
+    error_message = "longhorn_backup_target has the form s3://<bucket>@<region>/<path>, or nfs://<server>:/<path>."
   }
 }
 

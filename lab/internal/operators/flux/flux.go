@@ -9,8 +9,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"golang.org/x/crypto/ssh"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -137,6 +139,18 @@ func (f *flux) credentials(ctx context.Context, repository *unstructured.Unstruc
 	secret, err := f.w.Typed.CoreV1().Secrets(repository.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("failed to get secret '%s/%s': %w", repository.GetNamespace(), name, err)
+	}
+	if strings.HasPrefix(cluster.Text(repository.Object, "spec", "url"), "ssh://") {
+		for _, field := range []string{"identity", "known_hosts"} { // fluxcd/pkg/git, AuthOptions.Validate
+			if len(secret.Data[field]) == 0 {
+				return fmt.Errorf("failed to configure authentication options: invalid 'ssh' auth option: "+
+					"'%s' is required", field)
+			}
+		}
+		if _, err := ssh.ParsePrivateKey(secret.Data["identity"]); err != nil {
+			return fmt.Errorf("failed to create auth method: %w", err)
+		}
+		return nil
 	}
 	if len(secret.Data["username"]) == 0 || len(secret.Data["password"]) == 0 {
 		return fmt.Errorf("invalid '%s/%s' secret data: required fields 'username' and 'password'",

@@ -192,6 +192,19 @@ func TestAnUnavailableTargetSaysWhy(t *testing.T) {
 	}
 }
 
+// A target of NFS needs no Secret. The lab cannot mount one, and says so.
+func TestATargetOfNFSIsNotAvailable(t *testing.T) {
+	s := newSaving(t, objectstoretest.Start(t, "../../../../bin"), cluster.Faults{})
+	s.patch(t, "backuptargets", defaultTarget, `{"spec":{"backupTargetURL":"nfs://nas.lan:/volume1/longhorn"`+
+		`,"credentialSecret":"","syncRequestedAt":"`+s.time.Add(time.Second).Format(time.RFC3339)+`"}}`)
+	s.settle(t)
+	s.has(t, "backuptargets", defaultTarget, map[string]any{"available": false})
+	message := cluster.MessageOf(s.object(t, "backuptargets", defaultTarget), "Unavailable")
+	if !strings.Contains(message, "the lab knows no backup target but S3") {
+		t.Errorf("condition: %s", message)
+	}
+}
+
 func TestABackupIsIncomplete(t *testing.T) {
 	server := objectstoretest.Start(t, "../../../../bin")
 	s := newSaving(t, server, cluster.Faults{BackupIncomplete: true})

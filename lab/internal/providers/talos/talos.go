@@ -23,13 +23,16 @@ const (
 
 // New returns the provider.
 func New() plugin.Provider {
+	f := &imageFactory{}
 	return plugin.Provider{
-		Schema: plugin.Block{Attributes: map[string]plugin.Attribute{"image_factory_url": optionalText()}},
+		Schema:    plugin.Block{Attributes: map[string]plugin.Attribute{"image_factory_url": optionalText()}},
+		Configure: f.configure,
 		Resources: map[string]plugin.Resource{
 			"talos_machine_secrets":             machineSecrets(),
 			"talos_machine_configuration_apply": configurationApply(),
 			"talos_machine_bootstrap":           bootstrap(),
 			"talos_cluster_kubeconfig":          kubeconfig(),
+			"talos_image_factory_schematic":     imageFactorySchematic(f),
 		},
 		Data: map[string]plugin.DataSource{
 			"talos_client_configuration":  clientConfiguration(),
