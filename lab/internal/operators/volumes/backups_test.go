@@ -195,7 +195,7 @@ func TestAnUnavailableTargetSaysWhy(t *testing.T) {
 // A target of NFS needs no Secret. The lab cannot mount one, and says so.
 func TestATargetOfNFSIsNotAvailable(t *testing.T) {
 	s := newSaving(t, objectstoretest.Start(t, "../../../../bin"), cluster.Faults{})
-	s.patch(t, "backuptargets", defaultTarget, `{"spec":{"backupTargetURL":"nfs://nas.lan:/volume1/longhorn",`+
+	s.patch(t, "backuptargets", defaultTarget, `{"spec":{"backupTargetURL":"nfs://nas.lan:/volume1/data",`+
 		`"credentialSecret":"","syncRequestedAt":"`+s.time.Add(time.Second).Format(time.RFC3339)+`"}}`)
 	s.settle(t)
 	s.has(t, "backuptargets", defaultTarget, map[string]any{"available": false})
