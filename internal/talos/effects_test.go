@@ -55,6 +55,9 @@ func TestEffectsOfAConfigurationOnAMachineThatRuns(t *testing.T) {
 			[]string{"[192.168.1.210]", "[192.168.1.210, 192.168.1.213]"}, effect.None, nil},
 		"arguments of the API server": {[]string{"certSANs:", "extraArgs: {v: 4}, certSANs:"},
 			effect.Interrupts, []string{"cluster.apiServer.extraArgs.v"}},
+		"another network plugin beside the one that Talos leaves": {
+			[]string{"{podSubnets", "{cni: {name: none}, podSubnets"}, effect.Impossible,
+			[]string{"cluster.network.cni.name"}},
 		"Pod networks": {[]string{"10.244.0.0/16", "10.200.0.0/16"}, effect.Impossible,
 			[]string{"cluster.network.podSubnets"}},
 		"a patch release": {[]string{"v1.35.2", "v1.35.4"}, effect.Interrupts,
