@@ -58,7 +58,8 @@ func TestVault(t *testing.T) {
 				return err
 			}
 		}
-		return vaultMirror(env)
+		return provide(env, map[string]string{
+			"hashicorp/vault 5.10.1": "lab-providers", "infisical/infisical 0.19.24": "lab-providers"})
 	}, map[string]func(*testscript.TestScript, bool, []string){"vault": vault, "infisical": infisical,
 		"spy": spying, "identities": identities,
 		// s3 starts an S3 server. CASTLE_STATE_STORE names it, STORE is its folder.
@@ -235,26 +236,4 @@ func vault(ts *testscript.TestScript, neg bool, args []string) {
 	default:
 		ts.Fatalf("vault: unknown %q", args[0])
 	}
-}
-
-// vaultMirror makes a provider mirror with the stand-ins for hashicorp/vault and infisical/infisical.
-func vaultMirror(env *testscript.Env) error {
-	program, err := filepath.Abs("../../bin/lab-providers")
-	if err != nil {
-		return err
-	}
-	mirror := filepath.Join(env.WorkDir, ".mirror")
-	for source, version := range map[string]string{"hashicorp/vault": "5.10.1",
-		"infisical/infisical": "0.19.24"} {
-		home := filepath.Join(mirror, "registry.terraform.io", source, version, "linux_amd64")
-		binary := fmt.Sprintf("terraform-provider-%s_v%s", filepath.Base(source), version)
-		if err := errors.Join(os.MkdirAll(home, 0o700),
-			os.Symlink(program, filepath.Join(home, binary))); err != nil {
-			return err
-		}
-	}
-	rc := filepath.Join(env.WorkDir, "terraformrc")
-	env.Setenv("TF_CLI_CONFIG_FILE", rc)
-	return os.WriteFile(rc,
-		fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror { path = %q }\n}\n", mirror), 0o600)
 }
