@@ -36,7 +36,8 @@ var immediate = effect.Table(map[effect.Kind]string{
 	effect.Interrupts: `machine.ca machine.controlPlane machine.features.kubePrism
 		machine.features.nodeAddressSortAlgorithm machine.kubelet.nodeIP machine.network cluster`,
 	effect.Impossible: `cluster.ca cluster.controlPlane.endpoint cluster.id
-		cluster.network.cni cluster.network.dnsDomain cluster.network.podSubnets cluster.network.serviceSubnets
+		cluster.network.cni cluster.network.dnsDomain cluster.network.podSubnets
+		cluster.network.serviceSubnets
 		cluster.secret cluster.secretboxEncryptionSecret cluster.aescbcEncryptionSecret`,
 })
 
