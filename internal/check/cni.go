@@ -16,7 +16,6 @@ import (
 const (
 	cniOutput   = "cni"
 	ciliumStage = "platform/cilium"
-	nodesReady  = "nodes.ready" // the gate that waits for them
 )
 
 // checkCNI finds a cluster whose nodes never get ready: nothing brings a network plugin, or only what waits
@@ -26,7 +25,10 @@ func checkCNI(c *cluster, report reporter, first rendered) {
 	none := control.Network().CNI().Name() == "none"
 	brings := c.bringsCNI()
 	waits := func(s *config.Stage) bool {
-		return slices.ContainsFunc(s.Gates, func(g *config.Gate) bool { return g.Name() == nodesReady })
+		return slices.ContainsFunc(s.Gates, func(g *config.Gate) bool {
+			values, _ := g.Values(config.Scope{Outputs: c.outputs()})
+			return g.Type.Name == "nodes" && (!values.Has("ready") || values.Bool("ready"))
+		})
 	}
 	chosen := fmt.Sprintf("cni = %q", tfeval.Text(choice.Value))
 	switch known := tfeval.Text(choice.Value) != ""; { // a stage of the user's may have no such variable
