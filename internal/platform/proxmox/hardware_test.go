@@ -60,9 +60,9 @@ func TestHardwareThatIsMissingIsNamedBeforeAnythingIsMade(t *testing.T) {
 			fix:      "choose another image"},
 		"nothing of a template": {change: func(u *host.Use) { u.Image = "local-lvm:base-9000-disk-0" }},
 		"the storage of an image": {change: func(u *host.Use) { u.Image = "nas:import/golden.qcow2" },
-			unusable: []string{"storage nas on node proxmox does not exist or is not active, or this " +
+			unusable: []string{"storage nas on node proxmox does not exist, or this " +
 				"token may not see it; needed by cp-01, worker-01"},
-			fix: "choose another image, or give the token Datastore.Audit on /storage/nas"},
+			fix: "choose another storage, or give the token Datastore.Audit on /storage/nas"},
 		"the node itself": {change: func(*host.Use) {}, node: "pve9", unusable: []string{
 			"node pve9, where cp-01 is to be built, does not exist; there is proxmox, pve2",
 			"node pve9, where worker-01 is to be built, does not exist; there is proxmox, pve2"},

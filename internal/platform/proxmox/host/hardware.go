@@ -178,7 +178,7 @@ func (h Hosts) imageProblem(ctx context.Context, node, name string) (p Problem, 
 		return h.templateProblem(ctx, id, name)
 	}
 	storage := values.StorageOf(name)
-	if p, err = h.storageIsThere(ctx, node, storage); err != nil || p.What != "" {
+	if p, _, err = h.StorageProblem(ctx, node, storage, values.ContentOf(name)); err != nil || p.What != "" {
 		return p, err
 	}
 	path := session.Path("nodes/%s/storage/%s/content", node, storage)
@@ -225,19 +225,4 @@ func (h Hosts) templateProblem(ctx context.Context, id int, name string) (p Prob
 		}
 	}
 	return Problem{fmt.Sprintf("VM %d has no disk %s", id, name), fix}, err
-}
-
-// storageIsThere is the problem of a storage that a node cannot read.
-func (h Hosts) storageIsThere(ctx context.Context, node, storage string) (p Problem, err error) {
-	all, err := h.Storages(ctx, node)
-	if err != nil {
-		return p, err
-	}
-	if slices.ContainsFunc(all, func(s Storage) bool { return s.ID == storage && s.Active != 0 }) {
-		return p, nil
-	}
-	return Problem{
-		fmt.Sprintf("storage %s on node %s does not exist or is not active, or this token may not see it",
-			storage, node),
-		"choose another image, or give the token Datastore.Audit on /storage/" + storage}, nil
 }
