@@ -8,6 +8,7 @@
 package tfeval
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -45,22 +46,32 @@ func Read(s *config.Stage, variables map[string]cty.Value) *Module {
 	return newModule(s, variables, s.TerraformFiles())
 }
 
-// ReadContract reads the variables of a library stage with these values.
+// ReadContract reads the files of a library stage that declare one of these variables: parsing all of
+// them takes longer than everything else that a small cluster's check does.
 func ReadContract(library fs.FS, source string, variables map[string]cty.Value) *Module {
-	return readFiles(library, path.Join(source, "variables*.tf"), "<embedded>/stages/", variables)
+	declares := func(file []byte) bool {
+		for name := range variables {
+			if bytes.Contains(file, fmt.Appendf(nil, "variable %q", name)) {
+				return true
+			}
+		}
+		return false
+	}
+	return readFiles(library, path.Join(source, "variables*.tf"), "<embedded>/stages/", variables, declares)
 }
 
 // ReadFolder reads a root module as Terraform finds it in a folder.
 func ReadFolder(folder fs.FS, variables map[string]cty.Value) *Module {
-	return readFiles(folder, "*.tf", "", variables)
+	return readFiles(folder, "*.tf", "", variables, func([]byte) bool { return true })
 }
 
-func readFiles(folder fs.FS, pattern, place string, variables map[string]cty.Value) *Module {
+func readFiles(folder fs.FS, pattern, place string, variables map[string]cty.Value,
+	wanted func(file []byte) bool) *Module {
 	var files []*hcl.File
 	names, _ := fs.Glob(folder, pattern) // the pattern is well-formed
 	for _, name := range names {
 		data, err := fs.ReadFile(folder, name)
-		if err != nil {
+		if err != nil || !wanted(data) {
 			continue
 		}
 		f, diags := hclsyntax.ParseConfig(data, place+name, hcl.InitialPos)

@@ -12,10 +12,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// module reads variables of a library stage of which main.tf is the text.
+// module reads a module of which main.tf is the text.
 func module(text string, variables map[string]cty.Value) *tfeval.Module {
-	library := fstest.MapFS{"a/b/variables.tf": {Data: []byte(text)}}
-	return tfeval.ReadContract(library, "a/b", variables)
+	return tfeval.ReadFolder(fstest.MapFS{"main.tf": {Data: []byte(text)}}, variables)
 }
 
 func texts(all ...string) cty.Value {
