@@ -71,7 +71,7 @@ func wants(t *testing.T, g gate.Gate, text string) {
 // A machine keeps the release of its image, whatever its configuration says. castle waits for one that does
 // not answer and for one that is being upgraded, and for nothing else.
 func TestTalosVersionReadsWhatMachinesRun(t *testing.T) {
-	l := newLab(t, emulator.Delays{Install: 300 * time.Millisecond})
+	l := newLab(t, emulator.Delays{Install: 2 * time.Second})
 	g := versionGateOf(l, installer)
 	says(t, g, "0 of 2 machines run Talos v1.13.1; "+l.address(1)+", "+l.address(2)+": connection refused")
 	place(l, 1, machine.TypeControlPlane, "v1.13.0")
