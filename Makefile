@@ -23,9 +23,12 @@ export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=$(ta
 
 # The tests that need real Terraform, and their packages: the others beside them have run before.
 integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)
-# These only repeat: soak-rollout, soak-restore and soak-phoenix run them, in test-long.
-weekly      := TestRolloutKills|TestRestoreKills|TestPhoenixKills
-integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | grep -vxE '$(weekly)' | paste -sd'|')
+# These only repeat: soak-rollout, soak-restore and soak-phoenix run them, in test-long. It runs those of rare
+# too, which take minutes each and of which make test has a shorter part.
+kills       := TestRolloutKills|TestRestoreKills|TestPhoenixKills
+rare        := TestRollout|TestRotationKilled|TestLabHardware|TestLabPlanted|TestLabTalos
+integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
+	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
 fuzzed      := $(shell grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' ./internal | sed -E 's|/[^/]*:func |:|' | sort)
 FUZZ_TIME   ?= $(shell echo $$((600 * $$(nproc) / $(words $(fuzzed)))))s
@@ -100,8 +103,9 @@ test: check build vault s3 browser shells ## Check the code, and run all tests: 
 	bin/castle rehearse blue
 
 .PHONY: test-long
-test-long: ## What make test repeats too seldom: ten minutes of fuzzing, the soaks (three hours)
+test-long: ## What make test leaves out: ten minutes of fuzzing, long rehearsals, the soaks (three hours)
 	$(MAKE) fuzz
+	$(MAKE) rehearsals
 	$(MAKE) soak
 	$(MAKE) soak CASTLE_SOAK_LOSE=1
 	$(MAKE) soak-rollout
@@ -122,6 +126,11 @@ integration: build vault s3 browser ## Run the tests that need real Terraform
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
 	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
+
+.PHONY: rehearsals
+rehearsals: build vault s3 ## Run the long rehearsals: whole rollouts, passwords, hardware, Talos' options, 200 planted secrets (ten minutes)
+	$(call say,long rehearsals with real Terraform)
+	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
 
 .PHONY: soak
 soak: build s3 ## Disturb castle 200 times while it creates and destroys a cluster in the lab (an hour; docs/lab.md has the settings; CASTLE_SOAK_LOSE=1: 40 times with its machine)

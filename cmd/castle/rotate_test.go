@@ -23,6 +23,11 @@ func TestRotation(t *testing.T) {
 	scripts(t, "tazlab", "testdata/tazlab-rotate")
 }
 
+// TestRotationKilled kills rotations, and recreates the cluster after one.
+func TestRotationKilled(t *testing.T) {
+	scripts(t, "tazlab", "testdata/tazlab-rotate-killed")
+}
+
 // logins are clients of tazlab's database, which log in every 100 ms. One reads the secret in Vault each
 // time, and one has read it at the beginning.
 type logins struct {

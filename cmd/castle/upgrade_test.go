@@ -26,6 +26,11 @@ func TestLabHarm(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-harm")
 }
 
+// TestLabHardware rehearses the cluster mini and rolls other hardware out.
+func TestLabHardware(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-hardware")
+}
+
 // TestLabRollout rehearses the cluster mini and rolls changes out while machines are down.
 func TestLabRollout(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-rollout")
