@@ -3,7 +3,7 @@ terraform {
 
   required_providers {
     kubernetes = {
-      source  = "hashicorp/kubernetes"
+      source  = "registry.terraform.io/hashicorp/kubernetes"
       version = "~> 3.2"
     }
   }

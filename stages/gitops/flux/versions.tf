@@ -3,11 +3,11 @@ terraform {
 
   required_providers {
     helm = {
-      source  = "hashicorp/helm"
+      source  = "registry.terraform.io/hashicorp/helm"
       version = "~> 3.1"
     }
     kubernetes = {
-      source  = "hashicorp/kubernetes"
+      source  = "registry.terraform.io/hashicorp/kubernetes"
       version = "~> 3.2"
     }
   }

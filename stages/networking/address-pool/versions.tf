@@ -3,7 +3,7 @@ terraform {
 
   required_providers {
     helm = {
-      source  = "hashicorp/helm"
+      source  = "registry.terraform.io/hashicorp/helm"
       version = "~> 3.1"
     }
   }

@@ -3,11 +3,11 @@ terraform {
 
   required_providers {
     talos = {
-      source  = "siderolabs/talos"
+      source  = "registry.terraform.io/siderolabs/talos"
       version = "~> 0.10.1"
     }
     proxmox = {
-      source  = "bpg/proxmox"
+      source  = "registry.terraform.io/bpg/proxmox"
       version = "~> 0.111.1"
     }
   }

@@ -3,7 +3,7 @@ terraform {
 
   required_providers {
     proxmox = {
-      source  = "bpg/proxmox"
+      source  = "registry.terraform.io/bpg/proxmox"
       version = "~> 0.111.1"
     }
   }

@@ -3,7 +3,7 @@ terraform {
 
   required_providers {
     talos = {
-      source  = "siderolabs/talos"
+      source  = "registry.terraform.io/siderolabs/talos"
       version = "~> 0.10.1"
     }
   }

@@ -3,7 +3,7 @@ terraform {
 
   required_providers {
     infisical = {
-      source  = "infisical/infisical"
+      source  = "registry.terraform.io/infisical/infisical"
       version = "~> 0.19"
     }
   }

@@ -3,15 +3,15 @@ terraform {
 
   required_providers {
     random = {
-      source  = "hashicorp/random"
+      source  = "registry.terraform.io/hashicorp/random"
       version = "~> 3.9"
     }
     talos = {
-      source  = "siderolabs/talos"
+      source  = "registry.terraform.io/siderolabs/talos"
       version = "~> 0.10.1"
     }
     tls = {
-      source  = "hashicorp/tls"
+      source  = "registry.terraform.io/hashicorp/tls"
       version = "~> 4.2"
     }
   }

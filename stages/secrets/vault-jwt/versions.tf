@@ -3,7 +3,7 @@ terraform {
 
   required_providers {
     vault = {
-      source  = "hashicorp/vault"
+      source  = "registry.terraform.io/hashicorp/vault"
       version = "~> 5.10"
     }
   }
