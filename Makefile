@@ -26,7 +26,7 @@ integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' 
 # These only repeat: soak-rollout, soak-restore and soak-phoenix run them, in test-long. It runs those of rare
 # too, which take minutes each and of which make test has a shorter part.
 kills       := TestRolloutKills|TestRestoreKills|TestPhoenixKills
-rare        := TestRollout|TestRotationKilled|TestLabHardware|TestLabPlanted|TestLabTalos
+rare        := TestOpenTofu|TestRollout|TestRotationKilled|TestLabHardware|TestLabPlanted|TestLabTalos
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
@@ -82,6 +82,11 @@ s3: tools ## Build a real S3 server and install PostgreSQL and pgBackRest, for s
 	$(call say,building an S3 server (a minute the first time))
 	cd lab/s3 && go build -ldflags '-s -w' -o ../../bin/lab-s3 .
 
+.PHONY: tofu
+tofu: tools ## Build OpenTofu, for the rehearsal with it
+	$(call say,building OpenTofu (two to four minutes the first time))
+	cd lab/tofu && go build -ldflags '-s -w -X github.com/opentofu/opentofu/version.dev=no' -o ../../bin/ github.com/opentofu/opentofu/cmd/tofu
+
 .PHONY: browser
 browser: tools ## Install Chromium, for the test of the page that castle report writes
 	$(call install,chromium:chromium)
@@ -122,13 +127,14 @@ fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for 
 	@printf '%s\n' $(fuzzed) | FUZZ_TIME=$(FUZZ_TIME) xargs -P "$$(nproc)" -n 1 ./fuzz.sh
 
 .PHONY: integration
-integration: build vault s3 browser ## Run the tests that need real Terraform
+integration: build vault s3 browser $(TERRAFORM) ## Run the tests that need real Terraform (TERRAFORM=tofu: with OpenTofu)
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
-	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
+	@$(if $(TERRAFORM),CASTLE_TERRAFORM=$(TERRAFORM) PATH="$(CURDIR)/bin:$$PATH") \
+	go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: rehearsals
-rehearsals: build vault s3 ## Run the long rehearsals: whole rollouts, passwords, hardware, Talos' options, 200 planted secrets (ten minutes)
+rehearsals: build vault s3 tofu ## Run the long rehearsals: OpenTofu, whole rollouts, passwords, hardware, Talos' options, 200 planted secrets (ten minutes)
 	$(call say,long rehearsals with real Terraform)
 	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
 

@@ -13,6 +13,9 @@ func sentences() map[string]string {
 			"above the variable's default",
 		"castleSyntax.State": "the states of all clusters: where they are and what " +
 			"is kept of them",
+		"castleSyntax.Terraform": "the program that runs the stages",
+		"castleSyntax.Terraform.Binary": "terraform, or tofu for OpenTofu 1.12 or newer; " +
+			"terraform if not set, and CASTLE_TERRAFORM overrides it",
 		"castleSyntax.Runs": "the runs that castle remembers",
 		"castleSyntax.Runs.Keep": "of how many runs castle keeps the journals and " +
 			"receipts, at least 1; 50 if not set",

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secret"
@@ -55,7 +56,7 @@ type script struct {
 
 // runScript runs the script in the lab and returns its steps.
 func runScript(ctx context.Context, name string) ([]step, error) {
-	repository, err := config.FindRepository(".")
+	repository, err := folders.Find(".")
 	if err != nil {
 		return nil, err
 	}

@@ -136,6 +136,9 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error,
 			env.Setenv("GORACE", race)
 			env.Setenv("GOGC", "400") // thousands of short processes with small heaps
 			env.Setenv("CASTLE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
+			if program := os.Getenv("CASTLE_TERRAFORM"); program != "" { // make integration TERRAFORM=tofu
+				env.Setenv("CASTLE_TERRAFORM", program)
+			}
 			if err := checkEvents(env, dir); err != nil {
 				return err
 			}
@@ -149,6 +152,9 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error,
 			}
 			if name == "shells" { // make test has installed them
 				return os.Getenv("CASTLE_TEST_SHELLS") != "", nil
+			}
+			if name == "tofu" {
+				return os.Getenv("CASTLE_TERRAFORM") == "tofu", nil
 			}
 			if name == "root" {
 				return os.Getuid() == 0, nil

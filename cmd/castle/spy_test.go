@@ -52,7 +52,7 @@ func spying(ts *testscript.TestScript, neg bool, args []string) {
 		if len(held.seen) > 0 {
 			ts.Fatalf("a secret is on a command line: %s", strings.Join(held.seen, "; "))
 		}
-		if held.looks["terraform"] == 0 || held.looks["castle"] == 0 {
+		if held.looks["terraform"]+held.looks["tofu"] == 0 || held.looks["castle"] == 0 {
 			ts.Fatalf("castle or terraform was never looked at: %v", held.looks)
 		}
 	case "files":

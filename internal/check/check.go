@@ -24,6 +24,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -43,7 +44,7 @@ type Report struct {
 
 // Run loads clusters and reports all problems at once.
 func Run(o Options) (*Report, error) {
-	all, _ := config.Clusters(o.Config.Repository) //nolint:errcheck // strayFolders reports the others
+	all, _ := folders.Clusters(o.Config.Repository) //nolint:errcheck // strayFolders reports the others
 	chosen := o.Clusters
 	if len(chosen) == 0 {
 		chosen = all
@@ -92,7 +93,7 @@ func Run(o Options) (*Report, error) {
 
 // Loaded checks a cluster that has been loaded, and compares it with all others of its repository.
 func Loaded(c *config.Cluster, o config.Options) (hcl.Diagnostics, error) {
-	all, _ := config.Clusters(o.Repository) //nolint:errcheck // castle check reports the others
+	all, _ := folders.Clusters(o.Repository) //nolint:errcheck // castle check reports the others
 	o.Definitions = new(config.Definitions)
 	own := newCluster(c, o)
 	others := own.startPeers(all)

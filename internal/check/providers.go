@@ -1,10 +1,13 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +23,7 @@ import (
 // requirement is what one stage requires of a provider.
 type requirement struct {
 	stage, source, constraints string
+	written                    string // the source, as it is written
 	at                         hcl.Range
 }
 
@@ -39,9 +43,9 @@ func (c *cluster) requirements() (all []requirement) {
 							name: cty.DynamicVal}})
 					}
 					fields := tfeval.Map(value)
-					source := providers.Address(name, tfeval.Text(fields["source"]))
-					version := tfeval.Text(fields["version"])
-					all = append(all, requirement{s.Name, source, version, attr.SrcRange})
+					written, version := tfeval.Text(fields["source"]), tfeval.Text(fields["version"])
+					all = append(all, requirement{s.Name, providers.Address(name, written), version, written,
+						attr.SrcRange})
 				}
 			}
 		}
@@ -52,14 +56,39 @@ func (c *cluster) requirements() (all []requirement) {
 // embedded is 1 for a stage of castle's own, and 0 for the user's.
 func (r requirement) embedded() int { return strings.Count(r.at.Filename, "<embedded>") }
 
+// checkOpenTofu finds what OpenTofu would read otherwise than Terraform, and castle, do.
+func checkOpenTofu(c *cluster, report reporter) {
+	if c.config.Program != "tofu" {
+		return
+	}
+	for _, s := range c.config.Stages {
+		files, _ := fs.Glob(s.Module, "*.tofu") // the pattern is well-formed
+		for _, name := range files {
+			at := hcl.Range{Filename: path.Join("stages", s.Source, name)}
+			at.Start, at.End = hcl.InitialPos, hcl.InitialPos
+			report("tofu-file", at, "stage "+s.Name+": "+name+" would replace a file that castle reads",
+				"castle reads a stage's .tf files alone. Rename it so that it ends in .tf.")
+		}
+	}
+	for _, r := range c.requirements() {
+		if r.source != providers.Builtin && strings.Count(r.written, "/") < 2 {
+			name := cmp.Or(r.written, providers.Short(r.source))
+			report("provider-host", r.at,
+				fmt.Sprintf("stage %s: provider %q without a registry's host", r.stage, name),
+				"OpenTofu would read it from registry.opentofu.org, whose packages have other checksums. "+
+					"Write source = %q, or the other registry's host.", r.source)
+		}
+	}
+}
+
 // checkProviderVersions finds stages that require versions of a provider that exclude each other, or the
 // version in the lock file: a cluster has one version of each provider.
 func checkProviderVersions(c *cluster, report reporter) {
 	file := filepath.Join(c.config.Dir, providers.FileName)
 	locked, err := providers.ReadFile(file, os.ReadFile)
-	path := file
+	place := file
 	if relative, err := filepath.Rel(c.options.Repository, file); err == nil {
-		path = relative
+		place = relative
 	}
 	if err != nil {
 		summary := "the recorded providers: not readable"
@@ -68,7 +97,7 @@ func checkProviderVersions(c *cluster, report reporter) {
 			summary += ": " + strings.ToLower(d.Summary[:1]) + d.Summary[1:]
 			at, text = syntax.Subject(d), d.Detail
 		}
-		at.Filename = path
+		at.Filename = place
 		report("provider-lock", at, summary, "%s Correct the file, or restore it from Git.", text)
 	}
 	bySource := map[string][]requirement{}
@@ -103,13 +132,13 @@ func checkProviderVersions(c *cluster, report reporter) {
 			return !is || ok || err != nil
 		})
 		if len(all) > 0 {
-			c.reportLocked(all, short, entry.Version, path, report)
+			c.reportLocked(all, short, entry.Version, place, report)
 		}
 	}
 }
 
 // reportLocked reports that stages exclude the version in the lock file.
-func (c *cluster) reportLocked(all []requirement, provider, version, path string, report reporter) {
+func (c *cluster) reportLocked(all []requirement, provider, version, place string, report reporter) {
 	var stages, constraints []string
 	for _, r := range all {
 		stages, constraints = append(stages, r.stage), append(constraints, r.constraints)
@@ -121,7 +150,7 @@ func (c *cluster) reportLocked(all []requirement, provider, version, path string
 	report("provider-lock", all[0].at,
 		fmt.Sprintf("%s %s: %s %s is recorded", noun, strings.Join(stages, ", "), provider, version),
 		"%s %s, and %s records %s. Run castle providers upgrade %s.", verb, providers.Join(constraints...),
-		path, version, c.label)
+		place, version, c.label)
 }
 
 // syntaxError is the first error in the text of a lock file; nil if its text is sound.

@@ -81,7 +81,7 @@ func Rules() []Rule {
 		vm-id-shared vm-ids-overlap name-shared vip-shared address-shared pools-shared pool-holds-other
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
 		install-image-version cni-missing cni-twice talos-too-old kubernetes-unsupported provider-unnamed
-		provider-conflict
+		provider-conflict provider-host tofu-file
 		provider-lock configs-mode
 		state-mode longhorn-extensions schematic-twice`) {
 		all = append(all, Rule{Kind: Kind(kind)})
@@ -100,8 +100,8 @@ func Rules() []Rule {
 // checks are the functions that apply the rules about one cluster.
 func checks() []func(*cluster, reporter) {
 	return []func(*cluster, reporter){
-		checkValidations, checkDeclarations, checkProviders, checkProviderVersions, checkAddresses,
-		checkSubnets, checkPools, checkLoadBalancers,
+		checkValidations, checkDeclarations, checkProviders, checkOpenTofu, checkProviderVersions,
+		checkAddresses, checkSubnets, checkPools, checkLoadBalancers,
 		checkNodes, checkScheduling, checkPatches, checkMachineConfigs, checkKernelModules, checkMachines,
 		checkTalosVersion, checkExtensions, checkKubernetesVersion, checkChartVersions, checkCiliumVersion,
 		checkSecrets, checkModes, checkDisabledGates, checkFlux, checkGitURL,

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tracing"
@@ -90,7 +90,7 @@ really ready, and destroys the whole cluster again.`)
 			return usageError(cmd, fmt.Errorf("--output %q: choose one of %s%s", a.output,
 				strings.Join(all, ", "), syntax.DidYouMean(a.output, all)))
 		}
-		repository, _ := config.FindRepository(a.directory) //nolint:errcheck // what needs one reports it
+		repository, _ := folders.Find(a.directory) //nolint:errcheck // what needs one reports it
 		a.environ = cluster.InMemory(repository, a.stateDir, a.environ)
 		if a.parallelism < 0 {
 			return usageError(cmd, fmt.Errorf("--parallelism %d is negative", a.parallelism))
@@ -258,7 +258,7 @@ func (a *app) complete(o cluster.Options) (cluster.Options, error) {
 	if _, err := os.Stat(a.directory); err != nil {
 		return o, refuse("--directory: %v", err)
 	}
-	repository, err := config.FindRepository(a.directory)
+	repository, err := folders.Find(a.directory)
 	if err != nil && !o.Recorded {
 		return o, refuse("%v", err)
 	}
@@ -365,11 +365,11 @@ func (a *app) optionalCluster() cobra.PositionalArgs {
 
 // clusters lists the repository's clusters for an error message.
 func (a *app) clusters() string {
-	repository, err := config.FindRepository(a.directory)
+	repository, err := folders.Find(a.directory)
 	if err != nil {
 		return ""
 	}
-	clusters, err := config.Clusters(repository)
+	clusters, err := folders.Clusters(repository)
 	if err == nil && len(clusters) == 0 {
 		return "; there is none: `castle new CLUSTER` generates one"
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 	"github.com/ephemeral-castle/castle/internal/store/location"
@@ -149,7 +150,7 @@ func pipelineStore(o cluster.Options, p *scaffold.Pipeline) error {
 
 // pipelineClusters returns the named clusters, or all of the repository.
 func pipelineClusters(o cluster.Options, names []string) ([]scaffold.PipelineCluster, error) {
-	all, err := config.Clusters(o.Repository)
+	all, err := folders.Clusters(o.Repository)
 	if err != nil {
 		return nil, err
 	}

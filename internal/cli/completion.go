@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/fault"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
@@ -191,7 +192,7 @@ func offer(word string, all []string) ([]string, cobra.ShellCompDirective) {
 
 // repository returns the repository that castle runs in, "" if there is none.
 func (c completer) repository() string {
-	repository, _ := config.FindRepository(c.app.directory) //nolint:errcheck // "" then
+	repository, _ := folders.Find(c.app.directory) //nolint:errcheck // "" then
 	return repository
 }
 
@@ -201,7 +202,7 @@ func (c completer) configured() []string {
 	if repository == "" {
 		return nil
 	}
-	all, _ := config.Clusters(repository) //nolint:errcheck // none then
+	all, _ := folders.Clusters(repository) //nolint:errcheck // none then
 	return all
 }
 

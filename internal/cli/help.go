@@ -143,6 +143,7 @@ func Variables() []VariableGroup {
 		}},
 		{"Terraform", []Variable{
 			{"PATH", "castle runs the first terraform there; without one it installs its own"},
+			{"CASTLE_TERRAFORM", "terraform or tofu, the program that runs the stages; overrides castle.hcl"},
 			{"TF_CLI_CONFIG_FILE", "Terraform's own settings, such as a mirror of providers"},
 			{"CASTLE_WARM_PROVIDERS", "0 or false: Terraform starts the providers for each command"},
 			{"CASTLE_RUN", "castle sets it for Terraform and providers: the id of the run"},

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/operation/nuke"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox"
@@ -113,7 +113,7 @@ func completeNuke(a *app, o *nuke.Options, ids string, foreign []string) error {
 		o.Foreign = append(o.Foreign, id)
 	}
 	o.StateDir, o.Environ, o.Version = a.stateDir, a.environ, a.version
-	o.Repository, _ = config.FindRepository(a.directory) //nolint:errcheck // it needs none
+	o.Repository, _ = folders.Find(a.directory) //nolint:errcheck // it needs none
 	o.DefaultEndpoint = process.Getenv(a.environ, "PROXMOX_VE_ENDPOINT")
 	o.Datacenter.Token = process.Getenv(a.environ, "PROXMOX_VE_API_TOKEN")
 	if text := process.Getenv(a.environ, "PROXMOX_VE_INSECURE"); text != "" && !o.Datacenter.Insecure {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/operation/providers"
 	lockfile "github.com/ephemeral-castle/castle/internal/providers"
 )
@@ -113,11 +113,11 @@ PATH, in DIR/terraform/<platform>.`,
 				}
 			}
 			if len(names) == 0 {
-				repository, err := config.FindRepository(a.directory)
+				repository, err := folders.Find(a.directory)
 				if err != nil {
 					return refuse("%v", err)
 				}
-				if names, err = config.Clusters(repository); err != nil {
+				if names, err = folders.Clusters(repository); err != nil {
 					return err
 				}
 			}

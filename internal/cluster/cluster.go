@@ -152,11 +152,47 @@ func (c *Cluster) RecordedTarget() (gate.Target, error) {
 	return gate.Target{Kubeconfig: kubeconfig, Environ: c.Options.Environ}, err
 }
 
-// FindBinary returns a function that finds Terraform on its first call.
+// FindBinary returns a function that finds Terraform, or OpenTofu where that is chosen, on its first call.
 func (c *Cluster) FindBinary(ctx context.Context, notice func(string)) func() (terraform.Binary, error) {
 	return sync.OnceValues(func() (terraform.Binary, error) {
-		return terraform.Find(ctx, c.Shared(".terraform"), notice)
+		product, err := c.Product()
+		if err != nil {
+			return terraform.Binary{}, err
+		}
+		return terraform.Find(ctx, product, c.Shared(".terraform"), notice)
 	})
+}
+
+// CheckProgram refuses to run a program on states that another has written: it would read them in part.
+func (c *Cluster) CheckProgram() error {
+	product, err := c.Product()
+	if err != nil {
+		return err
+	}
+	names, err := c.Dir.Stages()
+	for _, name := range names {
+		rec, unread := c.Dir.Stage(name).Record()
+		if has := cmp.Or(rec.Program, terraform.Terraform.Program); unread == nil && has != product.Program {
+			return Usagef("%s: %s has written the state of stage %s, and %s would read it in part\n"+
+				"  set CASTLE_TERRAFORM=%s, or binary = %q in the block terraform of castle.hcl",
+				c.Name(), has, name, product.Program, has, has)
+		}
+	}
+	return err
+}
+
+// Product returns the product that runs the cluster's stages, also where its configuration is lost.
+func (c *Cluster) Product() (terraform.Product, error) {
+	return Product(cmp.Or(c.Config.Program, config.ReadProgram(c.Options.Config())))
+}
+
+// Product returns the product of the program that the user has chosen; Terraform if none is.
+func Product(chosen string) (terraform.Product, error) {
+	product, err := terraform.ProductOf(cmp.Or(chosen, terraform.Terraform.Program))
+	if err != nil {
+		return product, Usagef("CASTLE_TERRAFORM: %v", err)
+	}
+	return product, nil
 }
 
 // Word quotes s for a shell if necessary.

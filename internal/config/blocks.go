@@ -272,7 +272,7 @@ func (c *Cluster) Strings() []string {
 	found := make(map[string]bool)
 	add := func(values map[string]cty.Value, _ hcl.Diagnostics) { // Load has reported what is wrong
 		for _, v := range values {
-			collect(found, v)
+			syntax.CollectTexts(found, v)
 		}
 	}
 	for _, s := range c.Stages {
@@ -292,27 +292,17 @@ func (c *Cluster) Strings() []string {
 func (c *Cluster) Secrets() []string {
 	found := make(map[string]bool)
 	for _, w := range c.secrets {
-		collect(found, w.Value)
+		syntax.CollectTexts(found, w.Value)
 	}
 	for _, s := range c.Stages {
 		inputs, _ := s.Inputs(Scope{unknown: true}) // Load has reported what is wrong
 		for name, v := range inputs {
 			if s.Variables[name].Sensitive {
-				collect(found, v)
+				syntax.CollectTexts(found, v)
 			}
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
-}
-
-// collect adds every known string inside v, at any depth, to found.
-func collect(found map[string]bool, v cty.Value) {
-	cty.Walk(v, func(_ cty.Path, v cty.Value) (bool, error) { //nolint:errcheck // the function returns none
-		if syntax.Text(v) != "" {
-			found[syntax.Text(v)] = true
-		}
-		return true, nil
-	})
 }
 
 // delegateGates gives the gates of every disabled stage, whose components Flux may install, to the stage that

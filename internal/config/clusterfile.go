@@ -15,6 +15,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -27,8 +28,11 @@ type castleSyntax struct {
 		Timeout *hcl.Attribute `hcl:"timeout,optional" type:"duration"`
 		Inputs  *hcl.Attribute `hcl:"inputs,optional" type:"map of values"`
 	} `hcl:"defaults,block"`
-	State *stateSyntax `hcl:"state,block"`
-	Runs  *struct {
+	State     *stateSyntax `hcl:"state,block"`
+	Terraform *struct {
+		Binary *hcl.Attribute `hcl:"binary" type:"string"`
+	} `hcl:"terraform,block"`
+	Runs *struct {
 		Keep *hcl.Attribute `hcl:"keep,optional" type:"number"`
 	} `hcl:"runs,block"`
 	GitOps []*gitopsBlock `hcl:"gitops,block"`
@@ -97,11 +101,27 @@ func (l *loader) readCastle() (defaults settings) {
 	if file.Runs != nil && file.Runs.Keep != nil {
 		l.cluster.Runs = l.count(file.Runs.Keep, 1, "of how many runs castle keeps the journals and receipts")
 	}
+	l.cluster.Program = process.Getenv(l.options.Environ, "CASTLE_TERRAFORM")
+	if t := file.Terraform; t != nil {
+		program := gate.Values{"binary": l.diags.constant(t.Binary, cty.String, nil)}.String("binary")
+		if program != "terraform" && program != "tofu" {
+			l.diags.add(t.Binary.Expr.Range(), "castle.hcl: unsuitable binary",
+				`%q is none. Write "terraform", which is the default, or "tofu" for OpenTofu.`, program)
+		}
+		l.cluster.Program = cmp.Or(l.cluster.Program, program)
+	}
 	l.addGitOps(file.GitOps)
 	if file.Defaults == nil {
 		return settings{}
 	}
 	return l.diags.readSettings(file.Defaults.Timeout, file.Defaults.Inputs, nil)
+}
+
+// ReadProgram returns the program that castle.hcl or the environment chooses, as Cluster has it.
+func ReadProgram(o Options) string {
+	l := &loader{options: o, cluster: new(Cluster), library: newLibrary(o, make(map[string]*hcl.File))}
+	l.readCastle()
+	return l.cluster.Program
 }
 
 // count returns the attribute's number, or 0 where it is not suitable.
@@ -169,11 +189,10 @@ func (l *loader) readCluster() []*entry {
 
 // markUnread notes the stages of cluster.hcl that castle could not read, or not as stages.
 func (l *loader) markUnread(f *hcl.File, diags hcl.Diagnostics) {
-	known := func(b *hclsyntax.Block) bool {
-		return b.Type == "cluster" || b.Type == "gitops" || b.Type == "stage" && len(b.Labels) == 1
+	unknown := func(b *hclsyntax.Block) bool {
+		return b.Type != "cluster" && b.Type != "gitops" && (b.Type != "stage" || len(b.Labels) != 1)
 	}
-	if diags.HasErrors() || f != nil && slices.ContainsFunc(f.Body.(*hclsyntax.Body).Blocks,
-		func(b *hclsyntax.Block) bool { return !known(b) }) {
+	if diags.HasErrors() || f != nil && slices.ContainsFunc(f.Body.(*hclsyntax.Body).Blocks, unknown) {
 		l.markPartial("")
 	}
 }

@@ -53,8 +53,9 @@ type Cluster struct {
 	// Snapshots is how many castle keeps of each stage's state; 0, which is all, if castle.hcl has an error.
 	Snapshots int
 	// Runs is of how many runs castle keeps the journals and receipts; 0, which is all, likewise.
-	Runs   int
-	GitOps *GitOps // nil: no clone of Flux's repository is named, or it does not exist
+	Runs    int
+	Program string  // that runs the stages: "terraform", or "tofu" for OpenTofu; empty: the user chooses none
+	GitOps  *GitOps // nil: no clone of Flux's repository is named, or it does not exist
 	// Stages are the enabled stages by layer, and inside a layer as cluster.hcl lists them.
 	Stages []*Stage
 	// Disabled are the stages that cluster.hcl lists with enabled = false.

@@ -12,6 +12,7 @@ import (
 	"github.com/siderolabs/gen/xslices"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
+	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -124,9 +125,9 @@ func (l *library) describe(d *definition, proves map[string]string) *LibraryStag
 		s.Outputs = append(s.Outputs, of.Outputs[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(of.Providers)) {
-		source := strings.TrimPrefix(of.Providers[name], "registry.terraform.io/")
-		wired := slices.Contains(of.InCluster, of.Providers[name])
-		s.Providers = append(s.Providers, LibraryProvider{source, d.versions[name], wired})
+		source := of.Providers[name]
+		s.Providers = append(s.Providers, LibraryProvider{providers.Short(source), d.versions[name],
+			slices.Contains(of.InCluster, source)})
 	}
 	for _, b := range d.adopts {
 		s.Adopts = append(s.Adopts, LibraryAdopt{b.labels[0], l.arguments(d, b)["id"]})

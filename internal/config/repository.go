@@ -15,16 +15,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/json"
 
-	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
-
-// FindRepository returns the nearest folder from start upward that holds a folder clusters/.
-func FindRepository(start string) (string, error) { return folders.Find(start) }
-
-// Clusters returns the clusters of a repository, "blue/proxmox", as package folders does.
-func Clusters(folder string) ([]string, error) { return folders.Clusters(folder) }
 
 // library is every stage there is: those in the binary, shadowed folder by folder by those in the repository.
 type library struct {

@@ -2,26 +2,8 @@ package config
 
 import (
 	"io/fs"
-	"os"
-	"path/filepath"
 	"testing"
 )
-
-func TestFindRepositoryLooksUpward(t *testing.T) {
-	root := t.TempDir()
-	deep := filepath.Join(root, "clusters", "blue", "proxmox")
-	if err := os.MkdirAll(deep, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, start := range []string{root, deep} {
-		if got, err := FindRepository(start); err != nil || got != root {
-			t.Errorf("from %s: %s, %v", start, got, err)
-		}
-	}
-	if got, err := FindRepository(t.TempDir()); err == nil {
-		t.Errorf("found %s where there is none", got)
-	}
-}
 
 func TestClusterReferences(t *testing.T) {
 	const more = "-- clusters/green/proxmox/cluster.hcl --\n-- clusters/green/aws/cluster.hcl --\n"

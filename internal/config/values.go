@@ -84,9 +84,7 @@ func (r *inputValues) read(inputs map[string]Written) {
 	unknown := func(name string) bool { return !declared[name] }
 	if slices.ContainsFunc(slices.Collect(maps.Keys(defaults)), unknown) {
 		for _, source := range l.library.sources() { // other clusters may have these stages
-			for name := range l.library.definition(source).stage.Variables {
-				declared[name] = true
-			}
+			maps.Copy(declared, l.declared([]*Stage{&l.library.definition(source).stage}))
 		}
 		r.findUndeclared(defaults, declared, "No stage")
 	}

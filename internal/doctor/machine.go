@@ -26,12 +26,15 @@ func (m Machine) checks() []finding.Check {
 	return all
 }
 
-// terraform finds the Terraform that a run would use. It downloads none.
+// terraform finds the Terraform or OpenTofu that a run would use. It downloads none.
 func (m Machine) terraform(ctx context.Context) []finding.Finding {
 	found, err := m.Terraform(ctx)
 	switch {
 	case err != nil:
 		return finding.Obstacle("", "%v", finding.Reason(ctx, err))
+	case found.Path == "" && found.Pinned == "":
+		return finding.Obstacle("install "+found.Product+" "+found.Oldest+" or newer", "%s", strings.Join(
+			append([]string{"no " + found.Product + " on PATH that castle runs"}, found.Refused...), "; "))
 	case found.Path == "":
 		missing := fmt.Sprintf("no Terraform %s or newer on PATH", found.Oldest)
 		return finding.Warning(fmt.Sprintf(
@@ -39,7 +42,7 @@ func (m Machine) terraform(ctx context.Context) []finding.Finding {
 				"releases.hashicorp.com", found.Oldest, found.Pinned),
 			"%s", strings.Join(append([]string{missing}, found.Refused...), "; "))
 	}
-	return finding.Good("%s, %s", found.Version, found.Path)
+	return finding.Good("%s %s, %s", found.Product, found.Version, found.Path)
 }
 
 // With less than minimumFree, a write may fail during a run; with less than lowFree, it may fail soon.

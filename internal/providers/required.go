@@ -28,7 +28,7 @@ func collect(module fs.FS, dir string, required map[string]string, seen map[stri
 		return diags
 	}
 	for name, r := range m.RequiredProviders {
-		if source := Address(name, r.Source); source != builtin {
+		if source := Address(name, r.Source); source != Builtin {
 			required[source] = Join(required[source], strings.Join(r.VersionConstraints, ", "))
 		}
 	}
@@ -45,14 +45,15 @@ func collect(module fs.FS, dir string, required map[string]string, seen map[stri
 	return nil
 }
 
-const builtin = "terraform.io/builtin/terraform"
+// Builtin is the provider that is part of Terraform.
+const Builtin = "terraform.io/builtin/terraform"
 
 // Address completes the source of a provider as Terraform does; name is its local name.
 func Address(name, source string) string {
 	switch strings.Count(source, "/") {
 	case 0:
 		if source == "" && name == "terraform" {
-			return builtin
+			return Builtin
 		}
 		if source == "" {
 			source = name

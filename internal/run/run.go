@@ -81,7 +81,8 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string, cleanUp func(*R
 		return ctx, nil, err
 	}
 	r.release = func() error { return r.lock.Release(ctx, "the end of the "+kind, c.Config.Snapshots) }
-	if c.Config.Dir != "" {
+	err = c.CheckProgram()
+	if err == nil && c.Config.Dir != "" {
 		err = atomicfile.Sweep(c.ConfigsDir()) // a kubeconfig is a secret
 	}
 	if err == nil {

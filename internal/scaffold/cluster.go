@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
@@ -59,7 +60,7 @@ func Begin(o config.Options, label, template string) (*NewCluster, error) {
 		repository: o.Repository, templates: templates, parts: parts, keys: keysOf(parts),
 		answers: answers{cluster: name, values: map[string]any{}},
 	}
-	labels, err := config.Clusters(o.Repository)
+	labels, err := folders.Clusters(o.Repository)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 	"syscall"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
-	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/folders"
 )
 
 //go:embed castle.hcl
@@ -49,7 +49,7 @@ func Init(dir string) (Initialized, error) {
 	info, err := os.Stat(clusters)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if above, err := config.FindRepository(filepath.Dir(dir)); err == nil {
+		if above, err := folders.Find(filepath.Dir(dir)); err == nil {
 			return done, fmt.Errorf("%s is inside the castle repository %s; nothing was written\n"+
 				"  `castle new` adds a cluster there", dir, above)
 		}

@@ -124,6 +124,7 @@ type Record struct {
 	Adopts      []RecordedAdopt `json:"adopts,omitempty"`
 	Survives    []RecordedCheck `json:"survives,omitempty"` // data that castle saves before a destroy
 	Castle      string          `json:"castle,omitempty"`   // the version of castle that wrote this
+	Program     string          `json:"program,omitempty"`  // that applies the stage: terraform, or tofu
 	Module      string          `json:"module,omitempty"`   // the digest of the module that was applied
 	Files       Fingerprint     `json:"files,omitempty"`    // of the copy of that module, without its inputs
 	Run         string          `json:"run"`                // the run that wrote this

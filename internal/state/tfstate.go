@@ -65,6 +65,7 @@ type file struct {
 		Sensitive   bool
 	}
 	Resources []fileResource
+	Encrypted json.RawMessage `json:"encrypted_data"`
 }
 
 type fileResource struct {
@@ -81,6 +82,10 @@ func parse(data []byte) (*State, error) {
 	var f file
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, err
+	}
+	if f.Encrypted != nil {
+		return nil, errors.New("OpenTofu has encrypted it, which castle cannot read: remove the block " +
+			"encryption; castle encrypts states itself (docs/state.md)")
 	}
 	if f.Version != 4 {
 		return nil, fmt.Errorf("version %d of the format; castle reads version 4", f.Version)

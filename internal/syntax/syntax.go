@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
@@ -368,4 +369,14 @@ func QuoteOneLine(d *hcl.Diagnostic) *hcl.Diagnostic {
 		d.Subject = &hcl.Range{Filename: at.Filename, Start: before, End: at.Start}
 	}
 	return d
+}
+
+// CollectTexts adds every known string inside v, at any depth, to found.
+func CollectTexts(found map[string]bool, v cty.Value) {
+	cty.Walk(v, func(_ cty.Path, v cty.Value) (bool, error) { //nolint:errcheck // the function returns none
+		if Text(v) != "" {
+			found[Text(v)] = true
+		}
+		return true, nil
+	})
 }

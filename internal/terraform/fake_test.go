@@ -19,7 +19,7 @@ import (
 // command from files beside it: <command>.out and .err are its output, .exit is its exit code, .do names a
 // special behaviour. It records its calls in the file calls.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "terraform" {
+	if name := filepath.Base(os.Args[0]); name == "terraform" || name == "tofu" {
 		// os.Exit would take a second when the tests look for races.
 		syscall.Exit(fakeTerraform(filepath.Dir(os.Args[0]), os.Args[1:]))
 	}

@@ -30,47 +30,67 @@ import (
 )
 
 const (
-	oldest         = "1.9.0"  // init -json
-	pinned         = "1.14.9" // installed if there is none
+	pinned         = "1.14.9" // Terraform that is installed if there is none
 	searchTimeout  = 2 * time.Minute
 	installTimeout = 15 * time.Minute // hc-install's own 30 seconds are for data centres
 )
 
-// Binary is the Terraform that castle runs.
-type Binary struct{ Path, Version string }
+// Binary is the Terraform or OpenTofu that castle runs.
+type Binary struct{ Path, Version, Program string }
 
-// Find returns the first Terraform on PATH that is recent enough. Without one it
-// returns the pinned version, which it downloads into cacheDir the first time
-// and verifies with HashiCorp's signature; notice reports that.
-func Find(ctx context.Context, cacheDir string, notice func(string)) (Binary, error) {
+// Find returns the first binary of a product on PATH that is recent enough. Without a Terraform it returns
+// the pinned version, which it downloads into cacheDir the first time and verifies with HashiCorp's
+// signature; notice reports that. OpenTofu has to be installed.
+func Find(ctx context.Context, wanted Product, cacheDir string, notice func(string)) (Binary, error) {
+	if wanted != Terraform {
+		path, found, err := search(ctx, wanted, cacheDir, notice)
+		if err != nil && ctx.Err() == nil {
+			err = fmt.Errorf("no %s %s or newer on PATH: install it, or choose another program in castle.hcl",
+				wanted.Name, wanted.oldest)
+		}
+		return keep(cacheDir, Binary{path, found, wanted.Program}, err)
+	}
 	exact := &releases.ExactVersion{Product: product.Terraform, Timeout: installTimeout}
 	exact.Version = version.Must(version.NewVersion(pinned))
 	release := &pinnedRelease{ExactVersion: exact, cacheDir: cacheDir, notice: notice}
-	path, found, err := search(ctx, cacheDir, notice, release)
+	path, found, err := search(ctx, wanted, cacheDir, notice, release)
 	if err != nil || path == release.binary.Path {
 		return release.binary, err
 	}
-	if b, ok := cached(cacheDir, path); ok {
+	return keep(cacheDir, Binary{path, found, wanted.Program}, nil)
+}
+
+// keep remembers a binary that was found.
+func keep(cacheDir string, b Binary, err error) (Binary, error) {
+	if err != nil {
+		return Binary{}, err
+	}
+	if known, ok := cached(cacheDir, b.Path); ok && known == b {
 		return b, nil
 	}
-	b := Binary{path, found}
 	return b, cache(cacheDir, b)
 }
 
-// Candidate is the Terraform that Find would use.
+// Candidate is what Find would use.
 type Candidate struct {
-	Path, Version  string   // empty: Find would have to download one
+	Product        string   // Terraform
+	Path, Version  string   // empty: there is none
 	Refused        []string // why those on PATH are not used
-	Oldest, Pinned string   // the oldest version that castle uses, and the one it would download
+	Oldest, Pinned string   // the oldest version that castle uses, and the one it would download; empty: none
 }
 
-// Preview returns the Terraform that Find would use. It downloads nothing and writes nothing.
-func Preview(ctx context.Context, cacheDir string) (c Candidate, err error) {
-	c.Oldest, c.Pinned = oldest, pinned
-	c.Path, c.Version, err = search(ctx, cacheDir, func(why string) { c.Refused = append(c.Refused, why) })
+// Preview returns what Find would use. It downloads nothing and writes nothing.
+func Preview(ctx context.Context, wanted Product, cacheDir string) (c Candidate, err error) {
+	c.Product, c.Oldest = wanted.Name, wanted.oldest
+	notice := func(why string) { c.Refused = append(c.Refused, why) }
+	c.Path, c.Version, err = search(ctx, wanted, cacheDir, notice)
 	if err == nil || ctx.Err() != nil {
 		return c, err
 	}
+	if wanted != Terraform {
+		return c, nil
+	}
+	c.Pinned = pinned
 	home := filepath.Join(cacheDir, pinned, "terraform")
 	if info, err := os.Stat(home); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 		c.Path, c.Version = home, pinned
@@ -78,19 +98,19 @@ func Preview(ctx context.Context, cacheDir string) (c Candidate, err error) {
 	return c, nil
 }
 
-// search returns the first recent Terraform on PATH and its version, else the one that another source
-// installs.
+// search returns the first recent binary on PATH and its version, else the one that another source installs.
 func search(
-	ctx context.Context, cacheDir string, notice func(string), others ...src.Source,
+	ctx context.Context, wanted Product, cacheDir string, notice func(string), others ...src.Source,
 ) (path, found string, err error) {
-	terraform := product.Terraform
-	terraform.GetVersion = func(limited context.Context, path string) (*version.Version, error) {
+	sought := product.Terraform
+	sought.BinaryName = func() string { return wanted.Program }
+	sought.GetVersion = func(limited context.Context, path string) (*version.Version, error) {
 		if !filepath.IsAbs(path) { // an empty entry of PATH would mean the working directory
 			return nil, fmt.Errorf("%s: not an absolute path", path)
 		}
-		v, err := versionOf(limited, cacheDir, path)
-		if err == nil && v.LessThan(version.Must(version.NewVersion(oldest))) {
-			err = fmt.Errorf("%s is older than %s", v, oldest)
+		v, err := versionOf(limited, wanted, cacheDir, path)
+		if err == nil && wanted.tooOld(v) {
+			err = fmt.Errorf("%s is older than %s", v, wanted.oldest)
 		}
 		if err != nil {
 			if ctx.Err() == nil {
@@ -101,8 +121,8 @@ func search(
 		found = v.String()
 		return v.Core(), nil // a constraint would refuse every pre-release
 	}
-	recent := version.MustConstraints(version.NewConstraint(">= " + oldest))
-	onPath := &hcfs.Version{Product: terraform, Constraints: recent, Timeout: searchTimeout}
+	recent := version.MustConstraints(version.NewConstraint(">= " + wanted.oldest))
+	onPath := &hcfs.Version{Product: sought, Constraints: recent, Timeout: searchTimeout}
 	path, err = install.NewInstaller().Ensure(ctx, append([]src.Source{onPath}, others...))
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -110,8 +130,8 @@ func search(
 	return path, found, err
 }
 
-func versionOf(ctx context.Context, cacheDir, path string) (*version.Version, error) {
-	if b, ok := cached(cacheDir, path); ok {
+func versionOf(ctx context.Context, wanted Product, cacheDir, path string) (*version.Version, error) {
+	if b, ok := cached(cacheDir, path); ok && b.Program == wanted.Program {
 		return version.NewVersion(b.Version)
 	}
 	cmd := exec.CommandContext(ctx, path, "version") // -json does not name the product
@@ -122,11 +142,13 @@ func versionOf(ctx context.Context, cacheDir, path string) (*version.Version, er
 	if err != nil {
 		return nil, err
 	}
-	first, _, _ := strings.Cut(string(out), "\n")
-	if number, is := strings.CutPrefix(first, "Terraform "); is {
-		return version.NewVersion(number)
+	for line := range strings.Lines(string(out)) { // OpenTofu puts its warnings first
+		if number, is := strings.CutPrefix(line, wanted.Name+" "); is {
+			return version.NewVersion(strings.TrimSpace(number))
+		}
 	}
-	return nil, fmt.Errorf("it is not Terraform: %s", foreign.Text(first)) // OpenTofu has another registry
+	first, _, _ := strings.Cut(string(out), "\n")
+	return nil, fmt.Errorf("it is not %s: %s", wanted.Name, foreign.Text(first))
 }
 
 // pinnedRelease is hc-install's source of the pinned version, kept in cacheDir.
@@ -140,7 +162,7 @@ type pinnedRelease struct {
 // Install implements src.Installable.
 func (p *pinnedRelease) Install(ctx context.Context) (path string, err error) {
 	p.binary, err = installed(ctx, p.cacheDir, func(ctx context.Context, dir string) (string, error) {
-		p.notice(fmt.Sprintf("no Terraform %s or newer on PATH: downloading %s", oldest, pinned))
+		p.notice(fmt.Sprintf("no Terraform %s or newer on PATH: downloading %s", Terraform.oldest, pinned))
 		p.InstallDir = dir
 		return p.ExactVersion.Install(ctx)
 	})
@@ -161,7 +183,7 @@ func installed(
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 	home := filepath.Join(cacheDir, pinned)
-	b = Binary{Path: filepath.Join(home, "terraform"), Version: pinned}
+	b = Binary{filepath.Join(home, "terraform"), pinned, Terraform.Program}
 	if recorded, err := ownfile.ReadFile(filepath.Join(home, "sha256")); err == nil {
 		digest, err := digestOf(b.Path)
 		if err == nil && digest == strings.TrimSpace(string(recorded)) {

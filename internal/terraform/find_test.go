@@ -23,11 +23,11 @@ func TestFindTakesTheFirstTerraformThatIsRecentEnough(t *testing.T) {
 	var notices []string
 	cacheDir := t.TempDir()
 	for range 2 { // the second time with the version remembered
-		b, err := Find(t.Context(), cacheDir, func(n string) { notices = append(notices, n) })
+		b, err := Find(t.Context(), Terraform, cacheDir, func(n string) { notices = append(notices, n) })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b != (Binary{Path: filepath.Join(good, "terraform"), Version: "1.9.0"}) {
+		if b != (Binary{Path: filepath.Join(good, "terraform"), Version: "1.9.0", Program: "terraform"}) {
 			t.Errorf("got %+v", b)
 		}
 	}
@@ -38,13 +38,37 @@ func TestFindTakesTheFirstTerraformThatIsRecentEnough(t *testing.T) {
 	}
 }
 
+func TestFindTakesOpenTofuWhereItIsChosen(t *testing.T) {
+	_, alias := fake(t)
+	_, good := fake(t)
+	for dir, text := range map[string]string{alias: "Terraform v1.14.0", good: "OpenTofu v1.12.6"} {
+		writeFile(t, filepath.Join(dir, "version"), text)
+		if err := os.Rename(filepath.Join(dir, "terraform"), filepath.Join(dir, "tofu")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", alias)
+	var notices []string
+	notice := func(text string) { notices = append(notices, text) }
+	_, err := Find(t.Context(), OpenTofu, t.TempDir(), notice)
+	if err == nil || !strings.Contains(err.Error(), "no OpenTofu 1.12.0 or newer on PATH: install it") ||
+		len(notices) != 1 || !strings.Contains(notices[0], "it is not OpenTofu: Terraform v1.14.0") {
+		t.Errorf("without one: %v, %q", err, notices)
+	}
+	t.Setenv("PATH", alias+":"+good)
+	b, err := Find(t.Context(), OpenTofu, t.TempDir(), notice)
+	if err != nil || b != (Binary{filepath.Join(good, "tofu"), "1.12.6", "tofu"}) {
+		t.Errorf("got %+v, %v", b, err)
+	}
+}
+
 func TestCachedBinaryIsValidUntilTheFileChanges(t *testing.T) {
 	cacheDir, path := t.TempDir(), filepath.Join(t.TempDir(), "terraform")
 	writeFile(t, path, "one")
 	if b, ok := cached(cacheDir, path); ok {
 		t.Errorf("remembered before it was found: %+v", b)
 	}
-	found := Binary{path, "1.9.0"}
+	found := Binary{path, "1.9.0", "terraform"}
 	if err := cache(cacheDir, found); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +79,7 @@ func TestCachedBinaryIsValidUntilTheFileChanges(t *testing.T) {
 	if b, ok := cached(cacheDir, path); ok {
 		t.Errorf("remembered after a change: %+v", b)
 	}
-	changed := Binary{path, "1.10.0"}
+	changed := Binary{path, "1.10.0", "terraform"}
 	if err := cache(cacheDir, changed); err != nil {
 		t.Fatal(err)
 	}

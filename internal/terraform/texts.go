@@ -20,7 +20,7 @@ var (
 	// An error that only reports that another one has ended the command.
 	consequence = regexp.MustCompile(`(?i)^(execution halted|operation cancell?ed)$`)
 
-	wantsUpgrade = regexp.MustCompile(`must use\s+terraform\s+init\s+-upgrade`)
+	wantsUpgrade = regexp.MustCompile(`must use\s+(terraform|tofu)\s+init\s+-upgrade`)
 
 	// A provider without the recorded checksum: its origin, in Terraform's word, its source and version.
 	wrongChecksum = regexp.MustCompile(`the (?:provider )?(local|current|cached|cache) ` +

@@ -24,6 +24,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
@@ -78,7 +79,7 @@ func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
 	}
 	var configured []string
 	if o.Repository != "" {
-		configured, err = config.Clusters(o.Repository)
+		configured, err = folders.Clusters(o.Repository)
 		wrong = errors.Join(wrong, err)
 	}
 	known := slices.Concat(configured, recorded)

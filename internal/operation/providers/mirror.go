@@ -101,15 +101,19 @@ func Mirror(
 // mirrorTerraform copies the Terraform that castle runs here, or downloads the same release.
 func (m mirroring) mirrorTerraform(ctx context.Context, platform string) error {
 	dir := filepath.Join(m.result.Dir, terraformDir, platform)
-	name := fmt.Sprintf("terraform %s for %s", m.result.Terraform, platform)
+	program := m.root.Binary.Program
+	name := fmt.Sprintf("%s %s for %s", program, m.result.Terraform, platform)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	binary := filepath.Join(dir, "terraform")
+	binary := filepath.Join(dir, program)
 	if platform == lockfile.Here() {
 		if err := copyFile(m.root.Binary.Path, binary, 0o755); err != nil {
 			return err
 		}
+	} else if program == terraform.OpenTofu.Program {
+		m.result.Missing = append(m.result.Missing, name+": castle downloads Terraform only")
+		return os.RemoveAll(dir)
 	} else if _, err := os.Stat(binary); err != nil {
 		if _, err := terraform.Download(ctx, m.result.Terraform, platform, dir); ctx.Err() != nil {
 			return err

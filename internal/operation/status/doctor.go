@@ -39,7 +39,11 @@ func Doctor(ctx context.Context, o cluster.Options, lab string) (*doctor.Report,
 	machine := doctor.Machine{
 		Environ: o.Environ, StateRoot: root, Lab: lab, Resolve: net.DefaultResolver.LookupHost,
 		Terraform: func(ctx context.Context) (terraform.Candidate, error) {
-			return terraform.Preview(ctx, filepath.Join(downloads, ".terraform"))
+			product, err := cluster.Product(config.ReadProgram(o.Config()))
+			if err != nil {
+				return terraform.Candidate{}, err
+			}
+			return terraform.Preview(ctx, product, filepath.Join(downloads, ".terraform"))
 		},
 	}
 	switch {

@@ -46,7 +46,7 @@ func Fingerprint(r *run.Run, s *config.Stage) (*state.Fingerprint, error) {
 			return nil, err
 		}
 	}
-	f.Add("terraform", []byte(binary.Version)) // each platform has another binary
+	f.Add("terraform", []byte(binary.Fact()))
 	versions, err := versions(r, s, dir)
 	if err != nil {
 		return nil, err

@@ -49,11 +49,15 @@ func Record(w *run.Workspace, s *config.Stage) error {
 // recordOf returns the record of a stage as it is configured.
 func recordOf(r *run.Run, s *config.Stage) (state.Record, error) {
 	scope := r.Outputs.Scope(s)
+	product, err := r.Cluster.Product()
+	if err != nil {
+		return state.Record{}, err
+	}
 	rec := state.Record{Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
 		EndsCluster: s.EndsCluster || resetsMachines(s, scope),
 		Persistent:  s.Persistent, Volatile: s.Volatile,
 		InCluster: s.InCluster,
-		Castle:    r.Cluster.Options.Version, Run: r.ID}
+		Castle:    r.Cluster.Options.Version, Program: product.Program, Run: r.ID}
 	for _, need := range s.Needs {
 		rec.Needs = append(rec.Needs, need.Name)
 	}

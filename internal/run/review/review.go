@@ -120,7 +120,7 @@ func ConfigurationFacts(r *run.Run) (*state.Fingerprint, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Add("terraform", []byte(binary.Version))
+	f.Add("terraform", []byte(binary.Fact()))
 	return f, nil
 }
 

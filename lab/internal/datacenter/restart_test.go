@@ -28,7 +28,8 @@ import (
 )
 
 func TestTheAPIThatRestartsRefusesMeanwhileAndKeepsItsData(t *testing.T) {
-	d, log := start(t, Config{Faults: Faults{Times: map[string]time.Duration{"api-restarts": 5 * time.Second}}})
+	d, log := start(t, Config{Faults: Faults{
+		Times: map[string]time.Duration{"api-restarts": 5 * time.Second}}})
 	port := freePort(t)
 	cp, vip := netip.MustParsePrefix("127.0.7.41/24"), "127.0.7.40"
 	d.started(proxmox.VM{ID: 421, Name: "cp-01", Address: cp, Image: "nocloud.img"})

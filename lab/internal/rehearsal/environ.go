@@ -21,7 +21,7 @@ const collects = "400"
 // Terraform, and none that would lead to the real world.
 func (p *plan) environ() []string {
 	keep := []string{"TERM", "LANG", "LC_ALL", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES", "SHELL",
-		"USER", "LOGNAME", "EDITOR"}
+		"USER", "LOGNAME", "EDITOR", "CASTLE_TERRAFORM"}
 	var all []string
 	for _, kv := range p.Options.Environ {
 		name, _, _ := strings.Cut(kv, "=")

@@ -34,7 +34,8 @@ func userMirror(t *testing.T, versions ...string) (dir string, environ []string)
 }
 
 func TestRealProvidersComeFromTheUsersMirror(t *testing.T) {
-	binary, err := terraform.Find(t.Context(), t.TempDir(), func(text string) { t.Log(text) })
+	binary, err := terraform.Find(t.Context(), terraform.Terraform, t.TempDir(),
+		func(text string) { t.Log(text) })
 	check(t, err)
 	user, environ := userMirror(t, "1.0.0", "1.1.0")
 	module := fstest.MapFS{"main.tf": &fstest.MapFile{Data: []byte(`terraform {

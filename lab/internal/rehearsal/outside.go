@@ -1,6 +1,7 @@
 package rehearsal
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/providers"
 	runreport "github.com/ephemeral-castle/castle/internal/report"
@@ -53,7 +55,7 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) (code int, er
 	if o.Directory, err = filepath.Abs(o.Directory); err != nil {
 		return 0, err
 	}
-	repository, err := config.FindRepository(o.Directory)
+	repository, err := folders.Find(o.Directory)
 	if err != nil {
 		return 0, &UsageError{err}
 	}
@@ -180,12 +182,17 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 		}
 	}
 	// There is no network inside to fetch it from, so castle's own search is made here.
-	found, err := terraform.Find(ctx, filepath.Join(cacheHome(p.Options.Environ), "terraform"), notice)
+	product, err := p.product()
+	if err != nil {
+		return &UsageError{err}
+	}
+	cache := filepath.Join(cacheHome(p.Options.Environ), "terraform")
+	found, err := terraform.Find(ctx, product, cache, notice)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(copyProgram(p.path("bin", "castle"), castle),
-		os.Symlink(found.Path, p.path("bin", "terraform"))); err != nil {
+		os.Symlink(found.Path, p.path("bin", product.Program))); err != nil {
 		return err
 	}
 	if p.Options.Providers == fromRegistry {
@@ -237,4 +244,10 @@ func (p *plan) publish() error {
 
 func (p *plan) path(names ...string) string {
 	return filepath.Join(append([]string{p.Work}, names...)...)
+}
+
+// product is what runs the stages: Terraform, unless castle.hcl or the environment chooses OpenTofu.
+func (p *plan) product() (terraform.Product, error) {
+	return terraform.ProductOf(cmp.Or(config.ReadProgram(config.Options{
+		Repository: p.Repository, Environ: p.Options.Environ}), terraform.Terraform.Program))
 }

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/operation/topology"
 	runreport "github.com/ephemeral-castle/castle/internal/report"
@@ -144,7 +144,7 @@ func (r *round) readRun() error {
 	if err != nil || len(runs) == 0 {
 		return err
 	}
-	repository, err := config.FindRepository(r.plan.Options.Directory)
+	repository, err := folders.Find(r.plan.Options.Directory)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,44 @@
+package terraform
+
+import (
+	"fmt"
+
+	"github.com/hashicorp/go-version"
+)
+
+// Product is a program that runs a root module: Terraform, or OpenTofu, which began as a copy of it. Their
+// states and lock files have one form and other content, so a cluster stays with one of them.
+type Product struct {
+	Name    string // as its version begins: "OpenTofu v1.12.6"
+	Program string // on PATH
+	oldest  string // version that castle runs
+}
+
+// The products that castle runs.
+var (
+	Terraform = Product{"Terraform", "terraform", "1.9.0"} // init -json
+	OpenTofu  = Product{"OpenTofu", "tofu", "1.12.0"}      // the oldest that castle is tested with
+)
+
+// ProductOf returns the product of a program, "terraform" or "tofu".
+func ProductOf(program string) (Product, error) {
+	for _, p := range []Product{Terraform, OpenTofu} {
+		if p.Program == program {
+			return p, nil
+		}
+	}
+	return Product{}, fmt.Errorf(`%q is no program that castle runs; "terraform" and "tofu" are`, program)
+}
+
+func (p Product) tooOld(v *version.Version) bool {
+	return v.LessThan(version.Must(version.NewVersion(p.oldest)))
+}
+
+// Fact names the program and its version as far as an apply depends on them; each platform has another
+// binary.
+func (b Binary) Fact() string {
+	if b.Program == OpenTofu.Program {
+		return b.Program + " " + b.Version
+	}
+	return b.Version
+}
