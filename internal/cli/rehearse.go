@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/siderolabs/gen/xslices"
 	"github.com/spf13/cobra"
 
+	"github.com/ephemeral-castle/castle/internal/doctor"
 	"github.com/ephemeral-castle/castle/internal/fault"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
@@ -149,6 +151,6 @@ func findLab() (string, error) {
 			return file, nil
 		}
 	}
-	return "", refuse("%s is neither beside castle nor on PATH; it comes with the source: run `make build` "+
-		"in a clone of castle, which builds both into bin/", labName)
+	problem, fix := doctor.NoLab(runtime.GOOS, runtime.GOARCH)
+	return "", refuse("%s\n  %s", problem, fix)
 }
