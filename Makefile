@@ -5,7 +5,8 @@ SHELL         := bash
 
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
 KUBERNETES := 1.36.3
-PROXMOX    := bin/terraform-provider-proxmox_v0.111.1
+PROXMOX_VERSION := 0.111.1
+PROXMOX    := bin/terraform-provider-proxmox_v$(PROXMOX_VERSION)
 
 # The versions that a Kubernetes server reports come from the linker.
 component  := k8s.io/component-base/version
@@ -63,7 +64,7 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 	$(call say,building castle (half a minute the first time))
 	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/castle ./cmd/castle
 	$(call say,building the Terraform provider bpg/proxmox from its source (a minute or two the first time))
-	cd lab/bpg && go build -ldflags '-s -w -X main.version=0.111.1' -o ../../$(PROXMOX) github.com/bpg/terraform-provider-proxmox
+	cd lab/bpg && go build -ldflags '-s -w -X main.version=$(PROXMOX_VERSION)' -o ../../$(PROXMOX) github.com/bpg/terraform-provider-proxmox
 	$(call say,building the lab with a real Kubernetes$(,) and the stand-in providers (five minutes the first time))
 	cd lab && go build -ldflags '-s -w $(kube_flags)' -o ../bin/ ./cmd/lab-providers ./cmd/castle-lab
 
@@ -101,12 +102,44 @@ test: check build vault s3 browser shells ## Check the code, and run all tests: 
 
 .PHONY: test-long
 test-long: ## What make test repeats too seldom: ten minutes of fuzzing, the soaks (three hours)
+	$(MAKE) release-test
 	$(MAKE) fuzz
 	$(MAKE) soak
 	$(MAKE) soak CASTLE_SOAK_LOSE=1
 	$(MAKE) soak-rollout
 	$(MAKE) soak-restore
 	$(MAKE) soak-phoenix
+
+# The tools of a release, in a module of their own. Without a clone's remote, goreleaser ignores the commit.
+goreleaser = GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url \
+	GIT_CONFIG_VALUE_0=https://github.com/ephemeral-castle/castle.git \
+	KUBE_FLAGS='$(kube_flags)' PROXMOX_VERSION=$(PROXMOX_VERSION) HOMEBREW_TAP_TOKEN=$${HOMEBREW_TAP_TOKEN-} \
+	go tool -modfile=release/go.mod goreleaser
+
+.PHONY: release-snapshot
+release-snapshot: tools ## Build all files of a release into dist/ (half an hour the first time; ONLY=linux_amd64: one platform)
+	$(call say,building the tools$(,) and castle and its lab for each platform)
+	mkdir -p bin
+	sed -E '$(if $(ONLY),s/(targets: ).*/\1[$(ONLY)]/)' .goreleaser.yaml > bin/goreleaser.yaml
+	$(goreleaser) release --config bin/goreleaser.yaml --clean --snapshot --skip=docker,sign
+
+.PHONY: release
+release: tools # Publish the release of the tag: .github/workflows/release.yml.
+	$(goreleaser) release --clean
+
+.PHONY: release-check
+release-check: tools ## Check the configuration of releases and their workflow
+	cd release && go mod tidy -diff && go vet ./... && go test ./...
+	go tool -modfile=release/go.mod actionlint .github/workflows/*.yml
+	$(goreleaser) check
+
+.PHONY: release-test
+release-test: release-check ## Build packages twice and compare them, and rehearse with the .deb in a Debian without Go (ten minutes)
+	$(call install,debootstrap:debootstrap)
+	$(call say,building the packages for linux/amd64 in two folders)
+	release/reproducible.sh
+	$(call say,installing them in a fresh Debian$(,) rehearsing mini$(,) and removing them)
+	release/package.sh
 
 .PHONY: fuzz
 fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for that long)

@@ -140,13 +140,15 @@ func runLab(ctx context.Context, a *app, argv []string) error {
 	return fmt.Errorf("%s: %w", labName, err)
 }
 
-// findLab finds castle-lab beside castle or on PATH.
+// findLab finds castle-lab beside castle, in lib/castle of the prefix in whose bin castle is, or on PATH.
 func findLab() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{filepath.Join(filepath.Dir(self), labName), labName} {
+	dir := filepath.Dir(self)
+	for _, name := range []string{filepath.Join(dir, labName),
+		filepath.Join(dir, "..", "lib", "castle", labName), labName} {
 		if file, err := exec.LookPath(name); err == nil || errors.Is(err, exec.ErrDot) { // PATH=bin:…
 			return file, nil
 		}

@@ -24,9 +24,9 @@ const (
 
 // errNotBuilt reports a missing program of the lab.
 func errNotBuilt(path string) error {
-	return fmt.Errorf("%s is missing\ncastle: hint: install the package castle-lab (for lab-vault: "+
-		"castle-lab-vault), or run `make build` in a clone of castle (for lab-vault: `make vault`, for "+
-		"lab-s3: `make s3`); it builds the lab's programs into bin/", path)
+	return fmt.Errorf("%s is missing\ncastle: hint: install the package castle-lab, or run `make build` in "+
+		"a clone of castle; lab-vault and lab-s3 are in no package: run `make vault` or `make s3` there, "+
+		"and put them beside castle-lab", path)
 }
 
 // layOut puts the lab's provider programs from bin, where castle-lab is, into a filesystem mirror
