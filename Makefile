@@ -129,7 +129,7 @@ release: tools # Publish the release of the tag: .github/workflows/release.yml.
 
 .PHONY: release-check
 release-check: tools ## Check the configuration of releases and their workflow
-	cd release && go mod tidy -diff && go vet ./... && go test ./...
+	cd release && go mod tidy -diff
 	go tool -modfile=release/go.mod actionlint .github/workflows/*.yml
 	$(goreleaser) check
 
@@ -219,10 +219,11 @@ docs: ## Draw docs/blue.svg and docs/packages.md, generate docs/reference, and w
 .PHONY: check
 check: tools ## Check format, tidiness, vet, staticcheck and Terraform's format
 	$(call say,format$(,) tidiness$(,) vet and staticcheck (minutes the first time))
-	test -z "$$(gofmt -l bench cmd docs internal stages templates lab)"
+	test -z "$$(gofmt -l bench cmd docs internal release stages templates lab)"
 	go mod tidy -diff
 	cd lab && go mod tidy -diff
 	cd lab/vault && go vet ./...
+	cd release && go vet ./... && go test ./... && go run $(STATICCHECK) -checks all ./...
 	cd lab/s3 && go mod tidy -diff && go vet ./...
 	go vet ./... && go vet -tags $(tags),integration ./...
 	$(MAKE) darwin

@@ -160,6 +160,9 @@ func page(texts map[string]*text) []byte {
 	var b bytes.Buffer
 	b.WriteString("The modules that this program links, and their licenses. The source of a module is at\n" +
 		"https://pkg.go.dev/MODULE@VERSION and https://proxy.golang.org/MODULE/@v/VERSION.zip.\n")
+	for _, t := range texts {
+		slices.Sort(t.modules)
+	}
 	byModules := func(a, c string) int {
 		return strings.Compare(strings.Join(texts[a].modules, "\n")+a, strings.Join(texts[c].modules, "\n")+c)
 	}
