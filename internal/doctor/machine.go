@@ -93,8 +93,8 @@ func NoLab(system, architecture string) (problem, fix string) {
 			"`castle rehearse` in a virtual machine, a container or a pipeline on Linux"
 	}
 	return "castle-lab is neither beside castle nor on PATH", "install the package castle-lab, or unpack " +
-		"castle-lab_VERSION_linux_" + architecture + ".tar.gz beside castle (" + Releases + "); in a clone " +
-		"of castle, `make build` builds both into bin/"
+		"castle-lab_VERSION_linux_" + architecture + ".tar.gz where castle's archive was unpacked (" +
+		Releases + "); in a clone of castle, `make build` builds both into bin/"
 }
 
 // Releases is where castle's archives and packages are.
