@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the packages in dist/ in a fresh Debian that has neither Go nor a source, rehearses the cluster mini
-# there, and removes them. Nothing may remain. Terraform is this machine's, because no registry has it.
+# Installs the packages in dist/, and then the archives, in a fresh Debian that has neither Go nor a source, by the
+# commands of README.md. Rehearses the cluster mini there and removes everything: nothing may remain. Terraform is
+# this machine's, because no registry of packages has it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if (( EUID != 0 )); then
@@ -14,10 +15,10 @@ if [[ ${1-} != inside ]]; then
   debootstrap --variant=minbase "$release" "$root" http://deb.debian.org/debian > "$root.log" ||
     { cat "$root.log"; exit 1; }
   rm "$root.log"
-  mkdir "$root/packages"
-  cp dist/*_amd64.deb "$root/packages"
+  mkdir "$root/dist" "$root/source"
+  cp dist/*_amd64.deb dist/*_linux_amd64.tar.gz "$root/dist"
   cp "$(command -v terraform)" "$root/usr/local/bin/terraform"
-  cp release/package-inside.sh "$root/packages"
+  cp README.md release/package-inside.sh "$root/source"
   # Without a network: what the packages need is in them.
   unshare --mount --pid --net --fork --kill-child "$0" inside "$root"
   exit
@@ -35,4 +36,4 @@ mkdir -p mnt/old
 pivot_root . mnt/old
 umount -l /mnt/old
 rmdir /mnt/old
-exec env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root TERM=dumb bash /packages/package-inside.sh
+exec env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root TERM=dumb bash /source/package-inside.sh
