@@ -38,6 +38,9 @@ func BootID() string {
 	return id
 }
 
+// Table identifies the process table that this process sees: macOS has one.
+func Table() (string, error) { return "macOS", nil }
+
 // pids returns the id of every process.
 func pids() ([]int, error) {
 	table, err := unix.SysctlKinfoProcSlice("kern.proc.all")

@@ -68,6 +68,9 @@ func BootID() string {
 	return strings.TrimSpace(string(id))
 }
 
+// Table identifies the process table that this process sees, among those of one machine.
+func Table() (string, error) { return os.Readlink("/proc/self/ns/pid") }
+
 // pids returns the id of every process.
 func pids() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
