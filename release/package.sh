@@ -15,6 +15,7 @@ if [[ ${1-} != inside ]]; then
   debootstrap --variant=minbase "$release" "$root" http://deb.debian.org/debian > "$root.log" ||
     { cat "$root.log"; exit 1; }
   rm "$root.log"
+  printf '127.0.0.1 localhost\n' > "$root/etc/hosts" # as the installer does
   mkdir "$root/dist" "$root/source"
   cp dist/*_amd64.deb dist/*_linux_amd64.tar.gz "$root/dist"
   cp "$(command -v terraform)" "$root/usr/local/bin/terraform"
