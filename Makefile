@@ -216,6 +216,10 @@ docs: ## Draw docs/blue.svg and docs/packages.md, generate docs/reference, and w
 	@empty=$$(mktemp -d) && trap 'rm -rf "$$empty"' EXIT && \
 	go run ./cmd/castle graph blue -o svg --state-dir "$$empty" > "$$empty/blue.svg" && cp "$$empty/blue.svg" docs/blue.svg
 
+.PHONY: pictures
+pictures: build browser ## Draw the pictures of the documentation from rehearsals of mini, into docs/pictures (three minutes)
+	docs/pictures/draw.sh
+
 .PHONY: check
 check: tools ## Check format, tidiness, vet, staticcheck and Terraform's format
 	$(call say,format$(,) tidiness$(,) vet and staticcheck (minutes the first time))
