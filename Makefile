@@ -5,7 +5,8 @@ SHELL         := bash
 
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
 KUBERNETES := 1.36.3
-PROXMOX    := bin/terraform-provider-proxmox_v0.111.1
+PROXMOX_VERSION := 0.111.1
+PROXMOX    := bin/terraform-provider-proxmox_v$(PROXMOX_VERSION)
 
 # The versions that a Kubernetes server reports come from the linker.
 component  := k8s.io/component-base/version
@@ -66,7 +67,7 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 	$(call say,building castle (half a minute the first time))
 	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/castle ./cmd/castle
 	$(call say,building the Terraform provider bpg/proxmox from its source (a minute or two the first time))
-	cd lab/bpg && go build -ldflags '-s -w -X main.version=0.111.1' -o ../../$(PROXMOX) github.com/bpg/terraform-provider-proxmox
+	cd lab/bpg && go build -ldflags '-s -w -X main.version=$(PROXMOX_VERSION)' -o ../../$(PROXMOX) github.com/bpg/terraform-provider-proxmox
 	$(call say,building the lab with a real Kubernetes$(,) and the stand-in providers (five minutes the first time))
 	cd lab && go build -ldflags '-s -w $(kube_flags)' -o ../bin/ ./cmd/lab-providers ./cmd/castle-lab
 
@@ -108,7 +109,8 @@ test: check build vault s3 browser shells ## Check the code, and run all tests: 
 	bin/castle rehearse blue
 
 .PHONY: test-long
-test-long: ## What make test leaves out: ten minutes of fuzzing, long rehearsals, the soaks (three hours)
+test-long: ## What make test leaves out: packages, ten minutes of fuzzing, long rehearsals, the soaks (three hours)
+	$(MAKE) release-test
 	$(MAKE) fuzz
 	$(MAKE) rehearsals
 	$(MAKE) soak
@@ -116,6 +118,37 @@ test-long: ## What make test leaves out: ten minutes of fuzzing, long rehearsals
 	$(MAKE) soak-rollout
 	$(MAKE) soak-restore
 	$(MAKE) soak-phoenix
+
+# The tools of a release, in a module of their own. Without a clone's remote, goreleaser ignores the commit.
+goreleaser = GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url \
+	GIT_CONFIG_VALUE_0=https://github.com/ephemeral-castle/castle.git \
+	KUBE_FLAGS='$(kube_flags)' PROXMOX_VERSION=$(PROXMOX_VERSION) HOMEBREW_TAP_TOKEN=$${HOMEBREW_TAP_TOKEN-} \
+	go tool -modfile=release/go.mod goreleaser
+
+.PHONY: release-snapshot
+release-snapshot: tools ## Build all files of a release into dist/ (half an hour the first time; ONLY=linux_amd64: one platform)
+	$(call say,building the tools$(,) and castle and its lab for each platform)
+	mkdir -p bin
+	sed -E '$(if $(ONLY),s/(targets: ).*/\1[$(ONLY)]/)' .goreleaser.yaml > bin/goreleaser.yaml
+	$(goreleaser) release --config bin/goreleaser.yaml --clean --snapshot --skip=docker,sign
+
+.PHONY: release
+release: tools # Publish the release of the tag: .github/workflows/release.yml.
+	$(goreleaser) release --clean
+
+.PHONY: release-check
+release-check: tools ## Check the configuration of releases and their workflow
+	cd release && go mod tidy -diff
+	go tool -modfile=release/go.mod actionlint .github/workflows/*.yml
+	$(goreleaser) check
+
+.PHONY: release-test
+release-test: release-check ## Build packages twice and compare them, and rehearse with the .deb in a Debian without Go (ten minutes)
+	$(call install,debootstrap:debootstrap)
+	$(call say,building the packages for linux/amd64 in two folders)
+	release/reproducible.sh
+	$(call say,installing them in a fresh Debian$(,) rehearsing mini$(,) and removing them)
+	release/package.sh
 
 .PHONY: fuzz
 fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for that long)
@@ -198,19 +231,34 @@ docs: ## Draw docs/blue.svg and docs/packages.md, generate docs/reference, and w
 	@empty=$$(mktemp -d) && trap 'rm -rf "$$empty"' EXIT && \
 	go run ./cmd/castle graph blue -o svg --state-dir "$$empty" > "$$empty/blue.svg" && cp "$$empty/blue.svg" docs/blue.svg
 
+.PHONY: pictures
+pictures: build browser ## Draw the pictures of the documentation from rehearsals of mini, into docs/pictures (three minutes)
+	docs/pictures/draw.sh
+
 .PHONY: check
 check: tools ## Check format, tidiness, vet, staticcheck and Terraform's format
 	$(call say,format$(,) tidiness$(,) vet and staticcheck (minutes the first time))
-	test -z "$$(gofmt -l bench cmd docs internal stages templates lab)"
+	test -z "$$(gofmt -l bench cmd docs internal release stages templates lab)"
 	go mod tidy -diff
 	cd lab && go mod tidy -diff
 	cd lab/vault && go vet ./...
+	cd release && go vet ./... && go test ./... && go run $(STATICCHECK) -checks all ./...
 	cd lab/s3 && go mod tidy -diff && go vet ./...
 	go vet ./... && go vet -tags $(tags),integration ./...
+	$(MAKE) darwin
 	cd lab && go vet ./... && go vet -tags $(tags),integration ./...
 	go run $(STATICCHECK) -checks all ./... && go run $(STATICCHECK) -checks all -tags $(tags),integration ./...
 	cd lab && go run $(STATICCHECK) -checks all ./...
 	CHECKPOINT_DISABLE=1 terraform fmt -check -recursive stages clusters
+
+# The tests of cmd/castle trace castle's system calls and make namespaces: they are Linux's. make release-snapshot
+# builds the rest for amd64.
+.PHONY: darwin
+darwin: # Vet castle and its unit tests for macOS.
+	$(call say,vet for macOS (three minutes the first time$(,) then five seconds))
+	GOOS=darwin GOARCH=arm64 go vet ./docs/... ./internal/... ./stages/... ./templates/...
+	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/castle
+	GOOS=darwin GOARCH=amd64 go vet ./internal/ownfile ./internal/process ./internal/state
 
 .PHONY: tools
 tools: # Install with apt what building and testing need and this machine lacks.

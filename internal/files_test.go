@@ -35,7 +35,7 @@ internal/run/review/review.go os.ReadFile: a variable file
 internal/run/run.go os.RemoveAll: the folder of sockets
 internal/state/dir.go os.MkdirAll: the state directory itself
 internal/state/fingerprint.go os.Open: a file that an input names
-internal/state/memory.go os.ReadFile: the kernel's tables of mounts and of swap
+internal/state/filesystem_linux.go os.ReadFile: the kernel's tables of mounts and of swap
 internal/state/root.go os.ReadDir: the state directory itself
 internal/state/root.go os.Stat: the state directory itself, and the folders above it
 internal/state/stage.go filepath.WalkDir: a folder that castle has just made

@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/siderolabs/gen/xslices"
 	"github.com/spf13/cobra"
 
+	"github.com/ephemeral-castle/castle/internal/doctor"
 	"github.com/ephemeral-castle/castle/internal/fault"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
@@ -138,17 +140,19 @@ func runLab(ctx context.Context, a *app, argv []string) error {
 	return fmt.Errorf("%s: %w", labName, err)
 }
 
-// findLab finds castle-lab beside castle or on PATH.
+// findLab finds castle-lab beside castle, in lib/castle of the prefix in whose bin castle is, or on PATH.
 func findLab() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{filepath.Join(filepath.Dir(self), labName), labName} {
+	dir := filepath.Dir(self)
+	for _, name := range []string{filepath.Join(dir, labName),
+		filepath.Join(dir, "..", "lib", "castle", labName), labName} {
 		if file, err := exec.LookPath(name); err == nil || errors.Is(err, exec.ErrDot) { // PATH=bin:…
 			return file, nil
 		}
 	}
-	return "", refuse("%s is neither beside castle nor on PATH; it comes with the source: run `make build` "+
-		"in a clone of castle, which builds both into bin/", labName)
+	problem, fix := doctor.NoLab(runtime.GOOS, runtime.GOARCH)
+	return "", refuse("%s\n  %s", problem, fix)
 }

@@ -145,16 +145,16 @@ func (i *interrupts) prompt() (done func()) {
 // It discards input that was typed or pasted ahead, so that it reaches no shell.
 func (i *interrupts) hideInput(terminal *os.File) (show func(), err error) {
 	fd := int(terminal.Fd())
-	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	before, err := unix.IoctlGetTermios(fd, getTermios)
 	if err != nil {
 		return nil, err
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.show = func() { _ = unix.IoctlSetTermios(fd, unix.TCSETSF, before) } // the terminal may be gone
+	i.show = func() { _ = unix.IoctlSetTermios(fd, setTermios, before) } // the terminal may be gone
 	hidden := *before
 	hidden.Lflag &^= unix.ECHO
-	return i.show, unix.IoctlSetTermios(fd, unix.TCSETSF, &hidden)
+	return i.show, unix.IoctlSetTermios(fd, setTermios, &hidden)
 }
 
 func (i *interrupts) handle(ctx context.Context, times int, cancel context.CancelCauseFunc) {

@@ -83,12 +83,25 @@ func (m Machine) state(context.Context) []finding.Finding {
 
 func (m Machine) lab(context.Context) []finding.Finding {
 	if m.Lab == "" {
-		return finding.Warning(
-			"run `make build` in a clone of castle, which builds castle-lab beside it into bin/",
-			"not beside castle and not on PATH: castle rehearse is not available")
+		problem, fix := NoLab(runtime.GOOS, runtime.GOARCH)
+		return finding.Warning(fix, "%s: castle rehearse is not available", problem)
 	}
 	return finding.Good("%s", m.Lab)
 }
+
+// NoLab returns why there is no castle-lab on a machine, and what to do.
+func NoLab(system, architecture string) (problem, fix string) {
+	if system != "linux" {
+		return "castle-lab requires Linux, whose namespaces keep a rehearsal away from the network", "run " +
+			"`castle rehearse` in a virtual machine, a container or a pipeline on Linux"
+	}
+	return "castle-lab is neither beside castle nor on PATH", "install the package castle-lab, or unpack " +
+		"castle-lab_VERSION_linux_" + architecture + ".tar.gz where castle's archive was unpacked (" +
+		Releases + "); in a clone of castle, `make build` builds both into bin/"
+}
+
+// Releases is where castle's archives and packages are.
+const Releases = "https://github.com/ephemeral-castle/castle/releases"
 
 // providers checks the sources of the stages' providers. It asks a registry only for
 // its service discovery document.

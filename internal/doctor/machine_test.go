@@ -63,6 +63,13 @@ func TestStateDirectoryIsPrivateToItsOwner(t *testing.T) {
 func TestMissingLabIsAWarning(t *testing.T) {
 	expect(t, Machine{}.lab(t.Context()), "", finding.Yellow, "castle rehearse is not available",
 		"make build")
+	if _, fix := NoLab("linux", "arm64"); !strings.Contains(fix, "castle-lab_VERSION_linux_arm64.tar.gz") {
+		t.Errorf("linux/arm64: %s", fix)
+	}
+	if problem, fix := NoLab("darwin", "arm64"); !strings.Contains(problem, "requires Linux") ||
+		!strings.Contains(fix, "virtual machine") || strings.Contains(fix, "make") {
+		t.Errorf("macOS: %s; %s", problem, fix)
+	}
 	expect(t, Machine{Lab: "/bin/castle-lab"}.lab(t.Context()), "", finding.Green, "/bin/castle-lab", "")
 }
 

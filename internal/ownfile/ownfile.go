@@ -69,28 +69,6 @@ func Resolve(path string) string {
 	return filepath.Join(Resolve(filepath.Dir(path)), filepath.Base(path))
 }
 
-var openat2 = unix.Openat2 // except in a test
-
-// open opens a path of which no part is a link.
-func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
-	flag |= unix.O_CLOEXEC | unix.O_NONBLOCK
-	fd, err := -1, error(unix.EINTR)
-	for errors.Is(err, unix.EINTR) {
-		fd, err = openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: uint64(flag), //nolint:gosec // positive
-			Mode: uint64(mode), Resolve: unix.RESOLVE_NO_SYMLINKS})
-	}
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // Linux 5.5, or a container's filter
-		// Nobody else can put a link between the two steps where only this user can enter.
-		if err = checkParts(path); err == nil {
-			fd, err = unix.Open(path, flag|unix.O_NOFOLLOW, uint32(mode))
-		}
-	}
-	if err != nil {
-		return nil, cmp.Or(checkParts(path), error(&fs.PathError{Op: "open", Path: path, Err: err}))
-	}
-	return os.NewFile(uintptr(fd), path), nil //nolint:gosec // positive
-}
-
 // OpenFile opens a file or folder, as os.OpenFile does.
 func OpenFile(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	f, err := open(path, flag, mode)
@@ -153,9 +131,9 @@ func In(path string, do func(path string) error) error {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // nothing was written to it
-	fixed := fmt.Sprintf("/proc/self/fd/%d/", f.Fd())
-	known := func(path string) string { return strings.Replace(path, fixed, dir+"/", 1) }
-	err = do(fixed + filepath.Base(path))
+	fixed := name(f)
+	known := func(path string) string { return strings.Replace(path, fixed, dir, 1) }
+	err = do(fixed + "/" + filepath.Base(path))
 	if failed, is := errors.AsType[*fs.PathError](err); is {
 		failed.Path = known(failed.Path)
 	}

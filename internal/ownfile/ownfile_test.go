@@ -160,19 +160,6 @@ func TestAHardLinkIsOnlyRead(t *testing.T) {
 	}
 }
 
-// Before Linux 5.6 there is no openat2, and filters of containers refuse it.
-func TestWithoutOpenat2(t *testing.T) {
-	defer func() { openat2 = unix.Openat2 }()
-	for _, refused := range []error{unix.ENOSYS, unix.EPERM} {
-		openat2 = func(int, string, *unix.OpenHow) (int, error) { return -1, refused }
-		t.Run(refused.Error(), func(t *testing.T) {
-			TestWhatIsNoFileIsRefused(t)
-			TestNoPartOfAPathMayBeALink(t)
-			TestAHardLinkIsOnlyRead(t)
-		})
-	}
-}
-
 func TestResolve(t *testing.T) {
 	dir := Resolve(t.TempDir())
 	link := filepath.Join(dir, "link")

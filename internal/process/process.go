@@ -9,12 +9,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,75 +22,24 @@ import (
 // Process is one entry of the process table.
 type Process struct {
 	PID, Parent int
-	Start       uint64 // ticks since boot
+	Start       uint64 // ticks since boot, or microseconds of the clock: comparable within one boot
 	Name        string
 	Ended       bool // its parent has not waited for it
 }
 
 func (p Process) String() string { return fmt.Sprintf("%s (process %d)", p.Name, p.PID) }
 
-// Read reads the entry of one process.
-func Read(pid int) (Process, error) {
-	path := fmt.Sprintf("/proc/%d/stat", pid)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return Process{}, err
-	}
-	// "12 (name) S 1 …": the name may contain spaces and brackets.
-	const state, parent, start = 0, 1, 19 // proc_pid_stat(5) counts from pid = 1
-	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
-	fields := strings.Fields(string(data[end+1:]))
-	if open < 0 || end < open || len(fields) <= start {
-		return Process{}, fmt.Errorf("%s: unknown format", path)
-	}
-	p := Process{PID: pid, Name: string(data[open+1 : end]), Ended: strings.Contains("ZXx", fields[state])}
-	var parentErr, startErr error
-	p.Parent, parentErr = strconv.Atoi(fields[parent])
-	p.Start, startErr = strconv.ParseUint(fields[start], 10, 64)
-	if err := errors.Join(parentErr, startErr); err != nil {
-		return Process{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return p, nil
-}
-
-// HasOpen reports whether the process has a file open. For another user's process that is unknown: an error.
-func (p Process) HasOpen(file *os.File) (bool, error) {
-	wanted, err := file.Stat()
-	if err != nil {
-		return false, err
-	}
-	dir := fmt.Sprintf("/proc/%d/fd", p.PID)
-	entries, err := os.ReadDir(dir)
-	for _, e := range entries {
-		info, statErr := os.Stat(filepath.Join(dir, e.Name()))
-		if statErr == nil && os.SameFile(info, wanted) {
-			return true, nil
-		}
-		if !errors.Is(statErr, fs.ErrNotExist) { // closed meanwhile, or deleted
-			err = errors.Join(err, statErr)
-		}
-	}
-	return false, err
-}
-
-// BootID changes each time the machine starts. Start times are comparable only within one boot.
-func BootID() string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // empty if it cannot be read
-	return strings.TrimSpace(string(id))
-}
-
 // OfRun returns the processes of a run that also carry the other entries in their
 // environment, without this process and its ancestors.
 func OfRun(run string, entries ...string) ([]Process, error) {
-	dirs, err := os.ReadDir("/proc")
+	all, err := pids()
 	if err != nil {
 		return nil, err
 	}
 	spared := ancestry()
 	var found []Process
-	for _, d := range dirs {
-		pid, err := strconv.Atoi(d.Name())
-		if err != nil || spared[pid] || !carries(pid, run, entries) {
+	for _, pid := range all {
+		if spared[pid] || !carries(pid, run, entries) {
 			continue
 		}
 		if p, err := Read(pid); err == nil {
@@ -167,12 +114,12 @@ func ancestry() map[int]bool {
 }
 
 func carries(pid int, run string, entries []string) bool {
-	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	block, err := environ(pid)
 	if err != nil {
 		return false
 	}
-	environ = slices.Concat([]byte{0}, environ, []byte{0})
-	has := func(entry string) bool { return bytes.Contains(environ, []byte("\x00"+entry+"\x00")) }
+	block = slices.Concat([]byte{0}, block, []byte{0})
+	has := func(entry string) bool { return bytes.Contains(block, []byte("\x00"+entry+"\x00")) }
 	return has("CASTLE_RUN="+run) && !slices.ContainsFunc(entries, func(e string) bool { return !has(e) })
 }
 

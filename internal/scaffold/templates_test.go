@@ -144,3 +144,44 @@ func TestTemplatesWriteTheVersionsOfTheLibrary(t *testing.T) {
 		}
 	}
 }
+
+// renovate is what Renovate's preset customManagers:tfvarsVersions matches in *.tfvars:
+// https://docs.renovatebot.com/presets-customManagers/#custommanagerstfvarsversions
+var renovate = regexp.MustCompile(`#\s*renovate: datasource=(?<datasource>.*?) depName=(?<depName>.*?)` +
+	`( versioning=(?<versioning>.*?))?(?: extractVersion=(?<extractVersion>.*?))?\s.*?_version\s*=\s*` +
+	`"(?<currentValue>.*)"`)
+
+func TestRenovateFindsTheVersionsOfATemplate(t *testing.T) {
+	files, err := fs.Glob(templates.Files, "*/terraform.tfvars")
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		text, err := fs.ReadFile(templates.Files, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]string{}
+		for _, m := range renovate.FindAllStringSubmatch(string(text), -1) {
+			at := func(name string) string { return m[renovate.SubexpIndex(name)] }
+			version := at("currentValue")
+			if at("extractVersion") == "^v(?<version>.*)$" {
+				version = "v" + version // as the tag of the release is called
+			}
+			found[at("datasource")+" "+at("depName")] = version
+		}
+		for name, variable := range map[string]string{"siderolabs/talos": "talos_version",
+			"kubernetes/kubernetes": "kubernetes_version"} {
+			_, pinned, _ := strings.Cut(string(text), "\n"+variable)
+			_, pinned, _ = strings.Cut(pinned, `"`)
+			pinned, _, _ = strings.Cut(pinned, `"`)
+			want := "v" + strings.TrimPrefix(pinned, "v")
+			if got := found["github-releases "+name]; pinned == "" || got != want {
+				t.Errorf("%s: %s: Renovate finds %q, want %q", file, name, got, want)
+			}
+		}
+		if len(found) != strings.Count(string(text), "# renovate:") {
+			t.Errorf("%s: a marker that Renovate does not read: %v", file, found)
+		}
+	}
+}

@@ -251,25 +251,3 @@ func hostname() string {
 	}
 	return name
 }
-
-// sharedFileSystem reports whether other machines can use the file, too. There the
-// kernel's lock may not keep them out.
-func sharedFileSystem(f *os.File) bool {
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
-		return true // if unknown
-	}
-	const (
-		fuse   = 0x65735546
-		ceph   = 0x00c36400
-		lustre = 0x0bd00bd0
-		gfs2   = 0x01161970
-		ocfs2  = 0x7461636f
-	)
-	switch uint32(fs.Type) { //nolint:gosec // these are 32 bits
-	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC,
-		unix.AFS_SUPER_MAGIC, unix.V9FS_MAGIC, fuse, ceph, lustre, gfs2, ocfs2:
-		return true
-	}
-	return false
-}

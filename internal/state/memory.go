@@ -1,13 +1,11 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-
-	"golang.org/x/sys/unix"
+	"runtime"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
@@ -42,6 +40,9 @@ const leastMemory = 256 << 20
 // UseMemory makes root a folder of this user alone on a memory file system, with MemoryTemporary in it. It
 // refuses any other file system before it creates anything.
 func UseMemory(root string) error {
+	if runtime.GOOS != "linux" {
+		return errors.New("castle knows memory file systems on Linux alone; write working_copy = \"disk\"")
+	}
 	disk, err := CheckDisk(root)
 	if err != nil {
 		return err
@@ -63,45 +64,4 @@ func UseMemory(root string) error {
 			"chmod 700 %s", root, info.Mode().Perm(), process.Quote(root))
 	}
 	return atomicfile.MkdirPrivate(MemoryTemporary(root))
-}
-
-// Swap returns the swap devices to which the kernel may write what is in memory below root; none if its file
-// system is never swapped. Swap that is itself in memory does not count.
-func Swap(root string) []string {
-	var info unix.Stat_t
-	var fsys unix.Statfs_t
-	if unix.Statfs(root, &fsys) == nil && fsys.Type == unix.RAMFS_MAGIC {
-		return nil
-	}
-	mounts, _ := os.ReadFile("/proc/self/mountinfo") //nolint:errcheck // then swap counts
-	if unix.Stat(root, &info) == nil && neverSwapped(string(mounts), unix.Major(info.Dev),
-		unix.Minor(info.Dev)) {
-		return nil
-	}
-	table, _ := os.ReadFile("/proc/swaps") //nolint:errcheck // a kernel without it has no swap
-	return swapDevices(string(table))
-}
-
-// neverSwapped reports whether the file system of a device is mounted with noswap (Linux 6.4).
-func neverSwapped(mounts string, major, minor uint32) bool {
-	device := fmt.Sprintf("%d:%d", major, minor)
-	for line := range strings.Lines(mounts) {
-		fields := strings.Fields(line) // id parent major:minor root mount options … - type source options
-		if len(fields) > 6 && fields[2] == device {
-			return slices.Contains(strings.Split(fields[len(fields)-1], ","), "noswap")
-		}
-	}
-	return false
-}
-
-// swapDevices returns the devices in the table of /proc/swaps.
-func swapDevices(table string) (devices []string) {
-	for line := range strings.Lines(table) {
-		name, _, _ := strings.Cut(line, " ")
-		name, _, _ = strings.Cut(name, "\t")
-		if strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "/dev/zram") { // else the title
-			devices = append(devices, name)
-		}
-	}
-	return devices
 }

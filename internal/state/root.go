@@ -208,11 +208,7 @@ func CheckDisk(root string) (Disk, error) {
 	if err := unix.Statfs(disk.Nearest, &fsys); err != nil {
 		return disk, &fs.PathError{Op: "statfs", Path: disk.Nearest, Err: err}
 	}
-	disk.Free = fsys.Bavail * uint64(fsys.Bsize) //nolint:gosec // a block has a size
-	disk.Memory = fsys.Type == unix.TMPFS_MAGIC || fsys.Type == unix.RAMFS_MAGIC
-	if memory := new(unix.Sysinfo_t); fsys.Blocks == 0 && unix.Sysinfo(memory) == nil { // without a limit
-		disk.Free = memory.Freeram * uint64(memory.Unit)
-	}
+	disk.Free, disk.Memory = room(&fsys)
 	disk.Writable = unix.Access(disk.Nearest, unix.W_OK|unix.X_OK) == nil
 	if disk.Nearest != root {
 		return disk, nil

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/providers"
 )
 
@@ -44,7 +45,7 @@ func (r *Root) Exec(
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = cmp.Or(r.WaitDelay, defaultWaitDelay)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = process.Child(syscall.SIGKILL)
 	tty, ours := terminal(stdin)
 	if ours {
 		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, tty

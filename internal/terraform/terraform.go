@@ -165,8 +165,12 @@ func (r *Root) hide(text string) string {
 // Terraform for its version first. The JSON commands leave their writer behind, which must not get the
 // secrets of the next one.
 func (r *Root) executor(extra map[string]string) (tf *tfexec.Terraform, err error) {
-	if tf = r.last; tf == nil || tf.WorkingDir() != r.Dir || tf.ExecPath() != r.Binary.Path {
-		if tf, err = tfexec.NewTerraform(r.Dir, r.Binary.Path); err != nil {
+	program, leader, err := process.Leader(r.Binary.Path)
+	if err != nil {
+		return nil, err
+	}
+	if tf = r.last; tf == nil || tf.WorkingDir() != r.Dir || tf.ExecPath() != program {
+		if tf, err = tfexec.NewTerraform(r.Dir, program); err != nil {
 			return nil, err
 		}
 		r.last = tf
@@ -175,6 +179,7 @@ func (r *Root) executor(extra map[string]string) (tf *tfexec.Terraform, err erro
 	tf.SetStderr(io.Discard)
 	env := r.environment()
 	maps.Copy(env, extra)
+	maps.Copy(env, leader)
 	if err := tf.SetEnv(env); err != nil {
 		return nil, err
 	}

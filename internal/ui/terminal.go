@@ -124,13 +124,13 @@ func (s *screen) hideKeys() {
 	if !is || s.echo != nil || !inForeground(terminal) {
 		return
 	}
-	before, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+	before, err := unix.IoctlGetTermios(int(terminal.Fd()), getTermios)
 	if err != nil || before.Lflag&unix.ECHO == 0 {
 		return
 	}
 	hidden := *before
 	hidden.Lflag &^= unix.ECHO
-	if unix.IoctlSetTermios(int(terminal.Fd()), unix.TCSETS, &hidden) == nil {
+	if unix.IoctlSetTermios(int(terminal.Fd()), setTermios, &hidden) == nil {
 		s.echo = before
 	}
 }
@@ -138,7 +138,7 @@ func (s *screen) hideKeys() {
 // showKeys turns the echo on again. The shell has done so already if castle is in the background by now.
 func (s *screen) showKeys() {
 	if terminal, is := s.w.(*os.File); is && s.echo != nil && inForeground(terminal) {
-		_ = unix.IoctlSetTermios(int(terminal.Fd()), unix.TCSETS, s.echo) // the terminal may be gone
+		_ = unix.IoctlSetTermios(int(terminal.Fd()), setTermios, s.echo) // the terminal may be gone
 	}
 	s.echo = nil
 }

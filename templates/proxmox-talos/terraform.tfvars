@@ -83,8 +83,10 @@ allow_scheduling_on_controlplanes = true # there are no workers
 %{ endif ~}
 
 # What the machines run. A newer castle leaves it as it is; another version here is an upgrade: docs/operations.md of castle.
-talos_version      = "v1.13.0"
-talos_contract     = "v1.13" # the format of their configurations: a cluster keeps it
+# renovate: datasource=github-releases depName=siderolabs/talos
+talos_version  = "v1.13.0"
+talos_contract = "v1.13" # the format of their configurations: a cluster keeps it
+# renovate: datasource=github-releases depName=kubernetes/kubernetes extractVersion=^v(?<version>.*)$
 kubernetes_version = "1.36.3"
 
 # What many clusters set, too: docs/talos.md of castle.

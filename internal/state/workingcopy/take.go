@@ -21,7 +21,7 @@ func machine() string {
 	if boot == "" {
 		return ""
 	}
-	table, err := os.Readlink("/proc/self/ns/pid")
+	table, err := process.Table()
 	if err != nil {
 		return ""
 	}

@@ -136,7 +136,7 @@ func (s *Servers) serve(ctx context.Context, p Provider, o Options, started func
 	cmd := exec.Command(p.Path)
 	cmd.Dir = o.Dir
 	cmd.Env = append(slices.Clone(o.Env), plugin.EnvUnixSocketDir+"="+o.Sockets)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = process.Child(syscall.SIGKILL)
 	output := &lines{servers: s}
 	client := plugin.NewClient(&plugin.ClientConfig{
 		Cmd: cmd, SkipHostEnv: true,

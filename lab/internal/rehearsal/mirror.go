@@ -20,14 +20,13 @@ const (
 
 	standIns       = "lab-providers"
 	proxmoxProgram = "terraform-provider-proxmox_v" + proxmoxBuilt
-
-	platform = "linux_amd64"
 )
 
 // errNotBuilt reports a missing program of the lab.
 func errNotBuilt(path string) error {
-	return fmt.Errorf("%s is missing\ncastle: hint: run `make build` in a clone of castle (for lab-vault: "+
-		"`make vault`, for lab-s3: `make s3`); it builds the lab's programs into bin/", path)
+	return fmt.Errorf("%s is missing\ncastle: hint: install the package castle-lab, or run `make build` in "+
+		"a clone of castle; lab-vault and lab-s3 are in no package: run `make vault` or `make s3` there, "+
+		"and put them beside castle-lab", path)
 }
 
 // layOut puts the lab's provider programs from bin, where castle-lab is, into a filesystem mirror
@@ -43,7 +42,7 @@ func layOut(mirror, programs, bin string) error {
 		}
 	}
 	link := func(source, version, program, name string) error {
-		dir := filepath.Join(mirror, registry, filepath.FromSlash(source), version, platform)
+		dir := filepath.Join(mirror, registry, filepath.FromSlash(source), version, providers.Here())
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ func userMirror(t *testing.T, versions ...string) (dir string, environ []string)
 	t.Helper()
 	dir = t.TempDir()
 	for _, v := range versions {
-		home := filepath.Join(dir, acme, v, platform)
+		home := filepath.Join(dir, acme, v, providers.Here())
 		check(t, os.MkdirAll(home, 0o700))
 		check(t, os.WriteFile(filepath.Join(home, "terraform-provider-null_v"+v), []byte(v), 0o700))
 	}
@@ -55,7 +55,7 @@ func TestRealProvidersComeFromTheUsersMirror(t *testing.T) {
 	if lock[acme].Version != "1.1.0" {
 		t.Errorf("without a lock file: %+v, want the newest", lock)
 	}
-	path := filepath.Join(mirror, acme, "1.1.0", platform)
+	path := filepath.Join(mirror, acme, "1.1.0", providers.Here())
 	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
 		t.Errorf("%s is not a copy: %v, %v", path, info, err)
 	}
@@ -65,16 +65,16 @@ func TestRealProvidersComeFromTheUsersMirror(t *testing.T) {
 	}
 
 	// The recorded version counts, and its checksum.
-	old, err := providers.Hash(filepath.Join(user, acme, "1.0.0", platform))
+	old, err := providers.Hash(filepath.Join(user, acme, "1.0.0", providers.Here()))
 	check(t, err)
-	recorded := providers.Lock{acme: providers.Entry{Version: "1.0.0"}.WithPlatform(platform, old)}
+	recorded := providers.Lock{acme: providers.Entry{Version: "1.0.0"}.WithPlatform(providers.Here(), old)}
 	check(t, os.WriteFile(filepath.Join(s.ClusterDir, providers.FileName), recorded.File(), 0o600))
 	mirror = newMirror()
 	lock, err = s.download(t.Context(), binary, mirror, environ)
 	if err != nil || lock[acme].Version != "1.0.0" {
 		t.Errorf("with a lock file: %v, %v", lock, err)
 	}
-	check(t, os.WriteFile(filepath.Join(user, acme, "1.0.0", platform, "more"), nil, 0o600))
+	check(t, os.WriteFile(filepath.Join(user, acme, "1.0.0", providers.Here(), "more"), nil, 0o600))
 	_, err = s.download(t.Context(), binary, newMirror(), environ)
 	if _, is := errors.AsType[*terraform.MismatchError](err); !is {
 		t.Errorf("a changed provider: %v", err)

@@ -210,8 +210,10 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 	return os.WriteFile(p.path("terraformrc"), []byte(cliConfig(p.path("mirror"))), 0o600)
 }
 
+// find finds a program beside castle-lab, in bin of the prefix in whose lib/castle castle-lab is, or on PATH.
 func find(name, beside string, environ []string) (string, error) {
-	for _, dir := range append([]string{beside}, filepath.SplitList(process.Getenv(environ, "PATH"))...) {
+	for _, dir := range append([]string{beside, filepath.Join(beside, "..", "..", "bin")},
+		filepath.SplitList(process.Getenv(environ, "PATH"))...) {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 			return filepath.Abs(path)
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -118,7 +119,8 @@ func TestLayOutServesEveryProviderUnderItsRealName(t *testing.T) {
 			"terraform-provider-proxmox_v0.111.1",
 	}
 	for _, p := range providers.Providers() {
-		want[filepath.Join(p.Source, p.Version, platform, p.Binary())] = "lab-providers"
+		here := runtime.GOOS + "_" + runtime.GOARCH
+		want[filepath.Join(p.Source, p.Version, here, p.Binary())] = "lab-providers"
 	}
 	for path, program := range want {
 		content, err := os.ReadFile(filepath.Join(mirror, "registry.terraform.io", path))

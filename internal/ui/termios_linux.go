@@ -1,0 +1,6 @@
+package ui
+
+import "golang.org/x/sys/unix"
+
+// These read and set a terminal's attributes.
+const getTermios, setTermios = unix.TCGETS, unix.TCSETS
