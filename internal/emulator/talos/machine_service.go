@@ -122,7 +122,11 @@ func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_Kube
 	if c == nil || !c.controlPlane { // nil after a reset since the request came in
 		return onlyOnControlPlanes("kubeconfig")
 	}
-	archive, err := adminKubeconfig(c.config.Cluster())
+	config, err := adminKubeconfig(c.config.Cluster())
+	if err != nil {
+		return err
+	}
+	archive, err := pack("kubeconfig", config)
 	if err != nil {
 		return err
 	}
@@ -152,12 +156,8 @@ type storageService struct {
 
 func (*storageService) Disks(ctx context.Context, _ *emptypb.Empty) (*storage.DisksResponse, error) {
 	m := requestOf(ctx).target
-	disks := m.spec.Disks
-	if len(disks) == 0 {
-		disks = []Disk{{Device: "/dev/sda", Model: "QEMU HARDDISK", Size: 32 << 30}}
-	}
 	answer := &storage.Disks{}
-	for i, d := range disks {
+	for i, d := range m.disks() {
 		answer.Disks = append(answer.Disks, &storage.Disk{
 			DeviceName: d.Device, Model: d.Model, Serial: d.Serial, Size: d.Size, Type: storage.Disk_HDD,
 			BusPath:    "/pci0000:00/0000:00:05.0/" + strings.TrimPrefix(d.Device, "/dev/"),
