@@ -118,13 +118,13 @@ func (w *world) describeConfigured(m *machine) {
 			r.TypedSpec().SetSize(disk.Size - min(disk.Size, systemPartitions))
 		})
 	security, cluster := m.installed.config.Machine().Security(), m.installed.config.Cluster()
-	if !m.controlPlane() {
-		return
-	}
 	set(w, m, secrets.NewOSRoot(secrets.OSRootID), func(r *secrets.OSRoot) {
 		r.TypedSpec().IssuingCA, r.TypedSpec().AcceptedCAs = security.IssuingCA(), security.AcceptedCAs()
 		r.TypedSpec().Token = security.Token()
 	})
+	if !m.controlPlane() {
+		return
+	}
 	set(w, m, secrets.NewKubernetesRoot(secrets.KubernetesRootID), func(r *secrets.KubernetesRoot) {
 		*r.TypedSpec() = secrets.KubernetesRootSpec{Name: cluster.Name(), Endpoint: cluster.Endpoint(),
 			CertSANs: cluster.CertSANs(), DNSDomain: cluster.Network().DNSDomain(),

@@ -90,6 +90,11 @@ func (w *world) sequence(m *machine, actor, name string, action pb.SequenceEvent
 	w.publish(m, actor, &pb.SequenceEvent{Sequence: name, Action: action})
 }
 
+// stopsAll is the task by which talosctl knows that a machine goes down.
+func (w *world) stopsAll(m *machine, actor string, action pb.TaskEvent_Action) {
+	w.publish(m, actor, &pb.TaskEvent{Task: "stopAllServices", Action: action})
+}
+
 // Events sends an empty event at first, to show that it has begun. It ends with the machine's system.
 func (s *machineService) Events(req *pb.EventsRequest, out pb.MachineService_EventsServer) error {
 	unlock := s.world.lock()
@@ -147,7 +152,7 @@ func (w *world) follow(ctx, up context.Context, from *events, at int, send func(
 		select {
 		case <-changed:
 		case <-up.Done():
-			return nil
+			up = nil // what it has reported last is still due
 		case <-ctx.Done():
 			return ctx.Err()
 		}

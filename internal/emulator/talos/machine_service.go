@@ -111,8 +111,11 @@ func (s *machineService) Bootstrap(
 }
 
 func (s *machineService) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*pb.ShutdownResponse, error) {
-	s.power.shutDown(requestOf(ctx).target)
-	return &pb.ShutdownResponse{Messages: []*pb.Shutdown{{ActorId: newID()}}}, nil
+	m, actor := requestOf(ctx).target, newID()
+	s.world.sequence(m, actor, "shutdown", pb.SequenceEvent_START)
+	s.world.stopsAll(m, actor, pb.TaskEvent_START)
+	s.power.shutDown(m)
+	return &pb.ShutdownResponse{Messages: []*pb.Shutdown{{ActorId: actor}}}, nil
 }
 
 func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_KubeconfigServer) error {

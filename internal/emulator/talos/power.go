@@ -140,7 +140,7 @@ func (p *power) restart(m *machine, actor string, takes time.Duration) {
 	p.world.sequence(m, actor, "reboot", pb.SequenceEvent_START)
 	p.leave(m, runtime.MachineStageRebooting, takes, func() {
 		for _, action := range []pb.TaskEvent_Action{pb.TaskEvent_START, pb.TaskEvent_STOP} {
-			p.world.publish(m, actor, &pb.TaskEvent{Task: "stopAllServices", Action: action})
+			p.world.stopsAll(m, actor, action)
 		}
 		p.boot(m, p.world.config.Delays.Boot)
 	})
