@@ -133,7 +133,8 @@ func (x *restore) perform(ctx context.Context, p *Plan) error {
 	}
 	x.run.Notice("etcd is that of " + x.backup.Time.Local().Format(time.DateTime) + "; what was changed in " +
 		"Kubernetes since then is lost, and what was deleted since then is there again")
-	return errors.Join(x.nameLeases(ctx), dir.Clear())
+	x.nameLeases(ctx)
+	return dir.Clear()
 }
 
 // wipe removes what a control plane has of the etcd that lost its quorum.
@@ -263,13 +264,15 @@ func (x *restore) dropReplicas(ctx context.Context) error {
 }
 
 // nameLeases names the leases that nobody has renewed since the backup: who held them is gone.
-func (x *restore) nameLeases(ctx context.Context) error {
+func (x *restore) nameLeases(ctx context.Context) {
 	stale, err := kube.StaleLeases(ctx, x.run.Outputs.Target(), x.backup.Time)
+	if err != nil {
+		x.run.Notice(fmt.Sprintf("which leases nobody renews is not known: %v", err))
+	}
 	if len(stale) > 0 {
 		x.run.Notice("the backup has brought leases back that nobody has renewed: " + client.Several(stale) +
 			"; they hold nothing up, and kubectl delete lease removes them")
 	}
-	return err
 }
 
 // restart restarts a machine that has run since before the restore, unless it has restarted since.
