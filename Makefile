@@ -73,6 +73,11 @@ vault: tools ## Build a real Vault for the lab and install PostgreSQL, for clust
 	$(call say,building a real Vault for the lab (two minutes the first time))
 	cd lab/vault && go build -ldflags '-s -w' -o ../../bin/lab-vault .
 
+.PHONY: talosctl
+talosctl: tools ## Build the real talosctl, for the test that runs it in the lab
+	$(call say,building talosctl (three minutes on two processors the first time))
+	cd lab/talosctl && go build -ldflags '-s -w' -o ../../bin/talosctl github.com/siderolabs/talos/cmd/talosctl
+
 .PHONY: s3
 s3: tools ## Build a real S3 server and install PostgreSQL and pgBackRest, for shared state and for backups
 	$(call install,/usr/lib/postgresql/*/bin/postgres:postgresql pgbackrest:pgbackrest)
@@ -101,6 +106,8 @@ test: check build vault s3 browser shells ## Check the code, and run all tests: 
 
 .PHONY: test-long
 test-long: ## What make test repeats too seldom: ten minutes of fuzzing, the soaks (three hours)
+	$(MAKE) talosctl
+	go test -timeout 20m -tags $(tags),integration -run '^TestTalosctl$$' ./cmd/castle
 	$(MAKE) fuzz
 	$(MAKE) soak
 	$(MAKE) soak CASTLE_SOAK_LOSE=1
