@@ -27,7 +27,7 @@ integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' 
 # These only repeat: soak-rollout, soak-restore and soak-phoenix run them, in test-long. It runs those of rare
 # too, which take minutes each and of which make test has a shorter part.
 kills       := TestRolloutKills|TestRestoreKills|TestPhoenixKills
-rare        := TestOpenTofu|TestRollout|TestRotationKilled|TestLabHardware|TestLabPlanted|TestLabTalos
+rare        := TestOpenTofu|TestRollout|TestRotationKilled|TestLabHardware|TestLabPlanted|TestLabTalos|TestTalosctl
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
@@ -76,6 +76,11 @@ vault: tools ## Build a real Vault for the lab and install PostgreSQL, for clust
 	$(call install,/usr/lib/postgresql/*/bin/postgres:postgresql pgbackrest:pgbackrest)
 	$(call say,building a real Vault for the lab (two minutes the first time))
 	cd lab/vault && go build -ldflags '-s -w' -o ../../bin/lab-vault .
+
+.PHONY: talosctl
+talosctl: tools ## Build the real talosctl, for the test that runs it in the lab
+	$(call say,building talosctl (three minutes on two processors the first time))
+	cd lab/talosctl && go build -ldflags '-s -w' -o ../../bin/talosctl github.com/siderolabs/talos/cmd/talosctl
 
 .PHONY: s3
 s3: tools ## Build a real S3 server and install PostgreSQL and pgBackRest, for shared state and for backups
@@ -167,7 +172,7 @@ integration: build vault s3 browser $(TERRAFORM) ## Run the tests that need real
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: rehearsals
-rehearsals: build vault s3 tofu ## Run the long rehearsals: OpenTofu, whole rollouts, passwords, hardware, Talos' options, 200 planted secrets (ten minutes)
+rehearsals: build vault s3 tofu talosctl ## Run the long rehearsals: OpenTofu, talosctl, whole rollouts, passwords, hardware, planted secrets (a quarter of an hour)
 	$(call say,long rehearsals with real Terraform)
 	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
 

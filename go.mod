@@ -60,6 +60,8 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
+require github.com/emicklei/go-restful/v3 v3.13.0 // indirect
+
 require (
 	cel.dev/expr v0.25.3 // indirect
 	filippo.io/hpke v0.4.0 // indirect

@@ -48,7 +48,20 @@ func TestLabFailed(t *testing.T) {
 
 // TestLabRestore backs etcd up, loses the control plane, and restores it.
 func TestLabRestore(t *testing.T) {
-	scripts(t, "mini", "testdata/lab-restore", "--fault", "snapshot-cut=1")
+	scripts(t, "mini", "testdata/lab-restore", "--fault", "etcd-full=1", "--fault", "snapshot-cut=1")
+}
+
+// defragment does what `talosctl -n ADDRESS etcd defrag` does.
+func defragment(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: defragment ADDRESS")
+	}
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	c := talosOf(ctx, ts, args[0])
+	defer c.Close() //nolint:errcheck // it has answered
+	_, err := c.EtcdDefragment(ctx)
+	ts.Check(err)
 }
 
 // upgradeKubernetes does to one machine what talosctl upgrade-k8s does: its configuration gets the images of

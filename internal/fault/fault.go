@@ -50,6 +50,7 @@ func All() []Fault {
 			"Longhorn rebuilds the replicas of a node that returned that much later"},
 		{"upgrade-fails", Node, "the next Talos that is installed there fails at its first boot, once"},
 		{"node-dead", Node, "that node dies for good when a machine of the cluster next restarts or changes"},
+		{"etcd-full", Yes, "etcd's database has 1.5 GiB until somebody defragments it"},
 		{"snapshot-cut", Yes, "the first snapshot of etcd ends after half of it, without an error"},
 		{"control-planes-lost", Yes,
 			"the machines of all control planes lose their disks after the first snapshot of etcd"},

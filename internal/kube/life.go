@@ -3,7 +3,11 @@ package kube
 import (
 	"context"
 	"errors"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
@@ -20,6 +24,22 @@ func Life(ctx context.Context, target gate.Target) (uid string, err error) {
 		return err
 	})
 	return uid, err
+}
+
+// StaleLeases lists the leases that were last renewed before a time.
+func StaleLeases(ctx context.Context, target gate.Target, since time.Time) (stale []string, err error) {
+	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
+		in := client.Selection{Resource: coordinationv1.SchemeGroupVersion.WithResource("leases")}
+		all, err := client.ListAs[coordinationv1.Lease](ctx, a, in, "Lease")
+		stale = nil
+		for _, l := range all {
+			if last := l.Spec.RenewTime; last != nil && last.Time.Before(since) {
+				stale = append(stale, foreign.Text(l.Namespace+"/"+l.Name))
+			}
+		}
+		return err
+	})
+	return stale, err
 }
 
 // suspendedBy is the annotation of what castle has suspended in Flux.

@@ -252,7 +252,7 @@ func DeleteNode(ctx context.Context, target gate.Target, node string) error {
 		if have == nil || have.GetDeletionTimestamp() != nil {
 			return err
 		}
-		if stays, err := deleteReplicas(ctx, a, node); stays || err != nil {
+		if _, stays, err := deleteReplicas(ctx, a, node); len(stays) > 0 || err != nil {
 			return err
 		}
 		if client.True(have, "spec", "allowScheduling") {
@@ -270,16 +270,26 @@ func DeleteNode(ctx context.Context, target gate.Target, node string) error {
 	})
 }
 
+// DropReplicas deletes Longhorn's replicas on a machine whose disks are others than those which the replicas
+// were on. It returns the volumes of those, and of the ones that stay, because no other machine has one.
+func DropReplicas(ctx context.Context, target gate.Target, node string) (dropped, stay []string, err error) {
+	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
+		dropped, stay, err = deleteReplicas(ctx, a, node)
+		return err
+	})
+	return dropped, stay, err
+}
+
 // deleteReplicas deletes the replicas of a machine that has left, for which Longhorn would keep its node. One
-// stays if no other machine has an intact replica of its volume.
-func deleteReplicas(ctx context.Context, a *client.API, node string) (stays bool, err error) {
+// stays if no other machine has an intact replica of its volume. It returns the names of the volumes.
+func deleteReplicas(ctx context.Context, a *client.API, node string) (deleted, stay []string, err error) {
 	all, err := listLonghorn[replica](ctx, a, "Replica")
 	if err != nil || len(all) == 0 {
-		return false, err
+		return nil, nil, err
 	}
 	in, err := a.ResolveIn(ctx, "longhorn.io", "Replica")
 	if err != nil {
-		return false, err
+		return nil, nil, err
 	}
 	var errs []error
 	for _, r := range all {
@@ -289,11 +299,12 @@ func deleteReplicas(ctx context.Context, a *client.API, node string) (stays bool
 		switch {
 		case r.Spec.NodeID != node:
 		case slices.ContainsFunc(all, elsewhere):
+			deleted = append(deleted, foreign.Text(r.Spec.VolumeName))
 			errs = append(errs, a.Delete(ctx, client.Selection{Resource: in.GroupVersionResource,
 				Namespace: r.Metadata.Namespace, Name: r.Metadata.Name}))
 		default:
-			stays = true
+			stay = append(stay, foreign.Text(r.Spec.VolumeName))
 		}
 	}
-	return stays, errors.Join(errs...)
+	return deleted, stay, errors.Join(errs...)
 }

@@ -3,8 +3,10 @@ package kube
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -302,5 +304,36 @@ func TestANodeThatLeftIsDeletedFromLonghornToo(t *testing.T) {
 				t.Error("the replica on another machine was deleted")
 			}
 		})
+	}
+}
+
+func TestReplicasOfFormerDisksAreDroppedWhereAnotherIsIntact(t *testing.T) {
+	f, target := newLonghorn(t, map[string]string{
+		"replicas/a-1": intactReplica("a", "w-01"), "replicas/a-2": intactReplica("a", "w-02"),
+		"replicas/b-1": intactReplica("b", "w-01"), "replicas/b-2": failedReplica("b", "w-02"),
+	})
+	dropped, stay, err := DropReplicas(t.Context(), target, "w-01")
+	if err != nil || !slices.Equal(dropped, []string{"a"}) || !slices.Equal(stay, []string{"b"}) {
+		t.Errorf("dropped %v, stay %v, %v", dropped, stay, err)
+	}
+	deleted := slices.DeleteFunc(slices.Clone(f.asked), func(asked string) bool {
+		return !strings.HasPrefix(asked, "DELETE ")
+	})
+	if want := []string{"DELETE " + longhornAPI + "replicas/a-1"}; !slices.Equal(deleted, want) {
+		t.Errorf("%v, want %v", deleted, want)
+	}
+}
+
+func TestStaleLeasesAreThoseThatNobodyHasRenewed(t *testing.T) {
+	f := newFakeAPI(t)
+	f.serves("coordination.k8s.io/v1", "Lease", "leases", true)
+	const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"
+	f.add(t, leases+"former", "spec: {holderIdentity: gone, renewTime: '2026-01-01T00:00:00.000000Z'}")
+	f.add(t, leases+"held", "spec: {holderIdentity: here, renewTime: '2026-01-03T00:00:00.000000Z'}")
+	f.add(t, leases+"unused", "spec: {}")
+	since := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	got, err := StaleLeases(t.Context(), gate.Target{Kubeconfig: f.kubeconfig()}, since)
+	if err != nil || !slices.Equal(got, []string{"kube-system/former"}) {
+		t.Errorf("got %v, %v", got, err)
 	}
 }

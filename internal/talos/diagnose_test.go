@@ -56,7 +56,7 @@ func TestDiagnosisReportsEveryMachineWithoutSecrets(t *testing.T) {
 	holds(t, d, folder+"etcd.txt", "leader", "blue-01", "blue-02  true", "https://"+l.address(2)+":2380")
 	holds(t, d, folder+"addresses.txt", "ens18  "+l.address(1)+"/24", "ens18  "+l.vip()+"/32", "links: ens18")
 	holds(t, d, "talos/"+l.address(2)+"/services.txt", "EVENTS OF etcd",
-		"Running   Health check failed: etcdserver: rpc not supported for learner")
+		"Running    Health check failed: etcdserver: rpc not supported for learner")
 	holds(t, d, "talos/"+l.address(3)+"/services.txt", "etcd        Preparing  ?       Running pre state")
 	holds(t, d, "talos/"+l.address(3)+"/etcd.txt", "no answer: etcd does not run yet")
 	for name, text := range d.Files {

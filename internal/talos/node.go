@@ -32,7 +32,7 @@ func OpenNode(talosconfig []byte, address string) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("machine %s: %w", address, err)
 	}
-	return &Node{machines: m, address: address, poll: 2 * time.Second}, nil
+	return &Node{machines: m, address: address, poll: 500 * time.Millisecond}, nil
 }
 
 // call connects to the machine and lets do make its requests within the bound. intent completes the sentence
@@ -139,7 +139,7 @@ func (n *Node) Reboot(ctx context.Context) error {
 }
 
 // AwaitRestart returns once the machine runs with another boot id than before and is running and ready, at
-// two looks in a row. say gets each new reason why it is not.
+// three looks in a row. say gets each new reason why it is not.
 //
 // Only ctx bounds the wait. Talos gives a new release up to 70 minutes before it boots the former one again:
 // who waits for less does not know how the upgrade ends.
@@ -153,7 +153,7 @@ func (n *Node) AwaitRestart(ctx context.Context, before string, say func(string)
 		return err
 	}
 	err := gate.Wait(ctx, gate.Gate{Name: "restart", Check: check},
-		gate.Policy{Timeout: 24 * time.Hour, Stable: 2, First: n.poll, Most: n.poll},
+		gate.Policy{Timeout: 24 * time.Hour, Stable: 3, First: n.poll, Most: n.poll},
 		gate.Listener{Answer: func(why error) {
 			if last = why; why != nil {
 				say(foreign.Text(why.Error()))
@@ -168,7 +168,7 @@ func (n *Node) AwaitRestart(ctx context.Context, before string, say func(string)
 	return now, err
 }
 
-// AwaitReady returns once the machine is running and ready at two looks in a row.
+// AwaitReady returns once the machine is running and ready at three looks in a row.
 func (n *Node) AwaitReady(ctx context.Context, say func(string)) error {
 	_, err := n.AwaitRestart(ctx, "", say)
 	return err

@@ -56,6 +56,17 @@ func (n *Node) Install(ctx context.Context, image string, say func(string)) erro
 	})
 }
 
+// Pull pulls an installer image ahead of Install. Releases without such a call pull it then.
+func (n *Node) Pull(ctx context.Context, image string) error {
+	return n.call(ctx, installBound, "pull Talos", func(ctx context.Context, c *client.Client) error {
+		_, err := pull(ctx, c, image)
+		if status.Code(err) == codes.Unimplemented && !isOtherAPI(err) {
+			return nil
+		}
+		return err
+	})
+}
+
 // containerd is where installers are pulled to and run.
 func containerd() *common.ContainerdInstance {
 	return &common.ContainerdInstance{Driver: common.ContainerDriver_CRI,

@@ -74,7 +74,11 @@ func TestInstallFailsWithTheReason(t *testing.T) {
 		"factory.talos.dev/nocloud-installer/abc:v1.17.0": "the installer has failed with exit code 1: " +
 			"Error: pre-flight checks failed: host version 1.13.0 is too old",
 	} {
+		pulled := l.node(1, role.Admin).Pull(l.bounded(), image)
 		err := l.node(1, role.Admin).Install(l.bounded(), image, func(string) {})
+		if runs := strings.Contains(want, "pre-flight"); runs != (pulled == nil) {
+			t.Errorf("%s is pulled: %v", image, pulled)
+		}
 		if err == nil || !strings.HasPrefix(err.Error(), "machine "+l.address(1)+": ") ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", image, err)
@@ -132,6 +136,9 @@ func TestInstallOnOlderMachinesRestartsThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, progress := l.condition(1), &words{}
+	if err := n.Pull(l.bounded(), installer); err != nil {
+		t.Error(err)
+	}
 	if err := n.Install(l.bounded(), installer, progress.say); err != nil {
 		t.Fatal(err)
 	}

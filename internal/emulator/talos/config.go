@@ -91,6 +91,8 @@ type Hooks struct {
 	// DatabaseSize is the size in bytes of etcd's database on a machine; without it, every one has 4 MiB. It
 	// may not call the Fleet.
 	DatabaseSize func(address string) int64
+	// OnDefragment is called when a caller has a machine's member defragment its database.
+	OnDefragment func(address string)
 	// Recover makes the data directory of a new etcd from a snapshot that was uploaded to a machine. With an
 	// error, written says whether it has left something there. Without it, machines refuse to recover etcd.
 	Recover func(address string, snapshot []byte, skipHashCheck bool) (written bool, err error)
@@ -107,6 +109,7 @@ type Machine struct {
 	// which the first configuration names.
 	Schematic string
 	Disks     []Disk // one of 32 GiB when empty
+	Memory    uint64 // in bytes; 4 GiB when 0
 	// Links are the names of its network link, aliases included. When empty, every
 	// name in its configuration matches.
 	Links []string

@@ -154,3 +154,14 @@ func (s *machineService) EtcdAlarmDisarm(ctx context.Context, _ *emptypb.Empty) 
 	}
 	return &pb.EtcdAlarmDisarmResponse{Messages: []*pb.EtcdAlarmDisarm{disarmed}}, nil
 }
+
+// EtcdDefragment has the machine's own member write its database anew, without what was deleted.
+func (s *machineService) EtcdDefragment(ctx context.Context, _ *emptypb.Empty) (
+	*pb.EtcdDefragmentResponse, error) {
+	m := requestOf(ctx).target
+	if _, err := localMember(m, "etcd defragment"); err != nil {
+		return nil, err
+	}
+	callLater(s.world, s.world.config.Hooks.OnDefragment, m.spec.Address)
+	return &pb.EtcdDefragmentResponse{Messages: []*pb.EtcdDefragment{{}}}, nil
+}

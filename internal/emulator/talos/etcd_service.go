@@ -1,17 +1,18 @@
 package talos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
+
+// etcdRelease is that of every member.
+const etcdRelease = "3.6.9"
 
 // etcd's own errors.
 const (
@@ -76,7 +77,7 @@ func (s *machineService) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*pb.
 	}
 	c := e.cluster
 	state := &pb.EtcdMemberStatus{
-		MemberId: e.id, IsLearner: e.learner, ProtocolVersion: "3.6.9", StorageVersion: "3.6.0",
+		MemberId: e.id, IsLearner: e.learner, ProtocolVersion: etcdRelease, StorageVersion: "3.6.0",
 		DbSize: 4 << 20, DbSizeInUse: 2 << 20,
 		Leader: c.elect(), RaftTerm: c.term, RaftIndex: c.index, RaftAppliedIndex: c.index,
 	}
@@ -119,68 +120,4 @@ func alarms(c *etcdCluster) []*pb.EtcdMemberAlarm {
 		}
 	}
 	return list
-}
-
-// ServiceList lists the machine's services by name, as `talosctl services` shows them.
-func (s *machineService) ServiceList(ctx context.Context, _ *emptypb.Empty) (*pb.ServiceListResponse, error) {
-	list := servicesOf(requestOf(ctx).target)
-	return &pb.ServiceListResponse{Messages: []*pb.ServiceList{{Services: list}}}, nil
-}
-
-func servicesOf(m *machine) (list []*pb.ServiceInfo) {
-	for _, id := range []string{"apid", "auditd", "containerd", "machined", "syslogd", "udevd"} {
-		list = append(list, service(id, "Running", ""))
-	}
-	if m.installed != nil {
-		cri := service("cri", "Waiting", "Waiting for network")
-		if m.ready {
-			cri = service("cri", "Running", "")
-		}
-		list = append(list, afterCRI(m, "kubelet"), cri)
-	}
-	if m.controlPlane() {
-		list = append(list, service("trustd", "Running", ""), etcdInfo(m))
-	}
-	slices.SortFunc(list, func(a, b *pb.ServiceInfo) int { return cmp.Compare(a.GetId(), b.GetId()) })
-	return list
-}
-
-func afterCRI(m *machine, id string) *pb.ServiceInfo {
-	if m.ready {
-		return service(id, "Running", "")
-	}
-	return service(id, "Waiting", `Waiting for service "cri" to be "up"`)
-}
-
-// etcdInfo is the state of etcd. It prepares while there is no cluster to join; a
-// learner runs and fails its health check.
-func etcdInfo(m *machine) *pb.ServiceInfo {
-	switch {
-	case m.leftEtcd:
-		return service("etcd", "Finished", "Service finished successfully")
-	case m.ready && m.recovery != nil && m.recovery.failed != "":
-		return service("etcd", "Failed", m.recovery.failed)
-	case m.ready && (m.etcd == nil || !m.etcd.serves()):
-		return service("etcd", "Preparing", "Running pre state")
-	case m.ready && m.etcd.learner:
-		return service("etcd", "Running", etcdNoLearners)
-	case m.ready && m.etcd.cluster.elect() == 0:
-		return service("etcd", "Running", "context deadline exceeded")
-	}
-	return afterCRI(m, "etcd")
-}
-
-// service is a service with the reason why it does not run or is not healthy; empty for a healthy one.
-func service(id, state, why string) *pb.ServiceInfo {
-	health, message := &pb.ServiceHealth{Unknown: true}, why
-	if state == "Running" {
-		health, message = &pb.ServiceHealth{Healthy: why == "", LastMessage: why}, "Health check successful"
-		if why != "" {
-			message = "Health check failed: " + why
-		}
-	}
-	events := &pb.ServiceEvents{Events: []*pb.ServiceEvent{
-		{Msg: "Starting service", State: "Starting"}, {Msg: message, State: state},
-	}}
-	return &pb.ServiceInfo{Id: id, State: state, Health: health, Events: events}
 }

@@ -9,8 +9,8 @@
 //
 // A machine's disk has two systems, as with GRUB. An upgrade installs one beside the one that runs, and a
 // restart boots it; if that boot fails, the former one returns. The list of Talos 1.13 decides which changes
-// of a configuration need a restart. MachineStatus and events report each step. Missing are logs, statistics,
-// and talosctl health, which asks Kubernetes.
+// of a configuration need a restart. MachineStatus, events and logs report each step. Statistics are missing,
+// and the logs of what does not run here. The check of the cluster's health asks its Kubernetes.
 //
 // etcd has members and no content: a snapshot comes from a hook, and goes to another hook when a machine
 // recovers etcd from it.

@@ -112,8 +112,7 @@ func apidTLS(m *machine, signer *installed) (*tls.Config, error) {
 	return config, nil
 }
 
-// adminKubeconfig generates a kubeconfig with a new admin certificate and packs it
-// as the API sends it: a gzipped tar of one file.
+// adminKubeconfig generates a kubeconfig with a new admin certificate.
 func adminKubeconfig(cluster talosconfig.ClusterConfig) ([]byte, error) {
 	if cluster.IssuingCA() == nil {
 		return nil, errors.New("error getting Kubernetes CA: cluster.ca is not set")
@@ -138,7 +137,7 @@ func adminKubeconfig(cluster talosconfig.ClusterConfig) ([]byte, error) {
 	}
 	cas = append(cas, cluster.IssuingCA().Crt...)
 	name := "admin@" + cluster.Name()
-	config, err := clientcmd.Write(clientcmdapi.Config{
+	return clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{
 			cluster.Name(): {Server: cluster.Endpoint().String(), CertificateAuthorityData: cas},
 		},
@@ -150,12 +149,9 @@ func adminKubeconfig(cluster talosconfig.ClusterConfig) ([]byte, error) {
 		},
 		CurrentContext: name,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return pack("kubeconfig", config)
 }
 
+// pack is a file as the API sends it: a gzipped tar of one file.
 func pack(name string, content []byte) ([]byte, error) {
 	var out bytes.Buffer
 	zip := gzip.NewWriter(&out)

@@ -111,8 +111,11 @@ func (s *machineService) Bootstrap(
 }
 
 func (s *machineService) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*pb.ShutdownResponse, error) {
-	s.power.shutDown(requestOf(ctx).target)
-	return &pb.ShutdownResponse{Messages: []*pb.Shutdown{{ActorId: newID()}}}, nil
+	m, actor := requestOf(ctx).target, newID()
+	s.world.sequence(m, actor, "shutdown", pb.SequenceEvent_START)
+	s.world.stopsAll(m, actor, pb.TaskEvent_START)
+	s.power.shutDown(m)
+	return &pb.ShutdownResponse{Messages: []*pb.Shutdown{{ActorId: actor}}}, nil
 }
 
 func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_KubeconfigServer) error {
@@ -122,7 +125,11 @@ func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_Kube
 	if c == nil || !c.controlPlane { // nil after a reset since the request came in
 		return onlyOnControlPlanes("kubeconfig")
 	}
-	archive, err := adminKubeconfig(c.config.Cluster())
+	config, err := adminKubeconfig(c.config.Cluster())
+	if err != nil {
+		return err
+	}
+	archive, err := pack("kubeconfig", config)
 	if err != nil {
 		return err
 	}
@@ -152,12 +159,8 @@ type storageService struct {
 
 func (*storageService) Disks(ctx context.Context, _ *emptypb.Empty) (*storage.DisksResponse, error) {
 	m := requestOf(ctx).target
-	disks := m.spec.Disks
-	if len(disks) == 0 {
-		disks = []Disk{{Device: "/dev/sda", Model: "QEMU HARDDISK", Size: 32 << 30}}
-	}
 	answer := &storage.Disks{}
-	for i, d := range disks {
+	for i, d := range m.disks() {
 		answer.Disks = append(answer.Disks, &storage.Disk{
 			DeviceName: d.Device, Model: d.Model, Serial: d.Serial, Size: d.Size, Type: storage.Disk_HDD,
 			BusPath:    "/pci0000:00/0000:00:05.0/" + strings.TrimPrefix(d.Device, "/dev/"),

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
+	clusterapi "github.com/siderolabs/talos/pkg/machinery/api/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
+	timeapi "github.com/siderolabs/talos/pkg/machinery/api/time"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"google.golang.org/grpc"
@@ -45,6 +47,7 @@ func (p *power) start(m *machine) {
 		if m.recovery != nil && !m.recovery.spoilt() {
 			m.recovery = nil
 		}
+		p.world.log(m, "", "Linux version emulated, Talos "+m.runs.release)
 	}
 	p.world.bringUpNetwork(m)
 	m.doing = runtime.MachineStageBooting
@@ -137,7 +140,7 @@ func (p *power) restart(m *machine, actor string, takes time.Duration) {
 	p.world.sequence(m, actor, "reboot", pb.SequenceEvent_START)
 	p.leave(m, runtime.MachineStageRebooting, takes, func() {
 		for _, action := range []pb.TaskEvent_Action{pb.TaskEvent_START, pb.TaskEvent_STOP} {
-			p.world.publish(m, actor, &pb.TaskEvent{Task: "stopAllServices", Action: action})
+			p.world.stopsAll(m, actor, action)
 		}
 		p.boot(m, p.world.config.Delays.Boot)
 	})
@@ -234,6 +237,8 @@ func (p *power) serve(m *machine, signer *installed) error {
 	pb.RegisterImageServiceServer(s.grpc, &imageService{world: p.world})
 	pb.RegisterLifecycleServiceServer(s.grpc, &lifecycleService{world: p.world})
 	storage.RegisterStorageServiceServer(s.grpc, &storageService{})
+	clusterapi.RegisterClusterServiceServer(s.grpc, &clusterService{world: p.world, etcd: p.etcd})
+	timeapi.RegisterTimeServiceServer(s.grpc, &timeService{})
 	v1alpha1.RegisterStateServer(s.grpc, &resourceService{world: p.world})
 	go func() {
 		defer close(s.done)

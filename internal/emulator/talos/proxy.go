@@ -4,8 +4,10 @@ import (
 	"context"
 	"net"
 	"path"
+	"slices"
 	"strings"
 
+	"github.com/siderolabs/talos/pkg/machinery/api/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
@@ -68,13 +70,14 @@ func allowedRoles(method string) role.Set {
 	switch path.Base(method) {
 	case "ApplyConfiguration":
 		return role.MakeSet(role.Admin, role.Reader)
-	case "Version", "ServiceList", "Disks", "Get", "List", "Watch", "Events":
+	case "Version", "ServiceList", "Disks", "Get", "List", "Watch", "Events", "HealthCheck", "Containers",
+		"Dmesg", "Logs", "LogsContainers", "Memory", "Time", "TimeCheck":
 		return role.MakeSet(role.Admin, role.Operator, role.Reader)
 	case "EtcdMemberList", "EtcdStatus", "EtcdAlarmList":
 		return role.MakeSet(role.Admin, role.Operator, role.Reader, role.EtcdBackup)
 	case "EtcdSnapshot":
 		return role.MakeSet(role.Admin, role.Operator, role.EtcdBackup)
-	case "Reboot", "Shutdown", "Pull", "EtcdAlarmDisarm":
+	case "Reboot", "Shutdown", "Pull", "EtcdAlarmDisarm", "EtcdDefragment", "ServiceRestart":
 		return role.MakeSet(role.Admin, role.Operator)
 	default:
 		return role.MakeSet(role.Admin)
@@ -82,6 +85,9 @@ func allowedRoles(method string) role.Set {
 }
 
 func notAuthorized() error { return status.Error(codes.PermissionDenied, "not authorized") }
+
+// aggregated are the services whose answers apid collects from several machines.
+var aggregated = []string{"/machine.MachineService/", "/cluster.", "/inspect.", "/storage.", "/time."}
 
 // enter identifies the caller and the targets of a request. The metadata "node" names one target, whose
 // answer is passed on unchanged; those of "nodes" are collected (many), each labelled with its node.
@@ -95,8 +101,7 @@ func (p *proxy) enter(ctx context.Context, method string) (targets []target, man
 			nodes, many = all, true
 		}
 	}
-	if many && !strings.HasPrefix(method, "/machine.MachineService/") &&
-		!strings.HasPrefix(method, "/storage.") {
+	if many && !slices.ContainsFunc(aggregated, func(s string) bool { return strings.HasPrefix(method, s) }) {
 		return nil, false, status.Errorf(codes.InvalidArgument,
 			"one-2-many proxying is not supported for method %s", method)
 	}
@@ -231,15 +236,17 @@ type routedStream struct {
 func (s *routedStream) Context() context.Context { return s.ctx }
 
 func (s *routedStream) SendMsg(m any) error {
+	if !s.many {
+		return s.ServerStream.SendMsg(m)
+	}
+	label := &common.Metadata{Hostname: s.node}
 	switch answer := m.(type) {
 	case *common.Data:
-		if s.many {
-			answer.Metadata = &common.Metadata{Hostname: s.node}
-		}
+		answer.Metadata = label
 	case *pb.Event:
-		if s.many {
-			answer.Metadata = &common.Metadata{Hostname: s.node}
-		}
+		answer.Metadata = label
+	case *cluster.HealthCheckProgress:
+		answer.Metadata = label
 	}
 	return s.ServerStream.SendMsg(m)
 }

@@ -74,7 +74,9 @@ func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.R
 			func() { s.power.boot(m, delays.Boot) })
 		return answer, nil
 	}
+	s.world.stopsAll(m, actor, pb.TaskEvent_START)
 	s.power.leave(m, runtime.MachineStageResetting, delays.Stop, func() {
+		s.world.stopsAll(m, actor, pb.TaskEvent_STOP)
 		s.power.wipe(m, wipe)
 		if hook := s.world.config.Hooks.OnReset; hook != nil && wipe != (partitions{}) {
 			s.world.later(func() { hook(m.spec.Address, wipe.ephemeral) })

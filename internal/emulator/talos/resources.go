@@ -12,18 +12,24 @@ import (
 	"github.com/cosi-project/runtime/pkg/state/impl/inmem"
 	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
 	"github.com/cosi-project/runtime/pkg/state/protobuf/server"
+	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
+	etcdres "github.com/siderolabs/talos/pkg/machinery/resources/etcd"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"github.com/siderolabs/talos/pkg/machinery/resources/secrets"
+	timeres "github.com/siderolabs/talos/pkg/machinery/resources/time"
+	v1alpha1res "github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// resourceService serves the resources of a request's target. Of Talos' many types it knows addresses, links,
-// the machine's status, its extensions and its configuration, and the members that discovery finds.
+// resourceService serves the resources of a request's target. Of Talos' many types it knows those in kinds.
 type resourceService struct {
 	v1alpha1.UnimplementedStateServer
 	world *world
@@ -67,12 +73,18 @@ func (s *resourceService) target(ctx context.Context) *server.State {
 
 // kinds are the types of resources that the emulator has.
 var kinds = []meta.ResourceDefinitionProvider{meta.ResourceDefinitionExtension{}, meta.NamespaceExtension{},
-	network.AddressStatusExtension{}, network.LinkStatusExtension{}, runtime.MachineStatusExtension{},
-	runtime.ExtensionStatusExtension{}, cluster.MemberExtension{}, (*config.MachineConfig)(nil)}
+	network.AddressStatusExtension{}, network.LinkStatusExtension{}, network.HostnameStatusExtension{},
+	network.NodeAddressExtension{}, runtime.MachineStatusExtension{}, runtime.ExtensionStatusExtension{},
+	runtime.DiagnosticExtension{}, block.VolumeStatusExtension{}, v1alpha1res.ServiceExtension{},
+	cluster.MemberExtension{}, etcdres.MemberExtension{}, k8s.NodenameExtension{}, k8s.NodeStatusExtension{},
+	k8s.StaticPodStatusExtension{}, k8s.BootstrapManifestsConfigExtension{}, secrets.OSRootExtension{},
+	secrets.KubernetesRootExtension{}, timeres.StatusExtension{}, (*config.MachineType)(nil),
+	(*config.MachineConfig)(nil)}
 
 // namespaces are those of the kinds.
 var namespaces = []string{meta.NamespaceName, network.NamespaceName, runtime.NamespaceName,
-	cluster.NamespaceName, config.NamespaceName}
+	cluster.NamespaceName, config.NamespaceName, etcdres.NamespaceName, k8s.NamespaceName,
+	k8s.ControlPlaneNamespaceName, secrets.NamespaceName}
 
 // readable refuses the reads that Talos refuses, with its texts (internal/app/resources/access.go), and those
 // that are not emulated.
@@ -115,7 +127,8 @@ func (w *world) bringUpNetwork(m *machine) {
 		m.down()
 	}
 	m.up, m.down = context.WithCancel(w.ctx)
-	m.reported = runtime.MachineStatusSpec{}
+	m.reported, m.described = runtime.MachineStatusSpec{}, facts{}
+	m.services = map[string]*pb.ServiceInfo{}
 	w.addDefinitions(m)
 	w.addExtensions(m)
 	w.addLink(m, "lo", network.LinkStatusSpec{Type: nethelpers.LinkLoopbck})
@@ -136,7 +149,7 @@ func (w *world) bringUpNetwork(m *machine) {
 func (w *world) configured(m *machine) {
 	now := map[string]*installed{config.ActiveID: m.installed}
 	if m.saved {
-		now[config.PersistentID] = cmp.Or(m.staged, m.tried, m.installed)
+		now[config.PersistentID] = m.persistent()
 	}
 	for id, c := range now {
 		now := config.NewMachineConfigWithID(c.config, id)
@@ -146,6 +159,9 @@ func (w *world) configured(m *machine) {
 		w.fail(m, m.resources.Create(w.ctx, now))
 	}
 }
+
+// persistent is the configuration on the disk.
+func (m *machine) persistent() *installed { return cmp.Or(m.staged, m.tried, m.installed) }
 
 func (w *world) addLink(m *machine, name string, spec network.LinkStatusSpec) {
 	spec.LinkState, spec.OperationalState = true, nethelpers.OperStateUp

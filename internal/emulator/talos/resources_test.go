@@ -32,7 +32,7 @@ func TestResourcesNeedAReaderAndASingleMachine(t *testing.T) {
 		func(r resource.Resource) bool { return r.Metadata().ID() == "ens18/"+l.address(2)+"/24" }) {
 		t.Errorf("through another machine: %v, %v", other, err)
 	}
-	_, err = reader.COSI.List(within(t), k8s.NewNodename(k8s.NamespaceName, "").Metadata())
+	_, err = reader.COSI.List(within(t), k8s.NewEndpoint(k8s.ControlPlaneNamespaceName, "").Metadata())
 	wantRefusal(t, err, codes.PermissionDenied, "is not supported")
 	_, err = l.as(role.EtcdBackup, l.address(1)).COSI.List(within(t), list)
 	wantRefusal(t, err, codes.PermissionDenied, "not authorized")

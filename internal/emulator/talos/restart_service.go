@@ -122,16 +122,3 @@ func (d *etcd) upgradable(m *machine) error {
 	}
 	return nil
 }
-
-// bootIDFile is the one file that Read has.
-const bootIDFile = "/proc/sys/kernel/random/boot_id"
-
-func (s *machineService) Read(req *pb.ReadRequest, out pb.MachineService_ReadServer) error {
-	unlock := s.world.lock()
-	id := requestOf(out.Context()).target.bootID
-	unlock()
-	if req.GetPath() != bootIDFile {
-		return status.Errorf(codes.NotFound, "stat %s: no such file or directory", req.GetPath())
-	}
-	return out.SendMsg(&common.Data{Bytes: []byte(id + "\n")})
-}

@@ -6,6 +6,7 @@ import (
 
 	talosconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 )
 
 // ClusterSpec describes the Kubernetes API that would now start, as the bootstrapped
@@ -44,6 +45,8 @@ type MachineSpec struct {
 	KubernetesVersion string // "v1.36.3", from the kubelet's image
 	APIServerVersion  string // likewise; empty on workers
 	TalosVersion      string // from the image that it runs, not from its configuration
+	// StaticPods are the images of a control plane's static Pods, by component.
+	StaticPods map[string]string
 	// SANs are the names and addresses of a control plane's API server: its own, the configured ones, the
 	// endpoint, the standard ones and the first service address.
 	SANs []string
@@ -73,7 +76,8 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 	maps.Copy(spec.Annotations, machine.NodeAnnotations())
 	if spec.ControlPlane {
 		spec.SANs = append(apiServerSANs(m.installed.config.Cluster()), spec.Address, spec.Hostname)
-		spec.APIServerVersion = imageTag(m.installed.config.Cluster().APIServer().Image())
+		spec.StaticPods = m.staticPods()
+		spec.APIServerVersion = imageTag(spec.StaticPods[k8s.APIServerID])
 		spec.Labels[constants.LabelNodeRoleControlPlane] = ""
 		if !m.installed.config.Cluster().ScheduleOnControlPlanes() {
 			spec.Taints[constants.LabelNodeRoleControlPlane] = "NoSchedule"

@@ -30,6 +30,8 @@ func (p *power) refresh() {
 // report writes the machine's status and its event, if it has changed
 // (internal/app/machined/pkg/controllers/runtime/machine_status.go).
 func (p *power) report(m *machine) {
+	p.noteServices(m)
+	p.describe(m)
 	if m.doing == runtime.MachineStageBooting && p.booted(m) {
 		m.doing = runtime.MachineStageRunning
 		p.world.sequence(m, "", "boot", pb.SequenceEvent_STOP)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cosi-project/runtime/pkg/state"
+	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 )
 
@@ -40,6 +41,8 @@ type machine struct {
 	bootID     string
 	doing      runtime.MachineStage // follows from the sequence that it runs
 	reported   runtime.MachineStatusSpec
+	described  facts
+	services   map[string]*pb.ServiceInfo // with what has happened to them
 	events     *events
 	installing bool       // an installer runs beside it
 	applied    bool       // it restarts for a configuration

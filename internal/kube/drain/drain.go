@@ -93,7 +93,7 @@ func Nodes(ctx context.Context, target gate.Target) (cordoned map[string]By, err
 // when ctx ends, with the reasons.
 func Drain(ctx context.Context, target gate.Target, node string, force bool, say func(string)) error {
 	d := drain{target: target, cluster: client.New(target, ""), node: node, force: force,
-		pause: 2 * time.Second, pods: map[types.UID]bool{}}
+		longest: 2 * time.Second, pods: map[types.UID]bool{}}
 	return d.run(ctx, say)
 }
 
@@ -108,17 +108,20 @@ type drain struct {
 	cluster *client.Cluster
 	node    string
 	force   bool
-	pause   time.Duration // between two passes
-	// pods are those that were found in the first two passes. A Pod that tolerates the cordon starts again on
-	// the same node, for ever; one whose scheduling was under way when the node was cordoned is on it soon.
+	longest time.Duration // pause between two passes; they grow, as most Pods end in a moment
+	// pods are those that were found in the first two passes, or before such a pause was over. A Pod that
+	// tolerates the cordon starts again on the same node, for ever; one whose scheduling was under way when
+	// the node was cordoned is on it soon.
 	pods   map[types.UID]bool
 	passes int
+	began  time.Time
 }
 
 func (d *drain) run(ctx context.Context, say func(string)) error {
 	told, failures := map[string]bool{}, 0
 	var waits []wait
-	for {
+	d.began = time.Now()
+	for pause := d.longest / 8; ; pause = min(2*pause, d.longest) {
 		found, err := d.pass(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -143,7 +146,7 @@ func (d *drain) run(ctx context.Context, say func(string)) error {
 		select {
 		case <-ctx.Done():
 			return d.ended(ctx, waits)
-		case <-time.After(d.pause):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -168,7 +171,7 @@ func (d *drain) pass(ctx context.Context) (waits []wait, err error) {
 			return err
 		}
 		on = slices.DeleteFunc(on, func(p corev1.Pod) bool {
-			if d.passes < 2 {
+			if d.passes < 2 || time.Since(d.began) < d.longest {
 				d.pods[p.UID] = true
 			}
 			return !d.pods[p.UID]

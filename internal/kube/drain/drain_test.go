@@ -57,7 +57,7 @@ func drained(t *testing.T, target gate.Target, force bool) (reasons []string, er
 	ctx, stop := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("out of time"))
 	defer stop()
 	d := drain{target: target, cluster: client.New(target, ""), node: "w-01", force: force,
-		pause: time.Millisecond, pods: map[types.UID]bool{}}
+		longest: time.Millisecond, pods: map[types.UID]bool{}}
 	err = d.run(ctx, func(reason string) { reasons = append(reasons, reason) })
 	return reasons, err
 }
@@ -124,7 +124,7 @@ func TestADrainEndsWithItsReasons(t *testing.T) {
 		}
 		return refusedByBudget()
 	}
-	d := drain{target: target, cluster: client.New(target, ""), node: "w-01", pause: time.Millisecond,
+	d := drain{target: target, cluster: client.New(target, ""), node: "w-01", longest: time.Millisecond,
 		pods: map[types.UID]bool{}}
 	err := d.run(ctx, func(string) {})
 	for _, want := range []string{"node w-01 is not drained (", "): interrupt signal received",

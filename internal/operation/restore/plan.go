@@ -94,8 +94,9 @@ func refusal(reasons []string) error {
 func (x *restore) listMachines() error {
 	talosconfig := x.run.Outputs.Target().Talosconfig
 	if talosconfig == nil || len(x.run.Outputs.ControlPlanes()) == 0 {
-		return cluster.Usagef("no stage has configured a control plane with Talos, and castle restores " +
-			"etcd through Talos")
+		return cluster.Usagef("no stage has configured a control plane with Talos, and castle restores "+
+			"etcd through Talos\n  if its state is lost, bring it back first: %s",
+			x.run.Cluster.Command("state restore"))
 	}
 	for _, one := range x.run.Outputs.Machines() {
 		node, err := talos.OpenNode(talosconfig, one.Address)

@@ -20,6 +20,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
 	"github.com/ephemeral-castle/castle/internal/kube/drain"
 	"github.com/ephemeral-castle/castle/internal/operation/create"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -30,6 +31,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/backups"
 	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // How long a restore waits for a machine.
@@ -131,6 +133,7 @@ func (x *restore) perform(ctx context.Context, p *Plan) error {
 	}
 	x.run.Notice("etcd is that of " + x.backup.Time.Local().Format(time.DateTime) + "; what was changed in " +
 		"Kubernetes since then is lost, and what was deleted since then is there again")
+	x.nameLeases(ctx)
 	return dir.Clear()
 }
 
@@ -162,7 +165,7 @@ func (x *restore) found(ctx context.Context) error {
 	if err := x.recover(ctx, first); err != nil {
 		return fmt.Errorf("machine %s: %w", first.name, err)
 	}
-	if err := x.removeNodes(ctx); err != nil {
+	if err := errors.Join(x.removeNodes(ctx), x.dropReplicas(ctx)); err != nil {
 		return err
 	}
 	for _, m := range x.machines {
@@ -229,6 +232,47 @@ func (x *restore) removeNodes(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// dropReplicas deletes the replicas of Longhorn that the backup has brought back on machines that were made
+// anew since: their disks are others. It names the volumes that have no other replica.
+func (x *restore) dropReplicas(ctx context.Context) error {
+	now := map[string]string{}
+	for _, s := range x.run.Cluster.Config.Stages {
+		maps.Copy(now, x.run.Instances(s))
+	}
+	for _, address := range slices.Sorted(maps.Keys(x.backup.Instances)) {
+		name, _ := terraform.KeyOf(address)
+		if now[address] == "" || now[address] == x.backup.Instances[address] {
+			continue
+		}
+		node := x.run.Cluster.Config.Name + "-" + name
+		dropped, lost, err := kube.DropReplicas(ctx, x.run.Outputs.Target(), node)
+		if err != nil {
+			return err
+		}
+		if len(dropped) > 0 {
+			x.run.Notice(name + " was made anew since the backup; Longhorn's replicas that it had are " +
+				"deleted: " + client.Several(dropped))
+		}
+		if len(lost) > 0 {
+			x.run.Notice(name + " was made anew since the backup, and had the only intact replica of: " +
+				client.Several(lost) + "; restore these volumes from backups of Longhorn, or delete them")
+		}
+	}
+	return nil
+}
+
+// nameLeases names the leases that nobody has renewed since the backup: who held them is gone.
+func (x *restore) nameLeases(ctx context.Context) {
+	stale, err := kube.StaleLeases(ctx, x.run.Outputs.Target(), x.backup.Time)
+	if err != nil {
+		x.run.Notice(fmt.Sprintf("which leases nobody renews is not known: %v", err))
+	}
+	if len(stale) > 0 {
+		x.run.Notice("the backup has brought leases back that nobody has renewed: " + client.Several(stale) +
+			"; they hold nothing up, and kubectl delete lease removes them")
+	}
 }
 
 // restart restarts a machine that has run since before the restore, unless it has restarted since.

@@ -119,10 +119,12 @@ func (x *rollout) change(ctx context.Context, s *Step) error {
 			return err
 		}
 	}
-	waiting, stop := context.WithTimeout(ctx, settleTime)
-	defer stop()
-	if err := node.AwaitReady(waiting, say); err != nil {
-		return err
+	if !s.Restarts {
+		waiting, stop := context.WithTimeout(ctx, settleTime)
+		defer stop()
+		if err := node.AwaitReady(waiting, say); err != nil {
+			return err
+		}
 	}
 	m.down, m.stopped = nil, false
 	return s.proveRelease(condition)

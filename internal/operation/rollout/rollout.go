@@ -10,6 +10,7 @@ package rollout
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -120,6 +121,9 @@ func (x *rollout) do(ctx context.Context) error {
 		if err := x.backUp(ctx); err != nil {
 			return err
 		}
+		if err := x.pull(ctx, p.Steps); err != nil {
+			return err
+		}
 	}
 	for i, s := range p.Steps {
 		if err := x.step(ctx, s, i, len(p.Steps)); err != nil {
@@ -151,6 +155,23 @@ func (x *rollout) backUp(ctx context.Context) error {
 		x.run.Notice("etcd is backed up: " + done.Backup.ID)
 	}
 	return nil
+}
+
+// pull has all machines that get another Talos pull it at once, while they go on: no step waits for a
+// registry, and an image that does not exist is found before the first one.
+func (x *rollout) pull(ctx context.Context, steps []*Step) error {
+	gets := func(s *Step) bool { return s.installs != "" && s.machine.serves() }
+	err := errors.Join(run.Each(xslices.Filter(steps, gets), func(s *Step) error {
+		node, err := x.open(s.machine)
+		if err == nil {
+			err = node.Pull(ctx, s.installs)
+		}
+		if err != nil {
+			err = fmt.Errorf("no machine was changed: %s: %w", s.Machine, err)
+		}
+		return err
+	})...)
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // steps surveys the cluster and lists the steps.

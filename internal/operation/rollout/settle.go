@@ -141,7 +141,7 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 			add(s.machine, "it does not answer, and Longhorn's volumes that only it has would be lost: "+
 				client.Several(s.Volumes)+"\n    bring it back, or delete the volumes before")
 		}
-		if takes && s.machine.serves() && !grows {
+		if takes && s.machine.joined && !s.machine.left && !grows {
 			stuck, err := kube.StuckVolumes(ctx, x.target(), s.Node)
 			if err != nil {
 				add(s.machine, err.Error())

@@ -313,7 +313,8 @@ func TestTheLastReplicasOfADeadMachineKeepIt(t *testing.T) {
 		x := &rollout{machines: map[string]*machine{"w-01": m, "w-02": newMachine("w-02", nil)}}
 		s := m.step(Remove)
 		s.Volumes = volumes
-		found := x.obstacles(t.Context(), []*Step{s})
+		added := newMachine("w-03", func(m *machine) { m.joined = false }).step(Add)
+		found := x.obstacles(t.Context(), []*Step{s, added})
 		if len(found) != len(volumes) ||
 			len(found) > 0 && !strings.Contains(found[0], "would be lost: pvc-1") {
 			t.Errorf("%q: %q", volumes, found)

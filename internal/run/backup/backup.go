@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -166,7 +167,8 @@ func snapshot(ctx context.Context, r *run.Run, file *os.File) (*backups.Backup, 
 
 func snapshotOf(ctx context.Context, r *run.Run, m member, file *os.File) (*backups.Backup, error) {
 	b := &backups.Backup{Cluster: r.Cluster.Name(), Time: time.Now().UTC(), By: cluster.Self(),
-		Castle: r.Cluster.Options.Version, Member: m.address, Serials: map[string]uint64{}}
+		Castle: r.Cluster.Options.Version, Member: m.address, Serials: map[string]uint64{},
+		Instances: map[string]string{}}
 	err := errors.Join(file.Truncate(0), m.node.Snapshot(ctx, io.NewOffsetWriter(file, 0), most))
 	if err != nil {
 		return nil, err
@@ -202,6 +204,7 @@ func snapshotOf(ctx context.Context, r *run.Run, m member, file *os.File) (*back
 			continue
 		}
 		b.Serials[s.Name] = st.Serial
+		maps.Copy(b.Instances, r.Instances(s))
 		for _, res := range st.Managed() {
 			if name, keyed := terraform.KeyOf(res.Address); keyed && res.Type == review.ApplyType {
 				b.Machines = append(b.Machines, name)

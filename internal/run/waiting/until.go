@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// Until repeats a check until it succeeds, and says each new reason why not.
+// Until repeats a check until it succeeds, and says each new reason why not. The pauses grow: most of what
+// castle waits for takes a moment.
 func Until(ctx context.Context, say func(string), check func(context.Context) error) error {
 	last := ""
-	for {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		err := check(ctx)
 		if err == nil {
 			return nil
@@ -24,7 +25,7 @@ func Until(ctx context.Context, say func(string), check func(context.Context) er
 				return fmt.Errorf("%s (%w)", last, context.Cause(ctx))
 			}
 			return context.Cause(ctx)
-		case <-time.After(2 * time.Second):
+		case <-time.After(pause):
 		}
 	}
 }

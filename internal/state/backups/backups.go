@@ -59,6 +59,9 @@ type Backup struct {
 	Kubernetes string            `json:"kubernetes"`
 	// Machines are the names of the machines that castle had configured.
 	Machines []string `json:"machines"`
+	// Instances identify those machines then, by the address of what configures each. One that was made anew
+	// since has another instance, and other disks.
+	Instances map[string]string `json:"instances,omitempty"`
 	// Serials are those of the stages' Terraform states then, by stage.
 	Serials map[string]uint64 `json:"serials"`
 

@@ -181,8 +181,8 @@ func (k *kube) join(m talos.MachineSpec) {
 	vm := k.addresses.vm(m.Address)
 	node := kubernetes.Node{
 		Name: m.Hostname, Address: m.Address, OS: "Talos (" + m.TalosVersion + ")",
-		Kubelet: m.KubernetesVersion,
-		CPUs:    number(vm.Config["cores"], 2), MemoryBytes: number(vm.Config["memory"], 4096) << 20,
+		Kubelet: m.KubernetesVersion, StaticPods: m.StaticPods,
+		CPUs: number(vm.Config["cores"], 2), MemoryBytes: number(vm.Config["memory"], 4096) << 20,
 		Taints: m.RegisterTaints, Booted: k.booted[m.Address],
 	}
 	delete(k.booted, m.Address)

@@ -100,6 +100,7 @@ type Datacenter struct {
 	objects *shelf   // nil without one
 	dead    *dead
 	first   firstSnapshot
+	full    full
 	admin   string // an API token of the people who run Proxmox
 }
 
@@ -151,7 +152,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 			OnShutdown: d.switchedOff, OnDown: d.down,
 			OnVirtualIP: d.kube.virtualIP, OnReset: d.reset,
 			OnError:  func(address string, err error) { d.log.say("talos %s: %v", address, err) },
-			OnQuorum: d.kube.quorum, DatabaseSize: d.kube.databaseSize,
+			OnQuorum: d.kube.quorum, DatabaseSize: d.databaseSize, OnDefragment: d.defragmented,
 			Snapshot: d.snapshot, Recover: d.kube.recover,
 		},
 	})

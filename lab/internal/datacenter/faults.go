@@ -28,6 +28,8 @@ type Faults struct {
 	Nodes map[string]string
 	// SecretExists leaves the kubeconfig of an earlier cluster in Infisical.
 	SecretExists bool
+	// EtcdFull is etcd-full.
+	EtcdFull bool
 	// SnapshotCut and ControlPlanesLost are about the first snapshot of etcd.
 	SnapshotCut, ControlPlanesLost bool
 	// BackupIncomplete and PasswordDiverged are about the backups of a database.
@@ -79,6 +81,8 @@ func (f *Faults) set(name, value string) (err error) {
 		f.SecretExists, err = strconv.ParseBool(value)
 	case "kustomization-frozen":
 		f.Frozen, err = strconv.ParseBool(value)
+	case "etcd-full":
+		f.EtcdFull, err = strconv.ParseBool(value)
 	case "snapshot-cut":
 		f.SnapshotCut, err = strconv.ParseBool(value)
 	case "control-planes-lost":

@@ -8,13 +8,38 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
+	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 )
 
 // firstSnapshot are the faults of the first snapshot of etcd.
 type firstSnapshot struct{ cut, lost sync.Once }
+
+// full is the fault etcd-full.
+type full struct {
+	begins sync.Once
+	over   atomic.Bool
+}
+
+// databaseSize is that of the one real etcd, with the fault etcd-full.
+func (d *Datacenter) databaseSize(string) int64 {
+	if d.config.Faults.EtcdFull && !d.full.over.Load() {
+		d.full.begins.Do(func() { d.log.begins("etcd-full") })
+		return 3 << 29
+	}
+	return kubernetes.DatabaseSize(d.kube.dir())
+}
+
+// defragmented ends the fault etcd-full: one etcd stands for all.
+func (d *Datacenter) defragmented(address string) {
+	d.log.say("talos %s: etcd defragments its database", address)
+	if !d.full.over.Swap(true) && d.config.Faults.EtcdFull {
+		d.log.ends("etcd-full")
+	}
+}
 
 // snapshot reads etcd for a caller, with the faults snapshot-cut and control-planes-lost.
 func (d *Datacenter) snapshot(ctx context.Context, address string) (io.ReadCloser, error) {

@@ -117,7 +117,8 @@ func (d *Datacenter) started(vm proxmox.VM) {
 	}
 	d.log.say("vm %d %s: started; Talos boots at %s", vm.ID, vm.Name, address)
 	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name, Disks: d.disks(vm),
-		Cards: cards(vm), Version: imageRelease.FindString(vm.ImageURL + " " + vm.Image)}); err != nil {
+		Memory: uint64(number(vm.Config["memory"], 4096)) << 20,
+		Cards:  cards(vm), Version: imageRelease.FindString(vm.ImageURL + " " + vm.Image)}); err != nil {
 		d.log.say("vm %d %s: %v", vm.ID, vm.Name, err)
 	}
 }

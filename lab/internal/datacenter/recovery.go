@@ -22,9 +22,6 @@ func (k *kube) snapshot(ctx context.Context, address string) (io.ReadCloser, err
 	return kubernetes.Snapshot(ctx, c.dir)
 }
 
-// databaseSize is that of the one real etcd.
-func (k *kube) databaseSize(string) int64 { return kubernetes.DatabaseSize(k.dir()) }
-
 // recover makes etcd's data from a snapshot that a caller has sent to a machine. The cluster that it begins
 // is announced later, as a new one is.
 func (k *kube) recover(address string, snapshot []byte, skipHashCheck bool) (written bool, err error) {

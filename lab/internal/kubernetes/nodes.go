@@ -29,8 +29,10 @@ type Node struct {
 	Name, Address string
 	OS            string // Talos (v1.13.0)
 	Kubelet       string // v1.36.0
-	CPUs          int64
-	MemoryBytes   int64
+	// StaticPods are the images of the static Pods that it runs in kube-system, by name.
+	StaticPods  map[string]string
+	CPUs        int64
+	MemoryBytes int64
 	// Taints are those that its kubelet registers with: key: "value:effect" or "effect".
 	Taints map[string]string
 	// Booted: the machine has booted since its node was last seen, so the containers of its Pods start anew.
@@ -45,7 +47,10 @@ type Nodes struct{ Client client.Interface }
 func (n Nodes) Run(ctx context.Context, node Node) error {
 	want := node.object()
 	nodes := n.Client.CoreV1().Nodes()
-	_, err := nodes.Create(ctx, want, metav1.CreateOptions{})
+	have, err := nodes.Create(ctx, want, metav1.CreateOptions{})
+	if err == nil {
+		return n.mirror(ctx, node, have.UID)
+	}
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -55,18 +60,71 @@ func (n Nodes) Run(ctx context.Context, node Node) error {
 		}
 	}
 	// The node controller writes to a node at any time.
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return n.wake(ctx, want) })
-}
-
-func (n Nodes) wake(ctx context.Context, want *corev1.Node) error {
-	nodes := n.Client.CoreV1().Nodes()
-	have, err := nodes.Get(ctx, want.Name, metav1.GetOptions{})
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		have, err = nodes.Get(ctx, want.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return n.wake(ctx, have, want)
+	})
 	if err != nil {
 		return err
 	}
+	return n.mirror(ctx, node, have.UID)
+}
+
+// mirror creates the Pods by which the API shows a node's static Pods. One whose image has changed is made
+// anew.
+func (n Nodes) mirror(ctx context.Context, node Node, uid types.UID) error {
+	pods := n.Client.CoreV1().Pods(metav1.NamespaceSystem)
+	for _, name := range slices.Sorted(maps.Keys(node.StaticPods)) {
+		want := node.mirrorPod(name, uid)
+		have, err := pods.Get(ctx, want.Name, metav1.GetOptions{})
+		if err == nil && have.Spec.Containers[0].Image == want.Spec.Containers[0].Image &&
+			have.OwnerReferences[0].UID == uid {
+			continue
+		}
+		if err == nil {
+			now := int64(0)
+			err = pods.Delete(ctx, want.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+		}
+		if err == nil || apierrors.IsNotFound(err) {
+			_, err = pods.Create(ctx, want, metav1.CreateOptions{})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mirrorPod is as a kubelet makes it of what Talos renders.
+func (n Node) mirrorPod(name string, node types.UID) *corev1.Pod {
+	isController := true
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name + "-" + n.Name, Namespace: metav1.NamespaceSystem,
+			Labels: map[string]string{"k8s-app": name, "component": name, "tier": "control-plane"},
+			Annotations: map[string]string{corev1.MirrorPodAnnotationKey: n.StaticPods[name],
+				"kubernetes.io/config.source": "http"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: node,
+				Controller: &isController}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: n.Name, HostNetwork: true, PriorityClassName: "system-cluster-critical",
+			Containers: []corev1.Container{{Name: name, Image: n.StaticPods[name]}},
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists,
+				Effect: corev1.TaintEffectNoExecute}},
+		},
+	}
+}
+
+func (n Nodes) wake(ctx context.Context, have, want *corev1.Node) error {
+	nodes := n.Client.CoreV1().Nodes()
 	have.Status.Addresses, have.Status.NodeInfo = want.Status.Addresses, want.Status.NodeInfo
 	have.Status.Capacity, have.Status.Allocatable = want.Status.Capacity, want.Status.Allocatable
-	if have, err = nodes.UpdateStatus(ctx, have, metav1.UpdateOptions{}); err != nil {
+	have, err := nodes.UpdateStatus(ctx, have, metav1.UpdateOptions{})
+	if err != nil {
 		return err
 	}
 	if have.Labels == nil {

@@ -3,6 +3,7 @@ package operators
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -207,7 +208,7 @@ func (l *longhorn) register(ctx context.Context, namespace string) error {
 		if !podReady(&p) {
 			continue
 		}
-		if err := l.once("csi node "+p.Spec.NodeName, func() error {
+		if err := l.once("csi node of "+string(p.UID), func() error {
 			return l.registerNode(ctx, p.Spec.NodeName)
 		}); err != nil {
 			return err
@@ -219,12 +220,15 @@ func (l *longhorn) register(ctx context.Context, namespace string) error {
 func (l *longhorn) registerNode(ctx context.Context, name string) error {
 	entry := storagev1.CSINodeDriver{Name: driver, NodeID: name}
 	api := l.w.Typed.StorageV1().CSINodes()
+	node, err := l.w.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
 	have, err := api.Get(ctx, name, metav1.GetOptions{})
+	if err == nil && len(have.OwnerReferences) == 1 && have.OwnerReferences[0].UID != node.UID {
+		return fmt.Errorf("CSINode %s is that of a former node", name) // and the garbage collector deletes it
+	}
 	if apierrors.IsNotFound(err) {
-		node, err := l.w.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
 		owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 		_, err = api.Create(ctx, &storagev1.CSINode{
 			ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{owner}},
