@@ -37,7 +37,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	binary, err := Find(t.Context(), t.TempDir(), func(n string) { t.Log(n) })
+	binary, err := Find(t.Context(), Terraform, t.TempDir(), func(n string) { t.Log(n) })
 	if err != nil {
 		t.Fatal(err)
 	}
