@@ -3,7 +3,7 @@ package operators
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -197,20 +197,27 @@ func (l *longhorn) pod(app string, ready time.Duration) corev1.PodTemplateSpec {
 }
 
 // register does the kubelet's work once a node's CSI plugin is ready: it adds the driver to the
-// node's CSINode.
+// node's CSINode, again if that has ended with a node that was made anew.
 func (l *longhorn) register(ctx context.Context, namespace string) error {
 	pods, err := l.w.Typed.CoreV1().Pods(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: "app=longhorn-csi-plugin"})
 	if err != nil {
 		return err
 	}
+	nodes, err := l.w.Typed.StorageV1().CSINodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	registered := map[string]bool{}
+	for _, n := range nodes.Items {
+		registered[n.Name] = slices.ContainsFunc(n.Spec.Drivers,
+			func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
+	}
 	for _, p := range pods.Items {
-		if !podReady(&p) {
+		if !podReady(&p) || registered[p.Spec.NodeName] {
 			continue
 		}
-		if err := l.once("csi node of "+string(p.UID), func() error {
-			return l.registerNode(ctx, p.Spec.NodeName)
-		}); err != nil {
+		if err := l.registerNode(ctx, p.Spec.NodeName); err != nil {
 			return err
 		}
 	}
@@ -220,15 +227,12 @@ func (l *longhorn) register(ctx context.Context, namespace string) error {
 func (l *longhorn) registerNode(ctx context.Context, name string) error {
 	entry := storagev1.CSINodeDriver{Name: driver, NodeID: name}
 	api := l.w.Typed.StorageV1().CSINodes()
-	node, err := l.w.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
 	have, err := api.Get(ctx, name, metav1.GetOptions{})
-	if err == nil && len(have.OwnerReferences) == 1 && have.OwnerReferences[0].UID != node.UID {
-		return fmt.Errorf("CSINode %s is that of a former node", name) // and the garbage collector deletes it
-	}
 	if apierrors.IsNotFound(err) {
+		node, err := l.w.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return cluster.Unless(err, apierrors.IsNotFound)
+		}
 		owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 		_, err = api.Create(ctx, &storagev1.CSINode{
 			ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{owner}},
@@ -238,11 +242,6 @@ func (l *longhorn) registerNode(ctx context.Context, name string) error {
 	}
 	if err != nil {
 		return err
-	}
-	for _, d := range have.Spec.Drivers {
-		if d.Name == driver {
-			return nil
-		}
 	}
 	have.Spec.Drivers = append(have.Spec.Drivers, entry)
 	_, err = api.Update(ctx, have, metav1.UpdateOptions{})
