@@ -154,6 +154,12 @@ func checkPools(c *cluster, report reporter) {
 			syntax.Place(c.declares[metallb].At()))
 	}
 	used := c.hosts()
+	is := func(address netip.Addr) func(AddressRange) bool {
+		return func(a AddressRange) bool { return a.First == address }
+	}
+	if c.api.First.IsValid() && !slices.ContainsFunc(used, is(c.api.First)) {
+		used = append(used, c.api)
+	}
 	for _, a := range append([]AddressRange{c.gateway, c.host}, c.dns...) {
 		if a.First.IsValid() && (a.What == c.gateway.What || a.First != c.gateway.First) {
 			used = append(used, a)
@@ -222,8 +228,13 @@ func checkLoadBalancers(c *cluster, report reporter) {
 	}
 }
 
-// compareAddresses compares machines, VIPs and pools of two clusters.
+// compareAddresses compares machines, VIPs, load balancers and pools of two clusters.
 func compareAddresses(c, other *cluster, report reporter) {
+	if c.door() != "" && c.door() == other.door() {
+		report("endpoint-shared", c.at("api_endpoint"), "api_endpoint: that of cluster "+other.label,
+			"Both have %s (%s): kubectl would reach either. Give one another name, or another api_port of "+
+				"the load balancer.", c.door(), syntax.Place(other.at("api_endpoint")))
+	}
 	for _, a := range c.hosts() {
 		for _, b := range other.hosts() {
 			switch {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -40,6 +41,7 @@ type cluster struct {
 	dns      []AddressRange
 	host     AddressRange // of the Proxmox API, where its endpoint has an address instead of a name
 	vip      AddressRange
+	api      AddressRange   // of a load balancer before the Kubernetes API, where it has an address
 	machines []machine      // by name
 	ids      IDRange        // vm_id_range
 	pools    []AddressRange // the entries of the variables of poolVariables
@@ -47,6 +49,7 @@ type cluster struct {
 	// outputs are those that follow from the values, by layer.
 	outputs func() map[string]map[string]cty.Value
 
+	damaged bool            // config has found errors: what is not set may be what could not be read
 	invalid map[string]bool // variables that fail a validation, once these are evaluated
 }
 
@@ -88,6 +91,7 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 		x.dns = append(x.dns, x.single("a name server", v, "network", "dns"))
 	}
 	x.vip = x.single("the VIP", x.variable("vip").Value, "vip")
+	x.api = x.single("the Kubernetes API", x.variable("api_endpoint").Value, "api_endpoint")
 	nodes := tfeval.Map(x.variable("nodes").Value)
 	for _, name := range names(nodes) {
 		m := machine{name: name}
@@ -137,6 +141,15 @@ func (c *cluster) text(name string) string { return tfeval.Text(c.variable(name)
 // at is where a part of a variable is written.
 func (c *cluster) at(variable string, steps ...string) hcl.Range {
 	return c.variable(variable).At(steps...)
+}
+
+// door is the load balancer or name of the Kubernetes API with its port; "" without one.
+func (c *cluster) door() string {
+	port, _ := tfeval.Whole(c.variable("api_port").Value)
+	if c.text("api_endpoint") == "" {
+		return ""
+	}
+	return net.JoinHostPort(c.text("api_endpoint"), strconv.Itoa(port))
 }
 
 // hostname is a machine's name in Kubernetes and Proxmox.

@@ -64,8 +64,13 @@ func (s Spec) names() error {
 	if name, err := os.Hostname(); err == nil {
 		hosts += "127.0.0.1 " + name + "\n"
 	}
+	for name, address := range s.Names {
+		hosts += fmt.Sprintf("%s %s\n", address, name)
+	}
 	for _, h := range s.Hosts {
-		hosts += fmt.Sprintf("%s %s\n", s.Front, h)
+		if _, own := s.Names[h]; !own {
+			hosts += fmt.Sprintf("%s %s\n", s.Front, h)
+		}
 	}
 	for path, content := range map[string]string{
 		"/etc/hosts": hosts, "/etc/resolv.conf": "", "/etc/nsswitch.conf": switches("/etc/nsswitch.conf"),

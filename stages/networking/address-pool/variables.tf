@@ -28,7 +28,7 @@ variable "address_pool_namespace" {
 }
 
 variable "address_pool_vip" {
-  description = "Virtual address of the Kubernetes API, which no pool may contain. castle wires it."
+  description = "Address of the Kubernetes API, which no pool may contain; null if it has only a name. castle wires it."
   type        = string
 }
 

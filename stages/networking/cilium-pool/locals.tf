@@ -25,7 +25,7 @@ locals {
   ]
 
   # Everything that has an address of its own.
-  holders = merge(var.cilium_pool_nodes, { "the Kubernetes API (vip)" = var.cilium_pool_vip })
+  holders = merge(var.cilium_pool_nodes, var.cilium_pool_vip == null ? {} : { "the Kubernetes API (vip)" = var.cilium_pool_vip })
 
   number = {
     for holder, address in local.holders : holder => sum([for i, octet in split(".", address) : tonumber(octet) * local.weight[i]])

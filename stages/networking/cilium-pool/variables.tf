@@ -34,7 +34,7 @@ variable "cilium_pool_namespace" {
 }
 
 variable "cilium_pool_vip" {
-  description = "Virtual address of the Kubernetes API, which no pool may contain. castle wires it."
+  description = "Address of the Kubernetes API, which no pool may contain; null if it has only a name. castle wires it."
   type        = string
 }
 

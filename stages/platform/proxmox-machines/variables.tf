@@ -305,21 +305,22 @@ variable "vm_id_range" {
 }
 
 variable "vip" {
-  description = "Virtual address of the Kubernetes API. No machine has it; platform/talos gives it to the control planes."
+  description = "Virtual address of the Kubernetes API. No machine has it; platform/talos gives it to the control planes. null: there is none, and platform/talos has an api_endpoint."
   type        = string
+  default     = null
 
   validation {
-    condition     = can(cidrhost("${var.vip}/32", 0))
+    condition     = var.vip == null || can(cidrhost("${var.vip}/32", 0))
     error_message = "vip is an IPv4 address without a prefix length."
   }
 
   validation {
-    condition     = !contains([for node in var.nodes : node.address], var.vip)
+    condition     = try(!contains([for node in var.nodes : node.address], var.vip), true)
     error_message = "vip must not be the address of a node."
   }
 
   validation {
-    condition     = try(cidrhost("${var.vip}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0), false)
+    condition     = var.vip == null || try(cidrhost("${var.vip}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0), false)
     error_message = "vip lies outside of the gateway's network: the control planes announce it there."
   }
 

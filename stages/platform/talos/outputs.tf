@@ -1,7 +1,8 @@
 output "kubeconfig" {
-  description = "Kubernetes' administrator access, through the VIP. Kubernetes gates and providers connect with it."
-  value       = talos_cluster_kubeconfig.cluster.kubeconfig_raw
-  sensitive   = true
+  description = "Kubernetes' administrator access, through the cluster's endpoint. Kubernetes gates and providers connect with it."
+  # The provider makes it once. Its certificates are good for every endpoint.
+  value     = replace(talos_cluster_kubeconfig.cluster.kubeconfig_raw, "/server: https:.*/", "server: ${local.cluster_endpoint}")
+  sensitive = true
 }
 
 output "talosconfig" {
@@ -11,8 +12,8 @@ output "talosconfig" {
 }
 
 output "vip" {
-  description = "Virtual address of the Kubernetes API."
-  value       = var.vip
+  description = "Address of the Kubernetes API, virtual or a load balancer's; null if the cluster has only its name."
+  value       = var.vip != null ? var.vip : can(cidrhost("${var.api_endpoint}/32", 0)) ? var.api_endpoint : null
 }
 
 output "node_addresses" {

@@ -25,16 +25,6 @@ variable "machines" {
   }))
 }
 
-variable "vip" {
-  description = "Virtual address of the Kubernetes API. The control planes hold it in turn."
-  type        = string
-
-  validation {
-    condition     = can(cidrhost("${var.vip}/32", 0))
-    error_message = "vip is an IPv4 address without a prefix length."
-  }
-}
-
 variable "talos_version" {
   description = "Talos release that the machines run, such as v1.13.0."
   type        = string
@@ -127,7 +117,7 @@ variable "talos_worker_config_patches" {
 }
 
 variable "serviceaccount_issuer" {
-  description = "Issuer that the cluster's ServiceAccount tokens name. null: https://<vip>:6443, as Talos has it."
+  description = "Issuer that the cluster's ServiceAccount tokens name. null: the endpoint, https://<vip>:6443, as Talos has it."
   type        = string
   default     = null
 
