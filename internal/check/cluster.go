@@ -37,6 +37,7 @@ type cluster struct {
 
 	endpoint string // of Proxmox, as two clusters on one host write it alike; "" where it has none
 	network  netip.Prefix
+	second   netip.Prefix // secondary_subnet, of the other IP family
 	gateway  AddressRange
 	dns      []AddressRange
 	host     AddressRange // of the Proxmox API, where its endpoint has an address instead of a name
@@ -58,7 +59,8 @@ type machine struct {
 	name    string
 	id      int // 0: it has none
 	address AddressRange
-	storage bool // it has a disk for Longhorn
+	second  AddressRange // of the other IP family
+	storage bool         // it has a disk for Longhorn
 }
 
 // poolVariables hold the addresses of Services, of MetalLB and of Cilium.
@@ -87,6 +89,8 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 	if bits, ok := tfeval.Whole(tfeval.Attribute(network, "prefix")); ok && x.gateway.First.IsValid() {
 		x.network, _ = x.gateway.First.Prefix(bits) // a validation reports another prefix
 	}
+	// A validation reports one that is none.
+	x.second, _ = netip.ParsePrefix(tfeval.Text(tfeval.Attribute(network, "secondary_subnet")))
 	for _, v := range tfeval.Elements(tfeval.Attribute(network, "dns")) {
 		x.dns = append(x.dns, x.single("a name server", v, "network", "dns"))
 	}
@@ -96,6 +100,8 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 	for _, name := range names(nodes) {
 		m := machine{name: name}
 		m.address = x.single("node "+name, tfeval.Attribute(nodes[name], "address"), "nodes", name, "address")
+		m.second = x.single("node "+name, tfeval.Attribute(nodes[name], "secondary_address"), "nodes", name,
+			"secondary_address")
 		m.id, _ = tfeval.Whole(tfeval.Attribute(nodes[name], "vm_id"))
 		m.storage = x.hasStorage(nodes[name])
 		x.machines = append(x.machines, m)
@@ -155,10 +161,10 @@ func (c *cluster) door() string {
 // hostname is a machine's name in Kubernetes and Proxmox.
 func (c *cluster) hostname(m machine) string { return c.config.Name + "-" + m.name }
 
-// single is one IPv4 address and where it is written; the zero range if v is none.
+// single is one address and where it is written; the zero range if v is none.
 func (c *cluster) single(what string, v cty.Value, variable string, steps ...string) AddressRange {
 	a, err := netip.ParseAddr(tfeval.Text(v))
-	if err != nil || !a.Is4() {
+	if err != nil {
 		return AddressRange{}
 	}
 	return AddressRange{What: what, First: a, Last: a, at: c.at(variable, steps...)}
@@ -167,7 +173,7 @@ func (c *cluster) single(what string, v cty.Value, variable string, steps ...str
 // readPool reads a network, or a range such as 192.168.1.200-192.168.1.220.
 func readPool(entry string) (AddressRange, bool) {
 	pool := AddressRange{What: "pool " + entry}
-	if prefix, err := netip.ParsePrefix(entry); err == nil && prefix.Addr().Is4() {
+	if prefix, err := netip.ParsePrefix(entry); err == nil {
 		pool.First, pool.Last = prefix.Masked().Addr(), broadcast(prefix)
 		return pool, true
 	}
@@ -178,13 +184,14 @@ func readPool(entry string) (AddressRange, bool) {
 	return pool, err == nil && otherErr == nil
 }
 
-// broadcast is the last address of an IPv4 network.
+// broadcast is the last address of a network, which in IPv4 is no host's.
 func broadcast(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().As4()
-	for bit := p.Bits(); bit < 32; bit++ {
+	b := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
 		b[bit/8] |= 1 << (7 - bit%8)
 	}
-	return netip.AddrFrom4(b)
+	last, _ := netip.AddrFromSlice(b) // it has the length of an address
+	return last
 }
 
 // names returns the sorted keys of a map.

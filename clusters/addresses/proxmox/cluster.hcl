@@ -1,4 +1,5 @@
-# addresses: one control plane and one worker whose API is behind a load balancer, instead of a VIP.
+# addresses: one control plane and one worker with IPv4 and IPv6, whose API is behind a load balancer instead
+# of a VIP.
 
 stage "infisical" { source = "secrets/infisical" }
 stage "keys" { source = "secrets/keys" }

@@ -168,7 +168,8 @@ func (k *kube) stopAbsent(nodes []string) {
 // caller holds the mutex.
 func (k *kube) join(m talos.MachineSpec) {
 	c := k.cluster
-	if why := nodeIP(m); why != "" {
+	addresses, why := nodeIPs(m, c.spec.ServiceCIDRs)
+	if why != "" {
 		k.log.say("talos %s: %s", m.Address, why)
 		return
 	}
@@ -183,7 +184,7 @@ func (k *kube) join(m talos.MachineSpec) {
 	}
 	vm := k.addresses.vm(m.Address)
 	node := kubernetes.Node{
-		Name: m.Hostname, Address: m.Address, OS: "Talos (" + m.TalosVersion + ")",
+		Name: m.Hostname, Addresses: addresses, OS: "Talos (" + m.TalosVersion + ")",
 		Kubelet: m.KubernetesVersion,
 		CPUs:    number(vm.Config["cores"], 2), MemoryBytes: number(vm.Config["memory"], 4096) << 20,
 		Taints: m.RegisterTaints, Booted: k.booted[m.Address],

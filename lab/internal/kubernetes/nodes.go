@@ -26,11 +26,12 @@ const (
 
 // Node is a machine as its kubelet registers it.
 type Node struct {
-	Name, Address string
-	OS            string // Talos (v1.13.0)
-	Kubelet       string // v1.36.0
-	CPUs          int64
-	MemoryBytes   int64
+	Name        string
+	Addresses   []string // one for each IP family
+	OS          string   // Talos (v1.13.0)
+	Kubelet     string   // v1.36.0
+	CPUs        int64
+	MemoryBytes int64
 	// Taints are those that its kubelet registers with: key: "value:effect" or "effect".
 	Taints map[string]string
 	// Booted: the machine has booted since its node was last seen, so the containers of its Pods start anew.
@@ -158,15 +159,17 @@ func (n Node) object() *corev1.Node {
 		corev1.ResourcePods:             resource.MustParse("110"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("30Gi"),
 	}
+	addresses := []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name}}
+	for _, address := range slices.Backward(n.Addresses) {
+		internal := corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address}
+		addresses = append([]corev1.NodeAddress{internal}, addresses...)
+	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels},
 		Spec:       corev1.NodeSpec{Taints: n.taints()},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: capacity, Conditions: []corev1.NodeCondition{notNetworked()},
-			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: n.Address},
-				{Type: corev1.NodeHostName, Address: n.Name},
-			},
+			Addresses: addresses,
 			NodeInfo: corev1.NodeSystemInfo{
 				Architecture: "amd64", OperatingSystem: "linux", OSImage: n.OS, KubeletVersion: n.Kubelet,
 				KernelVersion: "emulated", ContainerRuntimeVersion: "emulated://0",

@@ -3,7 +3,7 @@ locals {
   first            = var.machines[local.controlplanes[0]].address
   addresses        = { for name, machine in var.machines : name => machine.address }
   api_host         = var.api_endpoint != null ? var.api_endpoint : var.vip
-  cluster_endpoint = "https://${local.api_host}:${var.api_port}"
+  cluster_endpoint = format(can(regex(":", local.api_host)) ? "https://[%s]:%d" : "https://%s:%d", local.api_host, var.api_port)
 }
 
 data "talos_machine_configuration" "node" {
@@ -24,6 +24,7 @@ data "talos_machine_configuration" "node" {
     local.vip_patches[each.key],
     local.longhorn_patches[each.key],
     local.cni_patches,
+    local.network_patches[each.key],
     local.scheduling_patches[each.key],
     local.node_patches[each.key],
     local.host_patches,

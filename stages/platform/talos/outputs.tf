@@ -1,8 +1,7 @@
 output "kubeconfig" {
   description = "Kubernetes' administrator access, through the cluster's endpoint. Kubernetes gates and providers connect with it."
-  # The provider makes it once. Its certificates are good for every endpoint.
-  value     = replace(talos_cluster_kubeconfig.cluster.kubeconfig_raw, "/server: https:.*/", "server: ${local.cluster_endpoint}")
-  sensitive = true
+  value       = talos_cluster_kubeconfig.cluster.kubeconfig_raw
+  sensitive   = true
 }
 
 output "talosconfig" {
@@ -24,6 +23,11 @@ output "node_addresses" {
 output "worker_count" {
   description = "How many nodes take Pods without tolerations: workers, and control planes that are allowed to."
   value       = length(local.open)
+}
+
+output "pod_subnets" {
+  description = "Networks of Pods that the cluster has instead of Talos' own; null without."
+  value       = var.pod_subnets
 }
 
 output "cluster_endpoint" {

@@ -4,8 +4,8 @@ variable "vip" {
   default     = null
 
   validation {
-    condition     = var.vip == null || can(cidrhost("${var.vip}/32", 0))
-    error_message = "vip is an IPv4 address without a prefix length."
+    condition     = var.vip == null || can(cidrhost("${var.vip}/32", 0)) && (!can(regex(":", var.vip)) || try(cidrhost("${var.vip}/128", 0) == var.vip, false))
+    error_message = "vip is an IPv4 or IPv6 address without a prefix length, in its shortest form."
   }
 }
 
