@@ -136,7 +136,7 @@ func given(at string, v cty.Value, set map[string]bool) {
 
 // The selectors find one card and one disk of a machine that has several, as Proxmox presents them and as
 // Talos' own evaluation finds them.
-func TestTalosFindsTheFirstCardAndLonghornsDisk(t *testing.T) {
+func TestTalosFindsTheCardsAndLonghornsDisk(t *testing.T) {
 	loaded := load(t, "everything")
 	machines := tfeval.Map(tfeval.Outputs(loaded.Stages, nil)["platform"]["machines"])
 	if len(machines) != 2 {
@@ -162,6 +162,22 @@ func TestTalosFindsTheFirstCardAndLonghornsDisk(t *testing.T) {
 			if err != nil || is != (i == 0) {
 				t.Errorf("card %d at %s: %v, %v", i, link.GetBusPath(), is, err)
 			}
+		}
+	}
+	links := tfeval.Elements(tfeval.Attribute(machines["worker-01"], "links"))
+	if len(links) != 1 {
+		t.Fatalf("the cards with routes are %v", links)
+	}
+	second, err := cel.ParseBooleanExpression(tfeval.Text(tfeval.Attribute(links[0], "selector")),
+		celenv.LinkLocator())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, slot := range []string{":12.0", ":13.0", ":14.0"} {
+		link := &network.LinkStatusSpec{BusPath: "0000:06" + slot, Driver: "virtio_net"}
+		is, err := second.EvalBool(celenv.LinkLocator(), map[string]any{"link": link})
+		if err != nil || is != (i == 1) {
+			t.Errorf("net1 is at %s: %v, %v", slot, is, err)
 		}
 	}
 	longhorn, err := cel.ParseBooleanExpression("!system_disk && ("+text("longhorn_disk")+")",

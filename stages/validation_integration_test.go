@@ -123,7 +123,7 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"blue", "mini", "everything"} {
+	for _, name := range []string{"blue", "mini", "everything", "addresses"} {
 		if out, err := evaluated(t, files, clusterFolder(t, name), secrets); err != nil {
 			t.Errorf("%s is refused: %s", name, out)
 		}
@@ -133,6 +133,13 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 		{`vip = "192.168.1.1"`, "vip", "var.vip != var.network.gateway"},
 		{`vip = "10.0.0.1"`, "vip", "var.network.prefix"},
 		{`network = { gateway = "192.168.2.1" }`, "network", "cidrhost(\"${node.address}"},
+		{`network = { gateway = "fd00:1::1" }`, "network", "var.network.prefix >= 48"},
+		{`network = { gateway = "192.168.1.1", secondary_subnet = "fd00:1::1/64" }`, "network",
+			"split(\"/\", var.network.secondary_subnet)[0]"},
+		{`network = { gateway = "192.168.1.1", secondary_subnet = "fd00:1::/64" }`, "network",
+			"node.secondary_address == null) =="},
+		{`network = { gateway = "192.168.1.1", secondary_gateway = "192.168.1.2" }`, "network",
+			"var.network.secondary_gateway}"},
 		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = ` +
 			`"controlplane", vm_id = 422, address = "192.168.1.212" } }`,
 			"nodes", "% 2 == 1"},
@@ -197,7 +204,7 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 		{`mac_address = "01:00:5E:00:00:01"`, "02468ACEace", true},
 		{`mac_address = "BC:24:11:00:00:01", network_devices = [{ mac_address = "bc:24:11:00:00:01" }]`,
 			"lower(mac)", true},
-		{`network_devices = [{ address = "10.0.20.5/33" }]`, "card.address", true},
+		{`network_devices = [{ address = "10.0.20.5/33" }]`, "card.address == null ||", true},
 		{`memory_floating = 9000`, "all.memory_floating", true},
 		{`machine_type = "pc", pci = [{ mapping = "gpu" }]`, "device.pcie", true},
 	} {
@@ -231,14 +238,26 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 }
 
 func TestTalosRefusesValuesOfAnotherForm(t *testing.T) {
-	files := []string{"platform/talos/variables.tf"}
-	const wired = "machines = {}\nvip = \"192.168.1.210\"\n"
+	files, err := filepath.Glob("platform/talos/variables*.tf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wired = "vip = \"192.168.1.210\"\nmachines = { a = { role = \"controlplane\", address = " +
+		"\"192.168.1.211\", reset = false, platform = \"nocloud\", uplink = \"\", " +
+		"install_disk = \"/dev/sda\", longhorn_disk = null } }\n"
 	for _, c := range []struct{ value, variable, condition string }{
 		{`serviceaccount_issuer = "k8s.example.org"`, "serviceaccount_issuer", "^https://"},
 		{`apiserver_extra_args = { service-account-issuer = "https://k8s.example.org" }`,
 			"apiserver_extra_args", "service-account-issuer"},
 		{`apiserver_extra_args = { "--audit-log-maxage" = "30" }`, "apiserver_extra_args", "regex"},
 		{`talos_image_factory = "https://factory.example.org"`, "talos_image_factory", "regex"},
+		{`vip = null`, "api_endpoint", "var.vip != null"},
+		{`api_endpoint = "https://api.lan"`, "api_endpoint", "regex"},
+		{`api_endpoint = "192.168.1.300"`, "api_endpoint", "regex"},
+		{`api_endpoint = "192.168.1.209"`, "api_endpoint", "var.api_endpoint == var.vip"},
+		{`api_port = 443`, "api_port", "== 6443"},
+		{`pod_subnets = ["10.244.0.0"]`, "pod_subnets", "cidrhost"},
+		{`service_subnets = ["10.96.0.0/12", "10.112.0.0/12"]`, "service_subnets", "distinct"},
 	} {
 		out, err := evaluated(t, files, wired, secrets, c.value)
 		if want := errorMessage(t, files, c.variable, c.condition); err == nil ||
@@ -246,9 +265,13 @@ func TestTalosRefusesValuesOfAnotherForm(t *testing.T) {
 			t.Errorf("%s: want %q, got %q", c.value, want, out)
 		}
 	}
-	out, err := evaluated(t, files, wired, secrets, `talos_image_factory = "factory.example.org:8443"`)
-	if err != nil {
-		t.Errorf("refused: %s", out)
+	for _, value := range []string{`talos_image_factory = "factory.example.org:8443"`,
+		`api_endpoint = "api.lan"`, "vip = null\napi_endpoint = \"192.168.1.211\"",
+		"vip = null\napi_endpoint = \"lb.lan\"\napi_port = 443", `vip = "fd00:1::210"`,
+		`pod_subnets = ["10.244.0.0/16", "fd00:10:244::/56"]`} {
+		if out, err := evaluated(t, files, wired, secrets, value); err != nil {
+			t.Errorf("%s: refused: %s", value, out)
+		}
 	}
 }
 
@@ -286,7 +309,7 @@ func TestThePoolIsWellFormedAndHoldsNobodysAddress(t *testing.T) {
 	const wired = `
 %[1]s_namespace = "there"
 %[1]s_vip       = "192.168.1.210"
-%[1]s_nodes     = { cp-01 = "192.168.1.211" }
+%[1]s_nodes     = { cp-01 = "192.168.1.211", cp-02 = "fd00:1::21a" }
 `
 	for _, pool := range []struct{ stage, addresses, wired string }{
 		{"networking/address-pool", "metallb_addresses", fmt.Sprintf(wired, "address_pool")},
@@ -316,6 +339,9 @@ resource "terraform_data" "pool" {
 				"inside: 192.168.1.210 of the Kubernetes API (vip), 192.168.1.211 of cp-01"},
 			{`["192.168.1.240 - 192.168.1.249"]`, malformed},
 			{`["192.168.1.240"]`, malformed},
+			{`["192.168.1.240/29", "fd00:1::200/124"]`, ""},
+			{`["fd00:1::210/124"]`, "inside: fd00:1::21a of cp-02"},
+			{`["fd00:1::200-fd00:1::20f"]`, malformed},
 			{`[]`, empty},
 		} {
 			out, err := evaluated(t, files, pool.wired, pool.addresses+" = "+c.addresses)
@@ -327,7 +353,8 @@ resource "terraform_data" "pool" {
 }
 
 func TestTheNetworkPluginIsOneThatTalosCanLeaveOut(t *testing.T) {
-	talos := []string{"platform/talos/variables.tf", "platform/talos/variables_cni.tf"}
+	talos := []string{"platform/talos/variables.tf", "platform/talos/variables_cni.tf",
+		"platform/talos/variables_endpoint.tf"}
 	cilium := []string{"platform/cilium/variables.tf"}
 	const later = "talos_version = \"v1.14.0\"\ntalos_contract = \"v1.14\"\n"
 	const machines, nodes = "machines = {}\nvip = \"192.168.1.210\"\n", "cilium_nodes = {}\n"

@@ -80,7 +80,7 @@ func (r Reservations) Text(variable string) string { return r.cluster.text(varia
 func (c *cluster) hosts() []AddressRange {
 	var all []AddressRange
 	for _, m := range c.machines {
-		all = append(all, m.address)
+		all = append(all, m.address, m.second)
 	}
 	return slices.DeleteFunc(append(all, c.vip), func(a AddressRange) bool { return !a.First.IsValid() })
 }
@@ -136,7 +136,7 @@ func checkAddresses(c *cluster, report reporter) {
 // reserved names the reserved address of a network that a is; "" if neither.
 func reserved(network netip.Prefix, a netip.Addr) string {
 	switch {
-	case !network.IsValid() || network.Bits() > 30:
+	case !network.IsValid() || network.Bits() > 30 || network.Addr().Is6():
 	case a == network.Addr():
 		return "the network's own address"
 	case a == broadcast(network):
@@ -154,6 +154,12 @@ func checkPools(c *cluster, report reporter) {
 			syntax.Place(c.declares[metallb].At()))
 	}
 	used := c.hosts()
+	is := func(address netip.Addr) func(AddressRange) bool {
+		return func(a AddressRange) bool { return a.First == address }
+	}
+	if c.api.First.IsValid() && !slices.ContainsFunc(used, is(c.api.First)) {
+		used = append(used, c.api)
+	}
 	for _, a := range append([]AddressRange{c.gateway, c.host}, c.dns...) {
 		if a.First.IsValid() && (a.What == c.gateway.What || a.First != c.gateway.First) {
 			used = append(used, a)
@@ -166,8 +172,8 @@ func checkPools(c *cluster, report reporter) {
 	}
 	all := c.forwardPools()
 	for i, p := range all {
-		if c.network.IsValid() && !c.gatewayOutside() &&
-			!(c.network.Contains(p.First) && c.network.Contains(p.Last)) {
+		within := func(n netip.Prefix) bool { return n.Contains(p.First) && n.Contains(p.Last) }
+		if c.network.IsValid() && !c.gatewayOutside() && !within(c.network) && !within(c.second) {
 			report("pool-outside", p.at, p.What+": outside of the network",
 				"Nodes answer ARP for these addresses in %s, the network of the gateway %s (%s). "+
 					"Choose addresses of this network, outside of the router's DHCP range.",
@@ -184,7 +190,7 @@ func checkPools(c *cluster, report reporter) {
 				"It holds %s, and Services would get them. Leave them out of the pool.",
 				strings.Join(held, ", "))
 		}
-		if c.network.IsValid() {
+		if c.network.IsValid() && c.network.Addr().Is4() {
 			for _, a := range []netip.Addr{c.network.Addr(), broadcast(c.network)} {
 				if what := reserved(c.network, a); what != "" && p.holds(a) {
 					report("pool-reserved", p.at, p.What+": holds "+what,
@@ -222,8 +228,13 @@ func checkLoadBalancers(c *cluster, report reporter) {
 	}
 }
 
-// compareAddresses compares machines, VIPs and pools of two clusters.
+// compareAddresses compares machines, VIPs, load balancers and pools of two clusters.
 func compareAddresses(c, other *cluster, report reporter) {
+	if c.door() != "" && c.door() == other.door() {
+		report("endpoint-shared", c.at("api_endpoint"), "api_endpoint: that of cluster "+other.label,
+			"Both have %s (%s): kubectl would reach either. Give one another name, or another api_port of "+
+				"the load balancer.", c.door(), syntax.Place(other.at("api_endpoint")))
+	}
 	for _, a := range c.hosts() {
 		for _, b := range other.hosts() {
 			switch {

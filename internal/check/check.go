@@ -136,7 +136,7 @@ func concurrently[T any](names []string, do func(name string) T) []T {
 
 // check applies the rules about one cluster, and adds the findings to those of config.
 func (c *cluster) check(diags hcl.Diagnostics) hcl.Diagnostics {
-	c.rendered = render(c)
+	c.rendered, c.damaged = render(c), diags.HasErrors()
 	if len(diags) == 0 && len(c.config.Stages)+len(c.config.Disabled) == 0 {
 		file := path.Join("clusters", c.label, "cluster.hcl")
 		at := hcl.Range{Filename: file, Start: hcl.InitialPos, End: hcl.InitialPos}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -36,10 +37,12 @@ type cluster struct {
 
 	endpoint string // of Proxmox, as two clusters on one host write it alike; "" where it has none
 	network  netip.Prefix
+	second   netip.Prefix // secondary_subnet, of the other IP family
 	gateway  AddressRange
 	dns      []AddressRange
 	host     AddressRange // of the Proxmox API, where its endpoint has an address instead of a name
 	vip      AddressRange
+	api      AddressRange   // of a load balancer before the Kubernetes API, where it has an address
 	machines []machine      // by name
 	ids      IDRange        // vm_id_range
 	pools    []AddressRange // the entries of the variables of poolVariables
@@ -47,6 +50,7 @@ type cluster struct {
 	// outputs are those that follow from the values, by layer.
 	outputs func() map[string]map[string]cty.Value
 
+	damaged bool            // config has found errors: what is not set may be what could not be read
 	invalid map[string]bool // variables that fail a validation, once these are evaluated
 }
 
@@ -55,7 +59,8 @@ type machine struct {
 	name    string
 	id      int // 0: it has none
 	address AddressRange
-	storage bool // it has a disk for Longhorn
+	second  AddressRange // of the other IP family
+	storage bool         // it has a disk for Longhorn
 }
 
 // poolVariables hold the addresses of Services, of MetalLB and of Cilium.
@@ -84,14 +89,19 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 	if bits, ok := tfeval.Whole(tfeval.Attribute(network, "prefix")); ok && x.gateway.First.IsValid() {
 		x.network, _ = x.gateway.First.Prefix(bits) // a validation reports another prefix
 	}
+	// A validation reports one that is none.
+	x.second, _ = netip.ParsePrefix(tfeval.Text(tfeval.Attribute(network, "secondary_subnet")))
 	for _, v := range tfeval.Elements(tfeval.Attribute(network, "dns")) {
 		x.dns = append(x.dns, x.single("a name server", v, "network", "dns"))
 	}
 	x.vip = x.single("the VIP", x.variable("vip").Value, "vip")
+	x.api = x.single("the Kubernetes API", x.variable("api_endpoint").Value, "api_endpoint")
 	nodes := tfeval.Map(x.variable("nodes").Value)
 	for _, name := range names(nodes) {
 		m := machine{name: name}
 		m.address = x.single("node "+name, tfeval.Attribute(nodes[name], "address"), "nodes", name, "address")
+		m.second = x.single("node "+name, tfeval.Attribute(nodes[name], "secondary_address"), "nodes", name,
+			"secondary_address")
 		m.id, _ = tfeval.Whole(tfeval.Attribute(nodes[name], "vm_id"))
 		m.storage = x.hasStorage(nodes[name])
 		x.machines = append(x.machines, m)
@@ -139,13 +149,22 @@ func (c *cluster) at(variable string, steps ...string) hcl.Range {
 	return c.variable(variable).At(steps...)
 }
 
+// door is the load balancer or name of the Kubernetes API with its port; "" without one.
+func (c *cluster) door() string {
+	port, _ := tfeval.Whole(c.variable("api_port").Value)
+	if c.text("api_endpoint") == "" {
+		return ""
+	}
+	return net.JoinHostPort(c.text("api_endpoint"), strconv.Itoa(port))
+}
+
 // hostname is a machine's name in Kubernetes and Proxmox.
 func (c *cluster) hostname(m machine) string { return c.config.Name + "-" + m.name }
 
-// single is one IPv4 address and where it is written; the zero range if v is none.
+// single is one address and where it is written; the zero range if v is none.
 func (c *cluster) single(what string, v cty.Value, variable string, steps ...string) AddressRange {
 	a, err := netip.ParseAddr(tfeval.Text(v))
-	if err != nil || !a.Is4() {
+	if err != nil {
 		return AddressRange{}
 	}
 	return AddressRange{What: what, First: a, Last: a, at: c.at(variable, steps...)}
@@ -154,7 +173,7 @@ func (c *cluster) single(what string, v cty.Value, variable string, steps ...str
 // readPool reads a network, or a range such as 192.168.1.200-192.168.1.220.
 func readPool(entry string) (AddressRange, bool) {
 	pool := AddressRange{What: "pool " + entry}
-	if prefix, err := netip.ParsePrefix(entry); err == nil && prefix.Addr().Is4() {
+	if prefix, err := netip.ParsePrefix(entry); err == nil {
 		pool.First, pool.Last = prefix.Masked().Addr(), broadcast(prefix)
 		return pool, true
 	}
@@ -165,13 +184,14 @@ func readPool(entry string) (AddressRange, bool) {
 	return pool, err == nil && otherErr == nil
 }
 
-// broadcast is the last address of an IPv4 network.
+// broadcast is the last address of a network, which in IPv4 is no host's.
 func broadcast(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().As4()
-	for bit := p.Bits(); bit < 32; bit++ {
+	b := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
 		b[bit/8] |= 1 << (7 - bit%8)
 	}
-	return netip.AddrFrom4(b)
+	last, _ := netip.AddrFromSlice(b) // it has the length of an address
+	return last
 }
 
 // names returns the sorted keys of a map.

@@ -78,7 +78,8 @@ func Rules() []Rule {
 		provider-constraint cluster-folder
 		pods-overlap-nodes services-overlap-nodes pods-overlap-services pods-too-small network-too-large
 		services-without-pods name-too-long key-twice
-		vm-id-shared vm-ids-overlap name-shared vip-shared address-shared pools-shared pool-holds-other
+		vm-id-shared vm-ids-overlap name-shared vip-shared endpoint-shared address-shared pools-shared
+		pool-holds-other
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
 		install-image-version cni-missing cni-twice talos-too-old kubernetes-unsupported provider-unnamed
 		provider-conflict provider-host tofu-file

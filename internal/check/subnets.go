@@ -8,7 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/ephemeral-castle/castle/internal/syntax"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 const (
@@ -39,7 +42,7 @@ func checkSubnets(c *cluster, report reporter) {
 	for _, p := range pods {
 		for _, s := range services {
 			if p.Overlaps(s) {
-				at := origin(c, first.at, podsField, servicesField)
+				at := origin(c, c.networkAt(podsField, first.at), podsField, servicesField)
 				report("pods-overlap-services", at, "network of Pods: overlaps that of Services",
 					"Pods have %s and Services %s, so an address could belong to either. "+
 						"Set cluster.network.podSubnets and serviceSubnets apart.", p, s)
@@ -50,6 +53,19 @@ func checkSubnets(c *cluster, report reporter) {
 	checkSizes(c, report, first, pods, services)
 	checkNodeIPs(c, report, rendered)
 	checkCNI(c, report, first)
+}
+
+// subnetVariables are the variables of the machine configuration's networks.
+func subnetVariables() map[string]string {
+	return map[string]string{podsField: "pod_subnets", servicesField: "service_subnets"}
+}
+
+// networkAt is where the variable of a network is set, or else another place.
+func (c *cluster) networkAt(field string, otherwise hcl.Range) hcl.Range {
+	if w := c.variable(subnetVariables()[field]); len(tfeval.Elements(w.Value)) > 0 {
+		return w.At()
+	}
+	return otherwise
 }
 
 func prefixes(texts []string) []netip.Prefix {
@@ -64,17 +80,21 @@ func prefixes(texts []string) []netip.Prefix {
 
 func (c *cluster) checkNodesApart(report reporter, kind Kind, whose, field string, subnets []netip.Prefix) {
 	at, patched := inPatch(c, field)
-	source := ""
+	source, where := "", "cluster.network."+field+" in the patch"
 	if !patched {
-		at, source = c.gateway.at, ", Talos' default,"
+		where = subnetVariables()[field]
+		if at = c.networkAt(field, c.gateway.at); at == c.gateway.at {
+			source = ", Talos' default,"
+		}
 	}
 	for _, p := range subnets {
-		if c.network.IsValid() && p.Overlaps(c.network) {
-			report(kind, at, fmt.Sprintf("network of %s: overlaps the machines'", whose),
-				"%s%s shares addresses with %s, the network of the gateway %s (%s): packets to machines "+
-					"there would not leave the node. Set cluster.network.%s in a patch of %s to another "+
-					"network, or move the machines.", p, source, c.network, c.gateway.First,
-				syntax.Place(c.gateway.at), field, patchVariable)
+		for _, network := range []netip.Prefix{c.network, c.second} {
+			if network.IsValid() && p.Overlaps(network) {
+				report(kind, at, fmt.Sprintf("network of %s: overlaps the machines'", whose),
+					"%s%s shares addresses with %s, the network of the gateway %s (%s): packets to machines "+
+						"there would not leave the node. Set %s to another network, or move the machines.", p,
+					source, network, c.gateway.First, syntax.Place(c.gateway.at), where)
+			}
 		}
 	}
 }
@@ -102,7 +122,7 @@ func only(of, others []netip.Prefix) []string {
 // checkFamilies compares the IP families of Pods, Services and machines. kube-apiserver advertises an
 // address of the first Service network's family.
 func checkFamilies(c *cluster, report reporter, first rendered, pods, services []netip.Prefix) {
-	at := origin(c, first.at, servicesField, podsField)
+	at := origin(c, c.networkAt(servicesField, first.at), servicesField, podsField)
 	texts := fmt.Sprintf("Pods have %s and Services %s", joined(pods), joined(services))
 	without := only(services, pods)
 	for _, f := range without {
@@ -119,13 +139,20 @@ func checkFamilies(c *cluster, report reporter, first rendered, pods, services [
 				"cluster.network.podSubnets and serviceSubnets the same families.", texts, f)
 	}
 	nodeIPs := prefixes(first.config.Machine().Kubelet().NodeIP().ValidSubnets())
-	if len(services) > 0 && services[0].Addr().Is6() && len(only(services[:1], nodeIPs)) > 0 &&
-		slices.ContainsFunc(c.machines, func(m machine) bool { return m.address.First.Is4() }) {
+	if len(services) == 0 || len(only(services[:1], nodeIPs)) == 0 {
+		return
+	}
+	lacks := func(m machine) bool {
+		own, other := m.address.First, m.second.First
+		return c.network.Contains(own) && own.Is4() != services[0].Addr().Is4() && !other.IsValid()
+	}
+	if i := slices.IndexFunc(c.machines, lacks); i >= 0 {
+		own := netip.PrefixFrom(c.machines[i].address.First, 0)
 		report("nodes-without-family", at,
-			"network of Services: begins with IPv6, and the machines have IPv4",
-			"kube-apiserver does not start on a machine without an IPv6 address: it advertises one of the "+
-				"family of %s. Write the IPv4 networks first; or give the machines IPv6 addresses in a "+
-				"patch, and name their network in machine.kubelet.nodeIP.validSubnets.", services[0])
+			"network of Services: begins with "+family(services[0])+", and the machines have "+family(own),
+			"kube-apiserver does not start on a machine without an %[1]s address: it advertises one of the "+
+				"family of %[2]s. Write the %[3]s networks first in service_subnets; or give the machines "+
+				"a secondary_address.", family(services[0]), services[0], family(own))
 	}
 }
 
@@ -142,7 +169,8 @@ func joined(all []netip.Prefix) string {
 func checkSizes(c *cluster, report reporter, first rendered, pods, services []netip.Prefix) {
 	for _, s := range services {
 		if s.Addr().BitLen()-s.Bits() > widestServices {
-			report("network-too-large", origin(c, first.at, servicesField), "network of Services: too large",
+			report("network-too-large", origin(c, c.networkAt(servicesField, first.at), servicesField),
+				"network of Services: too large",
 				"kube-apiserver does not start with %s: it takes a /%d or smaller. Change "+
 					"cluster.network.serviceSubnets.", s, s.Addr().BitLen()-widestServices)
 		}
@@ -161,7 +189,8 @@ func checkSizes(c *cluster, report reporter, first rendered, pods, services []ne
 				mask = n
 			}
 		}
-		ranges, at := 0, origin(c, first.at, argument, "node-cidr-mask-size", podsField)
+		ranges, at := 0, origin(c, c.networkAt(podsField, first.at), argument, "node-cidr-mask-size",
+			podsField)
 		if p.Bits() <= mask {
 			ranges = 1 << min(mask-p.Bits(), widest+1)
 		}
@@ -201,8 +230,12 @@ func checkNodeIPs(c *cluster, report reporter, all []rendered) {
 		field := limit.field[strings.LastIndexByte(limit.field, '.')+1:]
 		subnets := ""
 		for _, r := range all {
-			at := slices.IndexFunc(c.machines, func(m machine) bool { return m.name == r.machine })
-			if at >= 0 && !selects(limit.subnets(r), c.machines[at].address.First) {
+			at := slices.IndexFunc(c.machines, func(m machine) bool {
+				second := m.second.First
+				return m.name == r.machine && !selects(limit.subnets(r), m.address.First) &&
+					(!second.IsValid() || !selects(limit.subnets(r), second))
+			})
+			if at >= 0 {
 				outside = append(outside, fmt.Sprintf("%s (%s)", r.machine, c.machines[at].address.First))
 				subnets = strings.Join(limit.subnets(r), ", ")
 			}

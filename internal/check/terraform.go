@@ -34,7 +34,8 @@ func checkValidations(c *cluster, report reporter) {
 		}
 		for _, f := range rootCauses(tfeval.Read(s, values).FailedValidations()) {
 			c.invalid[f.Variable] = true
-			if !slices.ContainsFunc(f.Reads, c.hasRepetition) {
+			unset := strings.HasSuffix(s.Written(f.Variable).At().Filename, ".tf")
+			if !slices.ContainsFunc(f.Reads, c.hasRepetition) && !(c.damaged && unset) {
 				invalid{c, f, validationRule(f.Reads), s.Name, s.Written}.report(report, reported)
 			}
 		}

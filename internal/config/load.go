@@ -259,7 +259,7 @@ func (l *loader) policy(s *Stage, b *block, name string, takes gate.Attribute) g
 	}
 	v, diags := b.argument(s, arg, takes, Scope{unknown: true})
 	l.diags.report(diags...)
-	if !diags.HasErrors() && !v.IsKnown() && len(references(arg.Expr)) > 0 {
+	if !diags.HasErrors() && !v.IsKnown() && len(references(arg.Expr)) > 0 && s.Sound() {
 		l.diags.add(arg.Expr.Range(), b.of(s)+": "+name+" is not known before a run",
 			"It can name no output.")
 	}

@@ -170,6 +170,7 @@ func (r *checkRun) wantedAddresses() map[string]string {
 	add(r.variable("vip"), "vip")
 	for name, node := range tfeval.Map(r.variable("nodes")) {
 		add(tfeval.Attribute(node, "address"), "node "+name)
+		add(tfeval.Attribute(node, "secondary_address"), "node "+name)
 	}
 	for _, p := range r.preflights(talos.PreflightMaintenance) {
 		endpoints := map[string]string{}

@@ -53,10 +53,11 @@ func TestKubernetesAPIGoesThroughTheAddress(t *testing.T) {
 	g := newGate(t, "kubernetes_api", elsewhere, map[string]cty.Value{"address": str("127.0.0.1:" + port)})
 	expect(t, f, g.Check(t.Context()), "", false)
 
-	// Without a port it is the kubeconfig's.
-	named := kubeconfig("https://nowhere.invalid:"+port, token, authorityOf(f))
-	g = newGate(t, "kubernetes_api", named, map[string]cty.Value{"address": str("127.0.0.1")})
-	expect(t, f, g.Check(t.Context()), "", false)
+	// A machine's API server has its own port, whatever that of a load balancer is.
+	balanced := kubeconfig("https://"+f.Listener.Addr().String(), token, authorityOf(f))
+	g = newGate(t, "kubernetes_api", balanced,
+		map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str("127.0.7.77")})})
+	expect(t, f, g.Check(t.Context()), "kubernetes API at 127.0.7.77:6443: connection refused", false)
 }
 
 func TestEveryEndpointOfKubernetesAPIHasToBeReady(t *testing.T) {

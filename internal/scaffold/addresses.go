@@ -123,7 +123,13 @@ func proposeVIP(a *answers) string {
 	return ""
 }
 
-func proposeNodes(a *answers) string { return a.proposeRange(a.address("vip").Next(), a.machines()) }
+func proposeNodes(a *answers) string {
+	vip := a.address("vip")
+	if !vip.IsValid() { // a load balancer: the block may begin where the VIP would be
+		vip, _ = netip.ParseAddr(proposeVIP(a)) // its own proposal
+	}
+	return a.proposeRange(vip.Next(), a.machines())
+}
 
 func proposePool(a *answers) string {
 	nodes := a.nodeAddresses()

@@ -28,6 +28,9 @@ func matching(pattern, what string) form {
 	}
 }
 
+// nameForm is a DNS name in lower case.
+var nameForm = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]([a-z0-9-]*[a-z0-9])?$`)
+
 // The forms of texts.
 var (
 	wordForm = matching(`^\S+$`, "one word")
@@ -95,6 +98,14 @@ func address(check func(*answers, netip.Addr) error) form {
 		}
 		return address, check(a, address)
 	}
+}
+
+// vipForm is a free address, or the name of a load balancer instead of one.
+func vipForm(a *answers, s string) (any, error) {
+	if nameForm.MatchString(s) {
+		return s, nil
+	}
+	return address((*answers).checkFree)(a, s)
 }
 
 func nodeAddressesForm(a *answers, s string) (any, error) {

@@ -2,9 +2,9 @@ package tfeval
 
 import (
 	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"maps"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
@@ -199,22 +199,22 @@ func length(args []cty.Value) (cty.Value, error) {
 	return stdlib.Length(args[0])
 }
 
-// cidrHost counts addresses of an IPv4 network, from its end if negative.
+// cidrHost counts addresses of a network, from its end if negative.
 func cidrHost(args []cty.Value) (cty.Value, error) {
 	prefix, err := netip.ParsePrefix(args[0].AsString())
-	if err != nil || !prefix.Addr().Is4() {
+	if err != nil {
 		return cty.NilVal, fmt.Errorf("invalid CIDR expression %s", args[0].AsString())
 	}
-	host, _ := args[1].AsBigFloat().Int64()
-	size := int64(1) << (32 - prefix.Bits())
-	if host < 0 {
-		host += size
+	network := prefix.Masked().Addr().AsSlice()
+	host, _ := args[1].AsBigFloat().Int(nil)
+	size := new(big.Int).Lsh(big.NewInt(1), uint(len(network)*8-prefix.Bits()))
+	if host.Sign() < 0 {
+		host.Add(host, size)
 	}
-	if host < 0 || host >= size {
+	if host.Sign() < 0 || host.Cmp(size) >= 0 {
 		return cty.NilVal, fmt.Errorf("prefix of %d has no host number %d", prefix.Bits(), host)
 	}
-	first := binary.BigEndian.Uint32(prefix.Masked().Addr().AsSlice())
-	address, _ := netip.AddrFromSlice(binary.BigEndian.AppendUint32(nil, first+uint32(host)))
+	address, _ := netip.AddrFromSlice(host.Add(host, new(big.Int).SetBytes(network)).FillBytes(network))
 	return cty.StringVal(address.String()), nil
 }
 

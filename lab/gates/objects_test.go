@@ -176,7 +176,7 @@ func check(t testing.TB, err error) {
 func (p *plane) node(t testing.TB, name string) {
 	t.Helper()
 	check(t, kubernetes.Nodes{Client: p.cluster.Client}.Run(t.Context(),
-		kubernetes.Node{Name: name, Address: "192.0.2.10",
+		kubernetes.Node{Name: name, Addresses: []string{"192.0.2.10"},
 			OS: "Talos (v1.13.0)", Kubelet: "v1.36.0", CPUs: 4, MemoryBytes: 8 << 30}))
 	t.Cleanup(func() {
 		check(t, p.cluster.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name,

@@ -52,7 +52,11 @@ network = {
 
 # VIP, addresses and pool are this cluster's alone: not those of another cluster, and the VIP and the pool
 # outside of the router's DHCP range.
+%{ if upper(vip) == vip ~}
 vip = "${vip}"
+%{ else ~}
+api_endpoint = "${vip}" # a load balancer, which passes port 6443 to that of the control planes
+%{ endif ~}
 
 # A machine has its address already, and must have it again after a reset: give it a DHCP reservation.
 # What stands on install_disk is lost; longhorn_disk is another one.

@@ -60,7 +60,11 @@ network = {
 
 # Ids, VIP, addresses and pool are this cluster's alone: outside of the router's
 # DHCP range, and not those of another cluster.
+%{ if upper(vip) == vip ~}
 vip         = "${vip}"
+%{ else ~}
+api_endpoint = "${vip}" # a load balancer, which passes port 6443 to that of the control planes
+%{ endif ~}
 vm_id_range = { first = ${vm_ids.first}, last = ${vm_ids.last} }
 
 # Memory in MiB, disks in GiB. Storage, bridge, firmware, devices and more, per machine or for all in

@@ -97,7 +97,7 @@ nodes = {
     mac_address = "BC:24:11:2A:3B:4C"
     mtu         = 1400
     network_devices = [
-      { bridge = "vmbr2", vlan_id = 20, mac_address = "BC:24:11:2A:3B:4D", mtu = 1500, address = "10.0.20.162/24" },
+      { bridge = "vmbr2", vlan_id = 20, mac_address = "BC:24:11:2A:3B:4D", mtu = 1500, address = "10.0.20.162/24", routes = { "10.0.0.0/16" = "10.0.20.1" } },
       {},
     ]
 

@@ -32,9 +32,10 @@ type VM struct {
 	Config map[string]string
 	// Pending are the options that wait for the start of a running VM; an empty one is removed then.
 	Pending map[string]string
-	// Address and Gateway come from ipconfig0; both are zero without one.
-	Address netip.Prefix
-	Gateway netip.Addr
+	// Address and Gateway come from ipconfig0; both are zero without one. Second is its IPv6 address, if that
+	// is not the only one.
+	Address, Second netip.Prefix
+	Gateway         netip.Addr
 	// Image is the name of the file from which the first disk was imported, ImageURL
 	// the URL from which the node downloaded it.
 	Image, ImageURL string
@@ -123,6 +124,10 @@ func (g *guest) view() VM {
 	network := parseProperties(g.Config["ipconfig0"], "")
 	v.Address, _ = netip.ParsePrefix(network["ip"]) // dhcp is no address: both stay zero
 	v.Gateway, _ = netip.ParseAddr(network["gw"])
+	if v.Second, _ = netip.ParsePrefix(network["ip6"]); !v.Address.IsValid() {
+		v.Address, v.Second = v.Second, netip.Prefix{}
+		v.Gateway, _ = netip.ParseAddr(network["gw6"])
+	}
 	return v
 }
 

@@ -3,6 +3,7 @@ package talos
 import (
 	"context"
 	"io"
+	"net/netip"
 	"time"
 )
 
@@ -101,6 +102,8 @@ type Hooks struct {
 // Machine is one (virtual) computer that boots Talos from a blank disk.
 type Machine struct {
 	Address string // where apid listens
+	// Further are its other addresses, on the same card.
+	Further []netip.Prefix
 	Name    string // on its platform; the hostname unless its configuration has one
 	// Version is the release of the image on its disk, which its configuration does not change. A machine
 	// without one boots an ISO and installs the release that its configuration names.

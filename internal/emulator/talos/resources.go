@@ -142,6 +142,9 @@ func (w *world) bringUpNetwork(m *machine) {
 	w.addAddress(m, "lo", netip.MustParsePrefix("127.0.0.1/8"))
 	own := netip.MustParseAddr(m.spec.Address) // Boot has validated it
 	w.addAddress(m, m.uplink(), netip.PrefixFrom(own, own.BitLen()*3/4))
+	for _, further := range m.spec.Further {
+		w.addAddress(m, m.uplink(), further)
+	}
 }
 
 // configured replaces the resources of the configuration that runs, and of the one that a caller has brought

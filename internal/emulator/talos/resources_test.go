@@ -1,6 +1,7 @@
 package talos_test
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 )
 
 func TestResourcesNeedAReaderAndASingleMachine(t *testing.T) {
@@ -36,6 +39,19 @@ func TestResourcesNeedAReaderAndASingleMachine(t *testing.T) {
 	wantRefusal(t, err, codes.PermissionDenied, "is not supported")
 	_, err = l.as(role.EtcdBackup, l.address(1)).COSI.List(within(t), list)
 	wantRefusal(t, err, codes.PermissionDenied, "not authorized")
+}
+
+func TestAMachineHasItsFurtherAddresses(t *testing.T) {
+	l := newLab(t)
+	if err := l.fleet.Boot(talos.Machine{Address: l.address(3), Name: "blue-03",
+		Further: []netip.Prefix{netip.MustParsePrefix("fd00:1::3/64")}}); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.advance(step)
+	own := []string{"ens18/" + l.address(3) + "/24", "ens18/fd00:1::3/64", "lo/127.0.0.1/8"}
+	if got := addresses(t, l.anyone(l.address(3))); !slices.Equal(got, own) {
+		t.Errorf("in maintenance: %v, want %v", got, own)
+	}
 }
 
 func TestWatchReportsChangesAndEndsWithItsSystem(t *testing.T) {

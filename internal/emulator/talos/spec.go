@@ -2,6 +2,7 @@ package talos
 
 import (
 	"maps"
+	"net/netip"
 	"strings"
 
 	talosconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
@@ -39,6 +40,7 @@ type Manifest struct{ Name, Contents string }
 // MachineSpec is the Node that a configured machine's kubelet would register.
 type MachineSpec struct {
 	Address           string
+	Further           []netip.Prefix // its other addresses
 	Hostname          string
 	ControlPlane      bool
 	ClusterName       string
@@ -62,7 +64,8 @@ type MachineSpec struct {
 func (w *world) machineSpec(m *machine) MachineSpec {
 	machine := m.installed.config.Machine()
 	spec := MachineSpec{
-		Address: m.spec.Address, Hostname: m.hostname(), ControlPlane: m.controlPlane(),
+		Address: m.spec.Address, Further: m.spec.Further, Hostname: m.hostname(),
+		ControlPlane:      m.controlPlane(),
 		ClusterName:       m.installed.config.Cluster().Name(),
 		KubernetesVersion: imageTag(machine.Kubelet().Image()),
 		TalosVersion:      m.runs.release,

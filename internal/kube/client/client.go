@@ -70,15 +70,18 @@ type API struct {
 	known   *sync.Map // what find has found, as []Resource; kinds do not move
 }
 
-// New returns the cluster of a target, or, with an address (host or host:port), the same cluster through
-// that address.
+// New returns the cluster of a target, or, with an address (host or host:port), its API server on a control
+// plane.
 func New(target gate.Target, address string) *Cluster {
 	return &Cluster{Attempt: DefaultAttempt, open: sync.OnceValues(func() (*API, error) {
 		return Open(target.Kubeconfig, address)
 	})}
 }
 
-// Open connects with a kubeconfig, to another address than its server if one is given.
+// APIPort is where a control plane's own API server listens, whatever port a load balancer before it has.
+const APIPort = "6443"
+
+// Open connects with a kubeconfig, to a control plane's address instead of its server if one is given.
 func Open(kubeconfig []byte, address string) (*API, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {
@@ -89,7 +92,7 @@ func Open(kubeconfig []byte, address string) (*API, error) {
 		return nil, fmt.Errorf("kubeconfig: the server %q is no URL", config.Host)
 	}
 	if address != "" {
-		server.Host = withPort(address, server.Port())
+		server.Host = withPort(address, APIPort)
 		config.Host = server.String()
 	}
 	a := &API{Host: server.Host, Server: server, Read: func(Selection, ...Object) {}, known: &sync.Map{}}
@@ -201,7 +204,7 @@ func withPort(address, port string) string {
 	if _, _, err := net.SplitHostPort(address); err == nil {
 		return address
 	}
-	return net.JoinHostPort(address, cmp.Or(port, "443"))
+	return net.JoinHostPort(address, port)
 }
 
 // Do makes one attempt of a function on a target's API.

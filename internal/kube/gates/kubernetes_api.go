@@ -39,7 +39,8 @@ func kubernetesAPI() definition {
 			"address": text(validAddress, "the host or host:port to connect to, such as the virtual "+
 				"address; default the kubeconfig's server"),
 			"endpoints": {Type: cty.List(cty.String), Valid: validEach(0, validAddress),
-				Help: "each control plane's own host or host:port; every one has to be ready too"},
+				Help: "each control plane's own host or host:port, 6443 by default; every one has " +
+					"to be ready too"},
 		},
 		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
 			var endpoints []string

@@ -106,7 +106,8 @@ func runControlPlane(dir string) error {
 	if err != nil {
 		return err
 	}
-	node := kubernetes.Node{Name: "worker-01", Address: "192.0.2.11", CPUs: 4, MemoryBytes: 8 << 30}
+	node := kubernetes.Node{Name: "worker-01", Addresses: []string{"192.0.2.11"}, CPUs: 4,
+		MemoryBytes: 8 << 30}
 	if err := (kubernetes.Nodes{Client: c.Client}).Run(context.Background(), node); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package datacenter
 import (
 	"context"
 	"maps"
+	"net"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -30,6 +31,7 @@ type cluster struct {
 	refused  bool                  // no control plane could start
 	stalled  bool                  // its etcd has no quorum
 	doors    map[string]*door
+	balancer net.Listener             // nil without one
 	starting map[string]*time.Timer   // by address: until its API server is up again
 	nodes    map[string]string        // address: the node's name
 	acts     map[string]chan struct{} // by node: closed when its kubelet's last act is done
@@ -96,6 +98,7 @@ func (k *kube) bootstrapped(spec talos.ClusterSpec) {
 	if err := kubernetes.SetQuorum(k.cluster.dir, true); err != nil {
 		k.log.say("kubernetes: %v", err)
 	}
+	k.balance(k.cluster)
 	k.startCluster()
 }
 
@@ -165,7 +168,8 @@ func (k *kube) stopAbsent(nodes []string) {
 // caller holds the mutex.
 func (k *kube) join(m talos.MachineSpec) {
 	c := k.cluster
-	if why := nodeIP(m); why != "" {
+	addresses, why := nodeIPs(m, c.spec.ServiceCIDRs)
+	if why != "" {
 		k.log.say("talos %s: %s", m.Address, why)
 		return
 	}
@@ -180,7 +184,7 @@ func (k *kube) join(m talos.MachineSpec) {
 	}
 	vm := k.addresses.vm(m.Address)
 	node := kubernetes.Node{
-		Name: m.Hostname, Address: m.Address, OS: "Talos (" + m.TalosVersion + ")",
+		Name: m.Hostname, Addresses: addresses, OS: "Talos (" + m.TalosVersion + ")",
 		Kubelet: m.KubernetesVersion, StaticPods: m.StaticPods,
 		CPUs: number(vm.Config["cores"], 2), MemoryBytes: number(vm.Config["memory"], 4096) << 20,
 		Taints: m.RegisterTaints, Booted: k.booted[m.Address],
@@ -356,6 +360,9 @@ func (k *kube) endCluster() {
 		return
 	}
 	k.stopCluster()
+	if k.cluster.balancer != nil {
+		k.cluster.balancer.Close() //nolint:errcheck // it was open
+	}
 	if err := kubernetes.RemoveEtcd(k.cluster.dir); err != nil {
 		k.log.say("kubernetes: %v", err)
 	}

@@ -116,9 +116,13 @@ func (d *Datacenter) started(vm proxmox.VM) {
 		return
 	}
 	d.log.say("vm %d %s: started; Talos boots at %s", vm.ID, vm.Name, address)
-	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name, Disks: d.disks(vm),
-		Memory: uint64(number(vm.Config["memory"], 4096)) << 20,
-		Cards:  cards(vm), Version: imageRelease.FindString(vm.ImageURL + " " + vm.Image)}); err != nil {
+	var further []netip.Prefix
+	if vm.Second.IsValid() {
+		further = append(further, vm.Second)
+	}
+	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Further: further, Name: vm.Name,
+		Disks: d.disks(vm), Memory: uint64(number(vm.Config["memory"], 4096)) << 20, Cards: cards(vm),
+		Version: imageRelease.FindString(vm.ImageURL + " " + vm.Image)}); err != nil {
 		d.log.say("vm %d %s: %v", vm.ID, vm.Name, err)
 	}
 }

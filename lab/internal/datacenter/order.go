@@ -104,12 +104,14 @@ func (k *kube) refusal(s talos.ClusterSpec) (why string) {
 		if !m.ControlPlane {
 			continue
 		}
-		if why = nodeIP(m); why != "" {
+		var addresses []string
+		if addresses, why = nodeIPs(m, s.ServiceCIDRs); why != "" {
 			continue
 		}
 		services, err := netip.ParsePrefix(strings.Join(s.ServiceCIDRs[:min(len(s.ServiceCIDRs), 1)], ""))
-		address, addressErr := netip.ParseAddr(m.Address)
-		if err != nil || addressErr != nil || services.Addr().Is4() == address.Is4() {
+		if err != nil || slices.ContainsFunc(addresses, func(address string) bool {
+			return netip.MustParseAddr(address).Is4() == services.Addr().Is4()
+		}) {
 			return ""
 		}
 		why = fmt.Sprintf("kube-apiserver: %s has no address of the family of %s, the first network of "+
@@ -118,28 +120,48 @@ func (k *kube) refusal(s talos.ClusterSpec) (why string) {
 	return why
 }
 
-// nodeIP is why the kubelet of a machine does not start; "" if it does.
-func nodeIP(m talos.MachineSpec) string {
-	address, err := netip.ParseAddr(m.Address)
-	if err != nil || len(m.NodeIPs) == 0 {
-		return ""
+// nodeIPs are the addresses of a machine's node: one for each family, in the order of the Services' networks.
+// Without any, why tells why its kubelet does not start.
+func nodeIPs(m talos.MachineSpec, services []string) (addresses []string, why string) {
+	own, err := netip.ParseAddr(m.Address)
+	if err != nil {
+		return []string{m.Address}, ""
 	}
-	selected := false
-	for _, text := range m.NodeIPs {
+	all := []netip.Addr{own}
+	for _, p := range m.Further {
+		all = append(all, p.Addr())
+	}
+	all = slices.DeleteFunc(all, func(a netip.Addr) bool { return !selects(m.NodeIPs, a) })
+	if len(all) == 0 {
+		return nil, fmt.Sprintf("kubelet: no suitable node IP found for %s in %s", m.Hostname,
+			strings.Join(m.NodeIPs, ", "))
+	}
+	for _, text := range services {
+		network, err := netip.ParsePrefix(text)
+		i := slices.IndexFunc(all, func(a netip.Addr) bool { return a.Is4() == network.Addr().Is4() })
+		if err == nil && i >= 0 {
+			addresses = append(addresses, all[i].String())
+		}
+	}
+	if len(addresses) == 0 {
+		addresses = []string{all[0].String()}
+	}
+	return addresses, ""
+}
+
+// selects reports whether Talos' list of subnets has an address; ! excludes a subnet.
+func selects(subnets []string, a netip.Addr) bool {
+	selected := len(subnets) == 0
+	for _, text := range subnets {
 		text, excluded := strings.CutPrefix(text, "!")
-		if p, err := netip.ParsePrefix(text); err == nil && p.Contains(address) {
+		if p, err := netip.ParsePrefix(text); err == nil && p.Contains(a) {
 			if excluded {
-				selected = false
-				break
+				return false
 			}
 			selected = true
 		}
 	}
-	if selected {
-		return ""
-	}
-	return fmt.Sprintf("kubelet: no suitable node IP found for %s in %s", m.Hostname,
-		strings.Join(m.NodeIPs, ", "))
+	return selected
 }
 
 func number(text string, or int64) int64 {

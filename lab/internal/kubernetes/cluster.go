@@ -190,7 +190,7 @@ func writeServer(c Config, ca *authority) error {
 func apiServerFlags(c Config, f files, etcd string) []string {
 	host, port, _ := net.SplitHostPort(c.Listen) // validated
 	flags := []string{
-		"--bind-address=" + host, "--secure-port=" + port, "--advertise-address=" + host,
+		"--bind-address=" + host, "--secure-port=" + port, "--advertise-address=" + c.advertised(host),
 		"--endpoint-reconciler-type=none", "--etcd-servers=" + etcd, "--cert-dir=" + f.dir,
 		"--tls-cert-file=" + f.path(serverPair), "--tls-private-key-file=" + f.path(serverPair),
 		"--client-ca-file=" + f.path("ca.crt"), "--service-cluster-ip-range=" + c.ServiceCIDR,

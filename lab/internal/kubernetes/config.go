@@ -101,3 +101,11 @@ func (c *Config) firstServiceIP() string {
 	}
 	return p.Masked().Addr().Next().String()
 }
+
+// advertised is the loopback address of the first network's family, which kube-apiserver wants to advertise.
+func (c *Config) advertised(listen string) string {
+	if strings.Contains(c.firstServiceIP(), ":") {
+		return "::1"
+	}
+	return listen
+}

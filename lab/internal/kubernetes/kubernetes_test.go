@@ -47,7 +47,8 @@ func TestControlPlane(t *testing.T) {
 		Dir: dir, Listen: address,
 		CA: newAuthority(t, "kubernetes"), AggregatorCA: newAuthority(t, "front-proxy"),
 		ServiceAccountKey: newKey(t),
-		CertSANs:          []string{"192.0.2.210"}, Admission: []byte(podSecurity),
+		ServiceCIDR:       "10.96.0.0/12,fd00:10:96::/112", PodCIDR: "10.244.0.0/16,fd00:10:244::/56",
+		CertSANs: []string{"192.0.2.210"}, Admission: []byte(podSecurity),
 	})
 	check(t, err)
 
@@ -69,20 +70,22 @@ func TestControlPlane(t *testing.T) {
 	nodes := kubernetes.Nodes{Client: c.Client}
 	t.Run("makes a registered node ready", func(t *testing.T) {
 		check(t,
-			nodes.Run(ctx, kubernetes.Node{Name: "worker-01", Address: "192.0.2.214", OS: "Talos (v1.13.0)",
-				Kubelet: "v1.36.0",
-				CPUs:    4, MemoryBytes: 8 << 30,
+			nodes.Run(ctx, kubernetes.Node{Name: "worker-01",
+				Addresses: []string{"192.0.2.214", "fd00:1::214"}, OS: "Talos (v1.13.0)", Kubelet: "v1.36.0",
+				CPUs: 4, MemoryBytes: 8 << 30,
 				Taints: map[string]string{"example.org/busy": "yes:PreferNoSchedule"}}))
 		n := await(t, func() (watch.Interface, error) {
 			return c.Client.CoreV1().Nodes().Watch(ctx,
 				metav1.ListOptions{FieldSelector: "metadata.name=worker-01"})
 		}, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue })
 		if n.Status.NodeInfo.OSImage != "Talos (v1.13.0)" || n.Status.NodeInfo.KubeletVersion != "v1.36.0" ||
-			n.Status.Addresses[0].Address != "192.0.2.214" {
+			n.Status.Addresses[0].Address != "192.0.2.214" || n.Status.Addresses[1].Address != "fd00:1::214" {
 			t.Errorf("status: %+v", n.Status)
 		}
-		if !strings.HasPrefix(n.Spec.PodCIDR, "10.244.") { // by kube-controller-manager, before it is ready
-			t.Errorf("range of Pods: %q", n.Spec.PodCIDR)
+		// By kube-controller-manager, before it is ready.
+		if ranges := n.Spec.PodCIDRs; len(ranges) != 2 || !strings.HasPrefix(ranges[0], "10.244.") ||
+			!strings.HasPrefix(ranges[1], "fd00:10:244:") {
+			t.Errorf("ranges of Pods: %q", ranges)
 		}
 	})
 	t.Run("lets a worker set what a kubelet may", func(t *testing.T) { describeNodes(t, c, nodes) })
@@ -146,7 +149,7 @@ func TestControlPlane(t *testing.T) {
 			}, func(d *appsv1.Deployment) bool { return d.Status.AvailableReplicas == want })
 		}
 		available(0)
-		check(t, nodes.Run(ctx, kubernetes.Node{Name: "worker-01", Address: "192.0.2.214"}))
+		check(t, nodes.Run(ctx, kubernetes.Node{Name: "worker-01", Addresses: []string{"192.0.2.214"}}))
 		await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue })
 		available(1)
 	})
@@ -170,8 +173,8 @@ func TestControlPlane(t *testing.T) {
 			t.Errorf("at once: %+v", n.Status.Conditions)
 		}
 		await(t, watchPods, ready(corev1.ConditionFalse))
-		booted := kubernetes.Node{Name: "worker-01", Address: "192.0.2.214", Kubelet: "v1.36.4", CPUs: 8,
-			MemoryBytes: 16 << 30, Booted: true}
+		booted := kubernetes.Node{Name: "worker-01", Addresses: []string{"192.0.2.214"}, Kubelet: "v1.36.4",
+			CPUs: 8, MemoryBytes: 16 << 30, Booted: true}
 		check(t, nodes.Run(ctx, booted))
 		n = await(t, func() (watch.Interface, error) {
 			return c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})

@@ -15,8 +15,8 @@ import (
 func describeNodes(t *testing.T, c *kubernetes.Cluster, nodes kubernetes.Nodes) {
 	ctx := t.Context()
 	for _, name := range []string{"cp-08", "worker-08"} {
-		check(t, nodes.Run(ctx, kubernetes.Node{Name: name, Address: "192.0.2.28", OS: "Talos (v1.13.0)",
-			Kubelet: "v1.36.0", CPUs: 4, MemoryBytes: 8 << 30,
+		check(t, nodes.Run(ctx, kubernetes.Node{Name: name, Addresses: []string{"192.0.2.28"},
+			OS: "Talos (v1.13.0)", Kubelet: "v1.36.0", CPUs: 4, MemoryBytes: 8 << 30,
 			Taints: map[string]string{"example.org/gpu": "yes:NoSchedule"}}))
 		defer func() {
 			check(t, c.Client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}))

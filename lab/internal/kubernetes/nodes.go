@@ -26,9 +26,10 @@ const (
 
 // Node is a machine as its kubelet registers it.
 type Node struct {
-	Name, Address string
-	OS            string // Talos (v1.13.0)
-	Kubelet       string // v1.36.0
+	Name      string
+	Addresses []string // one for each IP family
+	OS        string   // Talos (v1.13.0)
+	Kubelet   string   // v1.36.0
 	// StaticPods are the images of the static Pods that it runs in kube-system, by name.
 	StaticPods  map[string]string
 	CPUs        int64
@@ -216,15 +217,17 @@ func (n Node) object() *corev1.Node {
 		corev1.ResourcePods:             resource.MustParse("110"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("30Gi"),
 	}
+	addresses := []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name}}
+	for _, address := range slices.Backward(n.Addresses) {
+		internal := corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address}
+		addresses = append([]corev1.NodeAddress{internal}, addresses...)
+	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels},
 		Spec:       corev1.NodeSpec{Taints: n.taints()},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: capacity, Conditions: []corev1.NodeCondition{notNetworked()},
-			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: n.Address},
-				{Type: corev1.NodeHostName, Address: n.Name},
-			},
+			Addresses: addresses,
 			NodeInfo: corev1.NodeSystemInfo{
 				Architecture: "amd64", OperatingSystem: "linux", OSImage: n.OS, KubeletVersion: n.Kubelet,
 				KernelVersion: "emulated", ContainerRuntimeVersion: "emulated://0",

@@ -28,6 +28,7 @@ type Spec struct {
 	Ranges    []netip.Prefix // likewise, whole
 	Hosts     []string       // names that resolve to Front, and no others do
 	Front     netip.Addr
+	Names     map[string]netip.Addr // names that resolve to an address of their own
 	Mounts    []Mount
 	Files     string // an existing directory for the files that are mounted
 }

@@ -64,8 +64,13 @@ func (s Spec) names() error {
 	if name, err := os.Hostname(); err == nil {
 		hosts += "127.0.0.1 " + name + "\n"
 	}
+	for name, address := range s.Names {
+		hosts += fmt.Sprintf("%s %s\n", address, name)
+	}
 	for _, h := range s.Hosts {
-		hosts += fmt.Sprintf("%s %s\n", s.Front, h)
+		if _, own := s.Names[h]; !own {
+			hosts += fmt.Sprintf("%s %s\n", s.Front, h)
+		}
 	}
 	for path, content := range map[string]string{
 		"/etc/hosts": hosts, "/etc/resolv.conf": "", "/etc/nsswitch.conf": switches("/etc/nsswitch.conf"),
@@ -113,6 +118,23 @@ func switches(path string) string {
 	return out.String()
 }
 
+// six enables IPv6 in the namespace, if the kernel has it. A whole range needs more than a route: only with
+// the last setting, programs may listen at addresses that the loopback does not list.
+func six() (bool, error) {
+	const settings = "/proc/sys/net/ipv6/"
+	if _, err := os.Stat(settings); err != nil {
+		return false, nil //nolint:nilerr // an IPv4 cluster does without
+	}
+	for _, setting := range []string{"conf/all/disable_ipv6=0", "conf/lo/disable_ipv6=0",
+		"ip_nonlocal_bind=1"} {
+		name, value, _ := strings.Cut(setting, "=")
+		if err := os.WriteFile(settings+name, []byte(value), 0o644); err != nil {
+			return false, fmt.Errorf("IPv6: %w", err)
+		}
+	}
+	return true, nil
+}
+
 // address raises the loopback and gives it the addresses.
 func (s Spec) address() error {
 	lo, err := netlink.LinkByName("lo")
@@ -122,6 +144,10 @@ func (s Spec) address() error {
 	if err := netlink.LinkSetUp(lo); err != nil {
 		return fmt.Errorf("loopback: %w", err)
 	}
+	both, err := six()
+	if err != nil {
+		return err
+	}
 	for _, a := range s.Addresses {
 		one := &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: one}); err != nil &&
@@ -130,6 +156,9 @@ func (s Spec) address() error {
 		}
 	}
 	for _, p := range s.Ranges {
+		if p.Addr().Is6() && !both {
+			continue
+		}
 		whole := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 		r := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: whole, Type: unix.RTN_LOCAL,
 			Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST}

@@ -7,8 +7,8 @@
 package network
 
 import (
-	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -39,23 +39,27 @@ type Endpoint struct {
 // Private returns the networks of private addresses. A configuration that is edited may name any of them.
 func Private() []netip.Prefix {
 	var all []netip.Prefix
-	for _, p := range []string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"} {
+	for _, p := range []string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16",
+		"fd00::/8"} {
 		all = append(all, netip.MustParsePrefix(p))
 	}
 	return all
 }
 
 // String is the endpoint as host:port.
-func (e Endpoint) String() string { return fmt.Sprintf("%s:%d", e.Host, e.Port) }
+func (e Endpoint) String() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
 
 const (
-	quad   = `\d{1,3}(?:\.\d{1,3}){3}`
+	quad = `\d{1,3}(?:\.\d{1,3}){3}`
+	// six matches what may be an address or a network of IPv6; times and MAC addresses are no such ones.
+	six    = `[0-9a-fA-F]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?:/\d{1,3})?`
 	domain = `(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]`
 )
 
 var (
 	ipRange = regexp.MustCompile(`(` + quad + `)\s*-\s*(` + quad + `)`)
 	prefix  = regexp.MustCompile(quad + `/\d{1,2}\b`)
+	sixes   = regexp.MustCompile(six)
 	address = regexp.MustCompile(`(?:^|[^\d.])(` + quad + `)(?:$|[^\d.])`)
 	anyURL  = regexp.MustCompile(`\b[a-z][a-z0-9+.]*://[^\s"'<>,;]+`)
 	host    = regexp.MustCompile(`^` + domain + `$`)
@@ -89,6 +93,17 @@ func Find(texts []string) Names {
 			}
 			rest = rest[at[3]:]
 		}
+		for _, m := range sixes.FindAllString(text, -1) {
+			if a, err := netip.ParseAddr(m); err == nil && ours(a) {
+				addresses[a] = true
+			} else if n, err := netip.ParsePrefix(m); err == nil && ours(n.Addr()) {
+				if n == n.Masked() && n.Bits() >= widest {
+					ranges[n] = true
+				} else {
+					addresses[n.Addr()] = true
+				}
+			}
+		}
 		for _, m := range anyURL.FindAllString(strings.ToLower(text), -1) {
 			if e, ok := endpoint(m); ok {
 				endpoints[e] = true
@@ -116,8 +131,13 @@ func Find(texts []string) Names {
 
 // ours reports whether the loopback of the lab can hold the address.
 func ours(a netip.Addr) bool {
-	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && a.As4()[0] != 0 &&
-		a.As4()[0] < 240
+	switch {
+	case !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast():
+		return false
+	case a.Is6():
+		return !a.IsLinkLocalUnicast() && !a.Is4In6() && a.Zone() == ""
+	}
+	return a.As4()[0] != 0 && a.As4()[0] < 240
 }
 
 // wide reports whether the text after an address makes it a network too large to be the user's own.
@@ -139,7 +159,7 @@ func endpoint(text string) (Endpoint, bool) {
 	if err != nil || u.Hostname() == "" || u.Hostname() == "localhost" {
 		return Endpoint{}, false
 	}
-	if a, err := netip.ParseAddr(u.Hostname()); err == nil && (!a.Is4() || !ours(a)) {
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !ours(a) {
 		return Endpoint{}, false
 	}
 	e := Endpoint{Host: u.Hostname(), Port: 443, TLS: u.Scheme != "http"}

@@ -35,6 +35,9 @@ const bundleName = "ca.crt"
 // frontAddress is where every host name resolves to inside.
 const frontAddress = "127.0.0.2"
 
+// balancerAddress is where the name of the Kubernetes API resolves to inside, if it has one and no VIP.
+const balancerAddress = "127.0.0.3"
+
 // plan is the message from the outer half to the inner one, in a private file.
 type plan struct {
 	Outside    string // the network namespace that it must not be in
@@ -130,7 +133,8 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) (code int, er
 	code, err = namespace.Run(ctx, namespace.Spec{
 		Addresses: p.Survey.Network.Addresses, Hosts: p.Survey.Network.Hosts,
 		Ranges: append(network.Private(), p.Survey.Network.Ranges...),
-		Front:  netip.MustParseAddr(frontAddress), Mounts: mounts, Files: filepath.Join(work, "etc"),
+		Front:  netip.MustParseAddr(frontAddress), Names: p.Survey.apiNames(), Mounts: mounts,
+		Files: filepath.Join(work, "etc"),
 	}, []string{"/proc/self/exe", Arg, file}, p.environ())
 	if err != nil {
 		return 0, err

@@ -62,6 +62,21 @@ func TestInspectFindsWhatBlueNames(t *testing.T) {
 	}
 }
 
+func TestTheNameOfTheAPIResolvesToWhatAnswersThere(t *testing.T) {
+	s, err := inspect("../../..", Options{Cluster: "addresses"})
+	check(t, err)
+	for vip, want := range map[string]string{"": balancerAddress, "192.168.1.149": "192.168.1.149"} {
+		s.VIP = vip
+		if got := s.apiNames()["api.addresses.example.org"].String(); got != want {
+			t.Errorf("with the VIP %q: %s", vip, got)
+		}
+	}
+	s.APIEndpoint = "192.168.1.150"
+	if got := s.apiNames(); len(got) != 0 {
+		t.Errorf("an address: %v", got)
+	}
+}
+
 func TestEveryProviderOfTheLibraryHasAProgram(t *testing.T) {
 	s, err := inspect("../../..", Options{Cluster: "blue"})
 	check(t, err)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"os"
 	"path"
 	"path/filepath"
@@ -44,6 +45,7 @@ type survey struct {
 	LocalSecrets string
 	// Endpoints of the services that the environment names, for commands.
 	Proxmox, Infisical, VaultAddress string
+	APIEndpoint, VIP                 string // of Kubernetes
 
 	Vault *datacenter.Vault // what the configuration expects of one; nil without
 	// ObjectStore is the S3 bucket that the configuration expects; nil without
@@ -176,6 +178,10 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 				switch {
 				case name == "proxmox_endpoint":
 					s.Proxmox = text
+				case name == "api_endpoint":
+					s.APIEndpoint = text
+				case name == "vip":
+					s.VIP = text
 				case name == "infisical_host":
 					s.Infisical = text
 				case name == "vault_address":
@@ -284,4 +290,17 @@ func secretNames(module fs.FS) ([]string, error) {
 		return err
 	})
 	return names, err
+}
+
+// apiNames are the name of the Kubernetes API, if it has one, and its address: the VIP's, or a load
+// balancer's.
+func (s *survey) apiNames() map[string]netip.Addr {
+	if _, err := netip.ParseAddr(s.APIEndpoint); err == nil || s.APIEndpoint == "" {
+		return nil
+	}
+	address, err := netip.ParseAddr(s.VIP)
+	if err != nil {
+		address = netip.MustParseAddr(balancerAddress)
+	}
+	return map[string]netip.Addr{s.APIEndpoint: address}
 }

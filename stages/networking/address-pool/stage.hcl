@@ -40,6 +40,6 @@ gate "condition" "advertisement" {
 # The stage's precondition covers its own pool. MetalLB takes anybody's.
 gate "address_pool" "reserved" {
   namespace = var.address_pool_namespace
-  reserved  = merge(var.address_pool_nodes, { "the Kubernetes API" = var.address_pool_vip })
+  reserved  = merge(var.address_pool_nodes, var.address_pool_vip == null ? {} : { "the Kubernetes API" = var.address_pool_vip })
   timeout   = "2m"
 }

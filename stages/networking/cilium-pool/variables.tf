@@ -1,5 +1,5 @@
 variable "cilium_pool_addresses" {
-  description = "IPv4 addresses that Services get: ranges (192.168.1.240-192.168.1.249) or CIDRs. Keep them out of the router's DHCP range."
+  description = "Addresses that Services get: CIDRs, or ranges of IPv4 (192.168.1.240-192.168.1.249); with both IP families, a Service may get one of each. Keep them out of the router's DHCP range."
   type        = list(string)
 
   validation {
@@ -10,9 +10,9 @@ variable "cilium_pool_addresses" {
   validation {
     condition = alltrue([
       for entry in var.cilium_pool_addresses : can(cidrhost(entry, 0)) ||
-      length(split("-", entry)) == 2 && alltrue([for end in split("-", entry) : can(cidrhost("${end}/32", 0))])
+      length(split("-", entry)) == 2 && alltrue([for end in split("-", entry) : can(cidrhost("${end}/32", 0)) && !can(regex(":", end))])
     ])
-    error_message = "An entry of cilium_pool_addresses is a CIDR or a range <first>-<last> of IPv4 addresses, without blanks."
+    error_message = "An entry of cilium_pool_addresses is a CIDR, or a range <first>-<last> of IPv4 addresses, without blanks."
   }
 }
 
@@ -34,7 +34,7 @@ variable "cilium_pool_namespace" {
 }
 
 variable "cilium_pool_vip" {
-  description = "Virtual address of the Kubernetes API, which no pool may contain. castle wires it."
+  description = "Address of the Kubernetes API, which no pool may contain; null if it has only a name. castle wires it."
   type        = string
 }
 

@@ -1,3 +1,9 @@
+locals {
+  pods  = var.cilium_pod_subnets != null ? var.cilium_pod_subnets : ["10.244.0.0/16"]
+  pods4 = var.cilium_pod_cidr != null ? var.cilium_pod_cidr : one([for subnet in local.pods : subnet if !can(regex(":", subnet))])
+  pods6 = one([for subnet in local.pods : subnet if can(regex(":", subnet))])
+}
+
 # Talos has no CNI of its own here (cni = "cilium"): the release is applied as soon as the API answers, before any
 # node is ready. Agents and operator tolerate that, and use the host's network.
 resource "helm_release" "cilium" {
@@ -48,8 +54,12 @@ resource "helm_release" "cilium" {
     [yamlencode(var.cilium_routing_mode == "tunnel" ? { routingMode = "tunnel" } : {
       routingMode                                                   = "native"
       autoDirectNodeRoutes                                          = true
-      ipv4NativeRoutingCIDR                                         = var.cilium_pod_cidr
+      ipv4NativeRoutingCIDR                                         = local.pods4
     })],
+    local.pods6 == null ? [] : [yamlencode(merge(
+      { ipv6 = { enabled = true }, ipv4 = { enabled = local.pods4 != null } },
+      var.cilium_routing_mode == "tunnel" ? {} : { ipv6NativeRoutingCIDR = local.pods6 },
+    ))],
     var.cilium_values,
   )
 }

@@ -2,7 +2,8 @@ stage {
   summary = "Installs Cilium, which makes the nodes ready and replaces kube-proxy"
 
   inputs = {
-    cilium_nodes = platform.node_addresses
+    cilium_nodes       = platform.node_addresses
+    cilium_pod_subnets = platform.pod_subnets
   }
 }
 

@@ -32,14 +32,20 @@ variable "cilium_routing_mode" {
 }
 
 variable "cilium_pod_cidr" {
-  description = "The network of Pods, in which native routing does not translate addresses. The default is Talos' own."
+  description = "The network of Pods, in which native routing does not translate addresses. The default is the one of pod_subnets, or Talos' own."
   type        = string
-  default     = "10.244.0.0/16"
+  default     = null
 
   validation {
-    condition     = can(cidrhost(var.cilium_pod_cidr, 0))
+    condition     = var.cilium_pod_cidr == null || can(cidrhost(var.cilium_pod_cidr, 0))
     error_message = "cilium_pod_cidr is a network such as 10.244.0.0/16."
   }
+}
+
+variable "cilium_pod_subnets" {
+  description = "Networks of Pods; null: Talos' own. castle wires it."
+  type        = list(string)
+  default     = null
 }
 
 variable "cilium_values" {

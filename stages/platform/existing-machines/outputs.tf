@@ -2,7 +2,7 @@
 output "machines" {
   description = "The machines by name: role, address, and what platform/talos needs to configure each. castle reads it, too."
   value = {
-    for name, node in var.nodes : name => {
+    for name, node in var.nodes : name => merge({
       role         = node.role
       address      = node.address
       reset        = true # the machine stays, and waits for a configuration again
@@ -11,7 +11,10 @@ output "machines" {
       install_disk = node.install_disk
       # The disk gets one partition. After a reset it is found and used again.
       longhorn_disk = node.longhorn_disk == null ? null : "disk.dev_path == \"${node.longhorn_disk}\" || \"${node.longhorn_disk}\" in disk.symlinks"
-    }
+      }, var.network.secondary_subnet == null ? {} : {
+      # Talos pins the addresses of kubelet and etcd to them.
+      subnets = ["${cidrhost("${var.network.gateway}/${var.network.prefix}", 0)}/${var.network.prefix}", var.network.secondary_subnet]
+    })
   }
 }
 

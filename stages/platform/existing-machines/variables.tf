@@ -33,7 +33,13 @@ variable "nodes" {
 
   validation {
     condition     = alltrue([for node in var.nodes : can(cidrhost("${node.address}/32", 0))])
-    error_message = "A node's address is an IPv4 address without a prefix length."
+    error_message = "A node's address is an IPv4 or IPv6 address without a prefix length."
+  }
+
+  # castle compares addresses as texts.
+  validation {
+    condition     = alltrue([for node in var.nodes : !can(regex(":", node.address)) || try(cidrhost("${node.address}/128", 0) == node.address, false)])
+    error_message = "A node's IPv6 address is written in lower case and in its shortest form, such as fd00:1::21."
   }
 
   validation {
@@ -48,21 +54,22 @@ variable "nodes" {
 }
 
 variable "vip" {
-  description = "Virtual address of the Kubernetes API. No machine has it; platform/talos gives it to the control planes."
+  description = "Virtual address of the Kubernetes API. No machine has it; platform/talos gives it to the control planes. null: there is none, and platform/talos has an api_endpoint."
   type        = string
+  default     = null
 
   validation {
-    condition     = can(cidrhost("${var.vip}/32", 0))
-    error_message = "vip is an IPv4 address without a prefix length."
+    condition     = var.vip == null || can(cidrhost("${var.vip}/32", 0)) && (!can(regex(":", var.vip)) || try(cidrhost("${var.vip}/128", 0) == var.vip, false))
+    error_message = "vip is an IPv4 or IPv6 address without a prefix length, in its shortest form."
   }
 
   validation {
-    condition     = !contains([for node in var.nodes : node.address], var.vip)
+    condition     = try(!contains([for node in var.nodes : node.address], var.vip), true)
     error_message = "vip must not be the address of a node."
   }
 
   validation {
-    condition     = try(cidrhost("${var.vip}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0), false)
+    condition     = var.vip == null || try(cidrhost("${var.vip}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0), false)
     error_message = "vip lies outside of the gateway's network: the control planes announce it there."
   }
 
@@ -73,15 +80,30 @@ variable "vip" {
 }
 
 variable "network" {
-  description = "Network that the machines are in: gateway and prefix length. They have their addresses from it already; castle compares with it, and sets nothing."
+  description = "Network that the machines are in: gateway and prefix length. They have their addresses from it already; castle compares with it, and sets nothing. secondary_subnet is another one, of the other IP family."
   type = object({
     gateway = string
     prefix  = optional(number, 24)
+
+    secondary_subnet = optional(string)
   })
 
   validation {
     condition     = can(cidrhost("${var.network.gateway}/${var.network.prefix}", 0))
-    error_message = "network.gateway is an IPv4 address and network.prefix a prefix length."
+    error_message = "network.gateway is an IPv4 or IPv6 address and network.prefix a prefix length."
+  }
+
+  validation {
+    condition     = !can(regex(":", var.network.gateway)) || var.network.prefix >= 48
+    error_message = "network.prefix is that of an IPv6 network, such as 64; the default is one of IPv4."
+  }
+
+  validation {
+    condition = var.network.secondary_subnet == null || (
+      try(cidrhost(var.network.secondary_subnet, 0) == split("/", var.network.secondary_subnet)[0], false) &&
+      can(regex(":", var.network.secondary_subnet)) != can(regex(":", var.network.gateway))
+    )
+    error_message = "network.secondary_subnet is a network of the other IP family than network.gateway, such as fd00:1::/64, in its shortest form."
   }
 
   validation {

@@ -16,6 +16,8 @@ variable "nodes" {
     address   = string
     node_name = optional(string)
 
+    secondary_address = optional(string)
+
     cores           = optional(number)
     cpu_type        = optional(string)
     cpu_units       = optional(number)
@@ -44,6 +46,7 @@ variable "nodes" {
       mac_address = optional(string)
       mtu         = optional(number)
       address     = optional(string)
+      routes      = optional(map(string))
     })))
 
     pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))

@@ -18,6 +18,8 @@ locals {
     tpm             = false
     startup         = null
 
+    secondary_address = null
+
     image                 = null
     datastore_id          = var.proxmox_disk_datastore
     system_disk           = 32
@@ -51,19 +53,21 @@ locals {
         vlan_id     = machine.vlan_id
         mac_address = machine.mac_address
         mtu         = machine.mtu
-        address     = "${machine.address}/${var.network.prefix}"
-        gateway     = var.network.gateway
+        addresses = concat(["${machine.address}/${var.network.prefix}"], [
+          for secondary in machine.secondary_address[*] : "${secondary}/${split("/", var.network.secondary_subnet)[1]}"
+        ])
+        gateways = compact([var.network.gateway, var.network.secondary_gateway])
       }],
       [
         for card in machine.network_devices :
-        merge({ mac_address = null, address = null }, card, { bridge = coalesce(card.bridge, machine.bridge), gateway = null })
+        merge({ mac_address = null }, card, { bridge = coalesce(card.bridge, machine.bridge), addresses = try(card.address[*], []), gateways = [] })
       ],
     )
   }
 
   # Proxmox reports no address after the last one, so none may be configured there.
   addressed = {
-    for name, cards in local.cards : name => slice(cards, 0, max([for i, card in cards : card.address == null ? 0 : i + 1]...))
+    for name, cards in local.cards : name => slice(cards, 0, max([for i, card in cards : length(card.addresses) == 0 ? 0 : i + 1]...))
   }
 }
 
@@ -223,11 +227,20 @@ resource "proxmox_virtual_environment_vm" "node" {
 
       content {
         dynamic "ipv4" {
-          for_each = ip_config.value.address[*]
+          for_each = [for address in ip_config.value.addresses : address if !can(regex(":", address))]
 
           content {
             address = ipv4.value
-            gateway = ip_config.value.gateway
+            gateway = one([for gateway in ip_config.value.gateways : gateway if !can(regex(":", gateway))])
+          }
+        }
+
+        dynamic "ipv6" {
+          for_each = [for address in ip_config.value.addresses : address if can(regex(":", address))]
+
+          content {
+            address = ipv6.value
+            gateway = one([for gateway in ip_config.value.gateways : gateway if can(regex(":", gateway))])
           }
         }
       }

@@ -11,11 +11,12 @@ variable "cluster_name" {
 variable "nodes" {
   description = <<-EOT
     The machines by name. role is controlplane or worker; vm_id and address are fixed, so a cluster is always built from the
-    same machines. node_name is the Proxmox node (proxmox_node_name by default). What a machine leaves open has the value of
+    same machines. secondary_address, in network.secondary_subnet, is of the other IP family. node_name is the Proxmox node (proxmox_node_name by default). What a machine leaves open has the value of
     machine_defaults, else: cores 4, memory 8192 (MiB), system_disk 32 (GiB), cpu_type x86-64-v2-AES, machine_type q35, bios
     seabios, datastore_id proxmox_disk_datastore, bridge and vlan_id those of network. A node with longhorn_disk gets a disk of
     that size for Longhorn, as scsi1. disks are further ones by interface, scsi2 to scsi30; Talos finds scsi2 as
-    /dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_drive-scsi2. network_devices are further cards after net0; one without an address
+    /dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_drive-scsi2. network_devices are further cards after net0: an address with its prefix length, and routes, gateways by the networks
+    that are reached through them; one without an address
     is left to talos_config_patches. vlan_id 0 is none. memory_floating is what ballooning may take the memory down to. bios
     ovmf comes with an EFI disk, and tpm adds a TPM 2.0. pci and usb are devices by their resource mapping. image is a volume
     that the system disk is copied from instead of Talos' image: a file (local:import/golden.qcow2) or a template's disk
@@ -26,6 +27,8 @@ variable "nodes" {
     vm_id     = number
     address   = string
     node_name = optional(string)
+
+    secondary_address = optional(string)
 
     cores           = optional(number)
     cpu_type        = optional(string)
@@ -55,6 +58,7 @@ variable "nodes" {
       mac_address = optional(string)
       mtu         = optional(number)
       address     = optional(string)
+      routes      = optional(map(string))
     })))
 
     pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
@@ -93,7 +97,31 @@ variable "nodes" {
 
   validation {
     condition     = alltrue([for node in var.nodes : can(cidrhost("${node.address}/32", 0))])
-    error_message = "A node's address is an IPv4 address without a prefix length."
+    error_message = "A node's address is an IPv4 or IPv6 address without a prefix length."
+  }
+
+  # castle compares addresses as texts.
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for address in [node.address, node.secondary_address] :
+        !can(regex(":", address)) || try(cidrhost("${address}/128", 0) == address, false)
+      ])
+    ])
+    error_message = "A node's IPv6 address is written in lower case and in its shortest form, such as fd00:1::21."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : node.secondary_address == null ||
+      can(cidrhost("${node.secondary_address}/32", 0)) && can(regex(":", node.secondary_address)) != can(regex(":", node.address))
+    ])
+    error_message = "A node's secondary_address is an address of the other IP family than its address, without a prefix length."
+  }
+
+  validation {
+    condition     = length(distinct(compact(values(var.nodes)[*].secondary_address))) == length(compact(values(var.nodes)[*].secondary_address))
+    error_message = "Two nodes have the same secondary_address."
   }
 
   validation {
@@ -163,7 +191,21 @@ variable "nodes" {
         for card in coalesce(node.network_devices, []) : card.address == null || can(cidrhost(card.address, 0))
       ])
     ])
-    error_message = "The address of a further network device is an IPv4 address with its prefix length, such as 10.0.20.5/24."
+    error_message = "The address of a further network device is an address with its prefix length, such as 10.0.20.5/24."
+  }
+
+  validation {
+    condition = alltrue(flatten([
+      for node in var.nodes : [
+        for card in coalesce(node.network_devices, []) : [
+          for network, gateway in coalesce(card.routes, {}) : try(
+            cidrhost(network, 0) == split("/", network)[0] &&
+            cidrhost("${gateway}/${split("/", card.address)[1]}", 0) == cidrhost(card.address, 0), false
+          )
+        ]
+      ]
+    ]))
+    error_message = "routes of a network device are gateways in the network of its address, by the networks behind them: { \"10.0.0.0/8\" = \"10.0.20.1\" }."
   }
 
   validation {
@@ -305,21 +347,22 @@ variable "vm_id_range" {
 }
 
 variable "vip" {
-  description = "Virtual address of the Kubernetes API. No machine has it; platform/talos gives it to the control planes."
+  description = "Virtual address of the Kubernetes API. No machine has it; platform/talos gives it to the control planes. null: there is none, and platform/talos has an api_endpoint."
   type        = string
+  default     = null
 
   validation {
-    condition     = can(cidrhost("${var.vip}/32", 0))
-    error_message = "vip is an IPv4 address without a prefix length."
+    condition     = var.vip == null || can(cidrhost("${var.vip}/32", 0)) && (!can(regex(":", var.vip)) || try(cidrhost("${var.vip}/128", 0) == var.vip, false))
+    error_message = "vip is an IPv4 or IPv6 address without a prefix length, in its shortest form."
   }
 
   validation {
-    condition     = !contains([for node in var.nodes : node.address], var.vip)
+    condition     = try(!contains([for node in var.nodes : node.address], var.vip), true)
     error_message = "vip must not be the address of a node."
   }
 
   validation {
-    condition     = try(cidrhost("${var.vip}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0), false)
+    condition     = var.vip == null || try(cidrhost("${var.vip}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0), false)
     error_message = "vip lies outside of the gateway's network: the control planes announce it there."
   }
 
@@ -330,18 +373,59 @@ variable "vip" {
 }
 
 variable "network" {
-  description = "Network of the machines: gateway, prefix length, Proxmox bridge, optional VLAN, name servers."
+  description = <<-EOT
+    Network of the machines: gateway, prefix length, Proxmox bridge, optional VLAN, name servers. secondary_subnet is a network of
+    the other IP family, in which each machine has its secondary_address; without secondary_gateway, routers announce theirs.
+  EOT
   type = object({
     gateway = string
     prefix  = optional(number, 24)
     bridge  = optional(string, "vmbr0")
     vlan_id = optional(number)
     dns     = optional(list(string), [])
+
+    secondary_subnet  = optional(string)
+    secondary_gateway = optional(string)
   })
 
   validation {
     condition     = can(cidrhost("${var.network.gateway}/${var.network.prefix}", 0))
-    error_message = "network.gateway is an IPv4 address and network.prefix a prefix length."
+    error_message = "network.gateway is an IPv4 or IPv6 address and network.prefix a prefix length."
+  }
+
+  validation {
+    condition     = !can(regex(":", var.network.gateway)) || var.network.prefix >= 48
+    error_message = "network.prefix is that of an IPv6 network, such as 64; the default is one of IPv4."
+  }
+
+  validation {
+    condition = var.network.secondary_subnet == null || (
+      try(cidrhost(var.network.secondary_subnet, 0) == split("/", var.network.secondary_subnet)[0], false) &&
+      can(regex(":", var.network.secondary_subnet)) != can(regex(":", var.network.gateway))
+    )
+    error_message = "network.secondary_subnet is a network of the other IP family than network.gateway, such as fd00:1::/64, in its shortest form."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : (node.secondary_address == null) == (var.network.secondary_subnet == null)
+    ])
+    error_message = "Either all nodes have a secondary_address, and the network a secondary_subnet, or none: Kubernetes expects the same IP families of all."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : node.secondary_address == null || var.network.secondary_subnet == null ||
+      try(cidrhost("${node.secondary_address}/${split("/", var.network.secondary_subnet)[1]}", 0) == cidrhost(var.network.secondary_subnet, 0), false)
+    ])
+    error_message = "A node's secondary_address lies outside of network.secondary_subnet."
+  }
+
+  validation {
+    condition = var.network.secondary_gateway == null || (
+      can(cidrhost("${var.network.secondary_gateway}/32", 0)) && can(regex(":", var.network.secondary_gateway)) != can(regex(":", var.network.gateway))
+    )
+    error_message = "network.secondary_gateway is an address of the IP family of network.secondary_subnet."
   }
 
   validation {

@@ -2,7 +2,8 @@ locals {
   controlplanes    = sort([for name, machine in var.machines : name if machine.role == "controlplane"])
   first            = var.machines[local.controlplanes[0]].address
   addresses        = { for name, machine in var.machines : name => machine.address }
-  cluster_endpoint = "https://${var.vip}:6443"
+  api_host         = var.api_endpoint != null ? var.api_endpoint : var.vip
+  cluster_endpoint = format(can(regex(":", local.api_host)) ? "https://[%s]:%d" : "https://%s:%d", local.api_host, var.api_port)
 }
 
 data "talos_machine_configuration" "node" {
@@ -20,8 +21,10 @@ data "talos_machine_configuration" "node" {
   config_patches = concat(
     local.machine_patches[each.key],
     each.value.role == "controlplane" ? local.controlplane_patches[each.key] : [],
+    local.vip_patches[each.key],
     local.longhorn_patches[each.key],
     local.cni_patches,
+    local.network_patches[each.key],
     local.scheduling_patches[each.key],
     local.node_patches[each.key],
     local.host_patches,

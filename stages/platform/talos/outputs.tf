@@ -1,5 +1,5 @@
 output "kubeconfig" {
-  description = "Kubernetes' administrator access, through the VIP. Kubernetes gates and providers connect with it."
+  description = "Kubernetes' administrator access, through the cluster's endpoint. Kubernetes gates and providers connect with it."
   value       = talos_cluster_kubeconfig.cluster.kubeconfig_raw
   sensitive   = true
 }
@@ -11,8 +11,8 @@ output "talosconfig" {
 }
 
 output "vip" {
-  description = "Virtual address of the Kubernetes API."
-  value       = var.vip
+  description = "Address of the Kubernetes API, virtual or a load balancer's; null if the cluster has only its name."
+  value       = var.vip != null ? var.vip : can(cidrhost("${var.api_endpoint}/32", 0)) ? var.api_endpoint : null
 }
 
 output "node_addresses" {
@@ -23,6 +23,11 @@ output "node_addresses" {
 output "worker_count" {
   description = "How many nodes take Pods without tolerations: workers, and control planes that are allowed to."
   value       = length(local.open)
+}
+
+output "pod_subnets" {
+  description = "Networks of Pods that the cluster has instead of Talos' own; null without."
+  value       = var.pod_subnets
 }
 
 output "cluster_endpoint" {

@@ -36,12 +36,17 @@ locals {
         cluster = {
           apiServer = merge(
             # Only the API server's names: machine.certSANs would also change trustd's.
-            { certSANs = distinct(concat([var.vip], [for name in local.controlplanes : local.addresses[name]])) },
+            { certSANs = distinct(concat(compact([var.vip, var.api_endpoint]), [for name in local.controlplanes : local.addresses[name]])) },
             length(local.apiserver_args) > 0 ? { extraArgs = local.apiserver_args } : {},
           )
           serviceAccount = { key = base64encode(var.serviceaccount_private_key_pem) }
         }
       }),
+    ]
+  }
+
+  vip_patches = {
+    for name, machine in var.machines : name => machine.role == "worker" || var.vip == null ? [] : [
       # The VIP selects the card, whatever its name.
       yamlencode({
         apiVersion = "v1alpha1"

@@ -44,13 +44,14 @@ gate "talos_etcd" "quorum" {
 }
 
 gate "virtual_ip" "holder" {
+  when    = var.vip != null
   address = var.vip
   stable  = 3
   timeout = "15m"
 }
 
-gate "kubernetes_api" "vip" {
-  address   = var.vip
+# Through the kubeconfig's server, which is the endpoint, and at each control plane.
+gate "kubernetes_api" "endpoint" {
   endpoints = [for machine in var.machines : machine.address if machine.role == "controlplane"]
   stable    = 3
   timeout   = "15m"

@@ -12,7 +12,9 @@ variable "machines" {
   description = <<-EOT
     The machines by name. role is controlplane or worker. reset tells that the machine outlives the cluster: destroy resets it.
     platform is what the machine is to Talos, as its image factory calls it. uplink is a CEL expression that is true of the
-    card which gets the VIP; longhorn_disk, which may be null, one that is true of the disk for Longhorn. castle wires it.
+    card which gets the VIP; longhorn_disk, which may be null, one that is true of the disk for Longhorn. subnets are the
+    networks of its addresses where it has several, one for each IP family, that of address first. links are further
+    cards with routes: a name, a CEL expression that is true of the card, and gateways by network. castle wires it.
   EOT
   type = map(object({
     role          = string
@@ -22,17 +24,9 @@ variable "machines" {
     uplink        = string
     install_disk  = string
     longhorn_disk = string
+    subnets       = optional(list(string), [])
+    links         = optional(list(object({ name = string, selector = string, routes = map(string) })), [])
   }))
-}
-
-variable "vip" {
-  description = "Virtual address of the Kubernetes API. The control planes hold it in turn."
-  type        = string
-
-  validation {
-    condition     = can(cidrhost("${var.vip}/32", 0))
-    error_message = "vip is an IPv4 address without a prefix length."
-  }
 }
 
 variable "talos_version" {
@@ -127,7 +121,7 @@ variable "talos_worker_config_patches" {
 }
 
 variable "serviceaccount_issuer" {
-  description = "Issuer that the cluster's ServiceAccount tokens name. null: https://<vip>:6443, as Talos has it."
+  description = "Issuer that the cluster's ServiceAccount tokens name. null: the endpoint, https://<vip>:6443, as Talos has it."
   type        = string
   default     = null
 

@@ -44,7 +44,7 @@ variable "registry_ca_certificates" {
 variable "http_proxy" {
   description = <<-EOT
     Proxy of Talos and the container runtime, and what is reached without it: { https = "http://proxy.lan:3128", no_proxy = ["192.168.1.0/24"] }.
-    The machines and the VIP belong to no_proxy. Another one restarts the machines.
+    The machines and the endpoint belong to no_proxy. Another one restarts the machines.
   EOT
   type = object({
     http     = optional(string)
@@ -62,12 +62,12 @@ variable "http_proxy" {
 
   validation {
     condition = var.http_proxy == null || alltrue([
-      for address in concat([var.vip], [for machine in values(var.machines) : machine.address]) : anytrue([
+      for address in concat(compact([var.vip, var.api_endpoint]), [for machine in values(var.machines) : machine.address]) : anytrue([
         for entry in try(var.http_proxy.no_proxy, []) :
-        entry == address || can(regex("/", entry)) && try(cidrhost("${address}/${split("/", entry)[1]}", 0) == cidrhost(entry, 0), false)
+        entry == address || endswith(address, ".${trimprefix(entry, ".")}") || can(regex("/", entry)) && try(cidrhost("${address}/${split("/", entry)[1]}", 0) == cidrhost(entry, 0), false)
       ])
     ])
-    error_message = "http_proxy.no_proxy lacks the address of a machine or the VIP: etcd and Talos would reach one another through the proxy. Add the machines' network, such as 192.168.1.0/24."
+    error_message = "http_proxy.no_proxy lacks the address of a machine, the VIP or api_endpoint: etcd and Talos would reach one another through the proxy. Add the machines' network, such as 192.168.1.0/24."
   }
 }
 
