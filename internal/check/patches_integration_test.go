@@ -64,7 +64,9 @@ func TestPatchesEqualTerraforms(t *testing.T) {
 			for variable := range platform.Variables {
 				values[variable] = tfeval.StandIn(platform.Written(variable).Value)
 			}
-			values["machines"], values["recorded_talos_contract"] = nodes, cty.NullVal(cty.String)
+			values["machines"] = platform.KnownInputs(map[string]map[string]cty.Value{
+				"platform": {"machines": nodes}}, nil)["machines"] // with the defaults of its attributes
+			values["recorded_talos_contract"] = cty.NullVal(cty.String)
 			values["talos_config_patches"] = cty.ListVal([]cty.Value{
 				cty.StringVal("machine:\n  sysctls:\n    a.b: \"1\"\n"),
 			})
