@@ -11,8 +11,9 @@ if [[ ${1-} != inside ]]; then
   root=$(mktemp -d)
   trap 'rm -rf --one-file-system "$root"' EXIT
   release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' "Release: $release" | head -1) # this machine's own
   echo "==> debootstrap $release"
-  debootstrap --variant=minbase "$release" "$root" http://deb.debian.org/debian > "$root.log" ||
+  debootstrap --variant=minbase "$release" "$root" "$mirror" > "$root.log" ||
     { cat "$root.log"; exit 1; }
   rm "$root.log"
   printf '127.0.0.1 localhost\n' > "$root/etc/hosts" # as the installer does
