@@ -31,8 +31,9 @@ screen() {
 
 screen "$pictures/create.svg" 24 'longhorn .*gate' bin/castle rehearse mini -- castle create mini
 short='stage "metallb" {\n  source = "networking/metallb"\n  gate "webhook" "objects" { timeout = "15s" }\n}'
-screen "$pictures/closed.svg" 32 'failed with exit code' bin/castle rehearse mini --fault webhook-refuses=10m -- \
-  sh -c "sed -i 's|^stage \"metallb\" .*|$short|' clusters/mini/proxmox/cluster.hcl; castle create mini"
+# What follows the create would be the rehearsal's own; a home of its own keeps names of this machine out.
+screen "$pictures/closed.svg" 26 '^Resume: ' env HOME="$work" bin/castle rehearse mini --fault webhook-refuses=10m -- \
+  sh -c "sed -i 's|^stage \"metallb\" .*|$short|' clusters/mini/proxmox/cluster.hcl; castle create mini; sleep 3"
 bin/castle rehearse mini --report "$work/report.html" > /dev/null 2>&1
 sandbox=()
 (( EUID != 0 )) || sandbox=(--no-sandbox)
