@@ -158,8 +158,9 @@ func read(texts map[string]*text, module, path string) error {
 // page writes each text once, below the modules that have it.
 func page(texts map[string]*text) []byte {
 	var b bytes.Buffer
-	b.WriteString("The modules that this program links, and their licenses. `go mod download MODULE@VERSION`\n" +
-		"fetches the source of a module; https://pkg.go.dev/MODULE@VERSION shows where it is kept.\n")
+	b.WriteString("The modules that this program links, and their licenses. The command\n")
+	b.WriteString("`go mod download MODULE@VERSION` fetches the source of a module, and\n")
+	b.WriteString("https://pkg.go.dev/MODULE@VERSION shows where it is kept.\n")
 	for _, t := range texts {
 		slices.Sort(t.modules)
 	}
