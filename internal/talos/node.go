@@ -139,7 +139,7 @@ func (n *Node) Reboot(ctx context.Context) error {
 }
 
 // AwaitRestart returns once the machine runs with another boot id than before and is running and ready, at
-// three looks in a row. say gets each new reason why it is not.
+// five looks in a row. say gets each new reason why it is not.
 //
 // Only ctx bounds the wait. Talos gives a new release up to 70 minutes before it boots the former one again:
 // who waits for less does not know how the upgrade ends.
@@ -153,7 +153,7 @@ func (n *Node) AwaitRestart(ctx context.Context, before string, say func(string)
 		return err
 	}
 	err := gate.Wait(ctx, gate.Gate{Name: "restart", Check: check},
-		gate.Policy{Timeout: 24 * time.Hour, Stable: 3, First: n.poll, Most: n.poll},
+		gate.Policy{Timeout: 24 * time.Hour, Stable: 5, First: n.poll, Most: n.poll},
 		gate.Listener{Answer: func(why error) {
 			if last = why; why != nil {
 				say(foreign.Text(why.Error()))
@@ -168,7 +168,7 @@ func (n *Node) AwaitRestart(ctx context.Context, before string, say func(string)
 	return now, err
 }
 
-// AwaitReady returns once the machine is running and ready at three looks in a row.
+// AwaitReady returns once the machine is running and ready at five looks in a row.
 func (n *Node) AwaitReady(ctx context.Context, say func(string)) error {
 	_, err := n.AwaitRestart(ctx, "", say)
 	return err
