@@ -13,10 +13,10 @@ import (
 // Rule describes the rule within a sentence.
 const Rule = "at most 40 lower-case letters, digits and hyphens, a letter or digit first and last"
 
-var suitable = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+var suitable = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
 // Suits reports whether a name keeps the rule.
-func Suits(name string) bool { return suitable.MatchString(name) }
+func Suits(name string) bool { return len(name) <= 40 && suitable.MatchString(name) }
 
 // Error reports a name that breaks the rule, in Place, and what to do.
 type Error struct{ Name, Place, Fix string }

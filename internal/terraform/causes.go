@@ -1,7 +1,6 @@
 package terraform
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -81,8 +80,8 @@ func CauseOf(text string) (likely, look string) {
 }
 
 // gaveUp matches the texts of a step that waited in vain, rather than being refused.
-var gaveUp = regexp.MustCompile(`(?i)deadline exceeded|timed out|timeout|would exceed context deadline|` +
+var gaveUp = lazily(`(?i)deadline exceeded|timed out|timeout|would exceed context deadline|` +
 	`not ready|did not finish`)
 
 // GaveUpWaiting reports whether a step's text describes a wait that timed out.
-func GaveUpWaiting(text string) bool { return gaveUp.MatchString(text) }
+func GaveUpWaiting(text string) bool { return gaveUp().MatchString(text) }

@@ -29,24 +29,24 @@ type Diagnostic tfjson.Diagnostic
 
 func (d Diagnostic) text() string { return d.Summary + "\n" + d.Detail }
 
-func (d Diagnostic) consequence() bool { return consequence.MatchString(d.Summary) }
+func (d Diagnostic) consequence() bool { return consequence().MatchString(d.Summary) }
 
 // IsForUsers reports whether a warning is for the user of a stage: not for the author of its module, and not
 // about -target, which is castle's own.
 func (d Diagnostic) IsForUsers() bool {
-	return !deprecated.MatchString(d.text()) && !targeting.MatchString(d.Summary)
+	return !deprecated().MatchString(d.text()) && !targeting.MatchString(d.Summary)
 }
 
 var targeting = regexp.MustCompile(`^(Resource targeting is in effect|Applied changes may be incomplete)$`)
 
 // AlreadyExists reports whether the object of a create existed before.
-func (d Diagnostic) AlreadyExists() bool { return alreadyExists.MatchString(d.text()) }
+func (d Diagnostic) AlreadyExists() bool { return alreadyExists().MatchString(d.text()) }
 
 // noSuchObject reports whether the object of an import does not exist. A provider's
 // text counts only if it can mean nothing else.
 func (d Diagnostic) noSuchObject() bool {
 	text := d.text()
-	return d.Summary == summaryNoSuchObject || notFound.MatchString(text) && !notFoundElse.MatchString(text)
+	return d.Summary == summaryNoSuchObject || notFound().MatchString(text) && !notFoundElse().MatchString(text)
 }
 
 // line is the diagnostic in one line.
@@ -70,7 +70,7 @@ func (d Diagnostic) line() string {
 func (d Diagnostic) gist() string {
 	var gist string
 	paragraphs := strings.Split(strings.TrimSpace(d.Detail), "\n\n")
-	if at := slices.IndexFunc(paragraphs, serviceText.MatchString); at > 0 {
+	if at := slices.IndexFunc(paragraphs, serviceText().MatchString); at > 0 {
 		paragraphs = paragraphs[at:]
 	}
 	for _, paragraph := range paragraphs {
@@ -129,11 +129,11 @@ func (e *Error) Is(target error) bool {
 		case ErrStalePlan:
 			return d.Summary == summaryStalePlan
 		case ErrNotConfigured:
-			return e.Command == "import" && notConfigured.MatchString(d.text())
+			return e.Command == "import" && notConfigured().MatchString(d.text())
 		case ErrNoSuchObject:
 			return e.Command == "import" && d.noSuchObject()
 		case errWantsUpgrade:
-			return wantsUpgrade.MatchString(d.Detail)
+			return wantsUpgrade().MatchString(d.Detail)
 		}
 		return false
 	})

@@ -145,7 +145,7 @@ func (r *Root) mismatch(ctx context.Context, err error) error {
 		return err
 	}
 	for _, d := range e.Diagnostics {
-		m := wrongChecksum.FindStringSubmatch(strings.Join(strings.Fields(d.text()), " "))
+		m := wrongChecksum().FindStringSubmatch(strings.Join(strings.Fields(d.text()), " "))
 		if m == nil {
 			continue
 		}

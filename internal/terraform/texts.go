@@ -4,10 +4,17 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // This file and causes.go are the only places that recognise texts of Terraform, of
 // providers and of the services behind them.
+
+// lazily compiles an expression at its first use: a command that meets no error needs none of them, and all
+// together were a third of the time in which castle starts.
+func lazily(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 // Summaries of Terraform's own diagnostics.
 const (
@@ -18,32 +25,32 @@ const (
 
 var (
 	// An error that only reports that another one has ended the command.
-	consequence = regexp.MustCompile(`(?i)^(execution halted|operation cancell?ed)$`)
+	consequence = lazily(`(?i)^(execution halted|operation cancell?ed)$`)
 
-	wantsUpgrade = regexp.MustCompile(`must use\s+(terraform|tofu)\s+init\s+-upgrade`)
+	wantsUpgrade = lazily(`must use\s+(terraform|tofu)\s+init\s+-upgrade`)
 
 	// A provider without the recorded checksum: its origin, in Terraform's word, its source and version.
-	wrongChecksum = regexp.MustCompile(`the (?:provider )?(local|current|cached|cache) ` +
+	wrongChecksum = lazily(`the (?:provider )?(local|current|cached|cache) ` +
 		`(?:package for|at \S+ has a copy of) (\S+) (\S+) (?:\(in \S+\) |that )?` +
 		`(?:doesn't|does not) match any of the checksums`)
 
-	notConfigured = regexp.MustCompile(`(?i)does not exist in (the )?configuration|` +
+	notConfigured = lazily(`(?i)does not exist in (the )?configuration|` +
 		`import to non-existent resource address|configuration for import target does not exist`)
 
-	alreadyExists = regexp.MustCompile(`(?i)already exist|cannot re-use a name|already (in use|taken)`)
+	alreadyExists = lazily(`(?i)already exist|cannot re-use a name|already (in use|taken)`)
 
-	deprecated = regexp.MustCompile(`(?i)deprecated`)
+	deprecated = lazily(`(?i)deprecated`)
 
-	notFound = regexp.MustCompile(`(?i)non-existent remote object|\b404\b|\bnot found\b|does not exist|` +
+	notFound = lazily(`(?i)non-existent remote object|\b404\b|\bnot found\b|does not exist|` +
 		`could not be found`)
 	// The same words about something else: the configuration, a provider, a host that is
 	// another service, the user, the parent of the object.
-	notFoundElse = regexp.MustCompile(`(?i)in the configuration|provider|plugin|dial tcp|lookup |` +
+	notFoundElse = lazily(`(?i)in the configuration|provider|plugin|dial tcp|lookup |` +
 		`executable|no such file|api client|authenticat|credential|permission|` +
 		`(project|workspace|environment|folder)\b.*\bnot (be )?found`)
 
 	// The plugin framework introduces the text of a service by a paragraph like this.
-	serviceText = regexp.MustCompile(`^[A-Z][A-Za-z ]* Error: `)
+	serviceText = lazily(`^[A-Z][A-Za-z ]* Error: `)
 )
 
 // Failure is a kind of transient failure, after which another try may succeed.
@@ -65,44 +72,44 @@ const (
 // first match counts: a webhook's connection is more than a connection.
 var failures = []struct {
 	kind Failure
-	text *regexp.Regexp
+	text func() *regexp.Regexp
 }{
-	{Starting, regexp.MustCompile(`failed calling webhook .*(connection refused|no endpoints available|` +
+	{Starting, lazily(`failed calling webhook .*(connection refused|no endpoints available|` +
 		`service \S+ not found|x509: certificate (signed by unknown authority|is valid for )|` +
 		`no route to host|connection reset by peer|operation not permitted|: EOF|i/o timeout|` +
 		`TLS handshake timeout|context deadline exceeded)`)},
-	{Locked, regexp.MustCompile(`can't lock file '[^']*' - got timeout|error: got lock request timeout`)},
-	{Throttled, regexp.MustCompile(`\[status-code=429\]|\b429 Too Many Requests|` +
+	{Locked, lazily(`can't lock file '[^']*' - got timeout|error: got lock request timeout`)},
+	{Throttled, lazily(`\[status-code=429\]|\b429 Too Many Requests|` +
 		`received an HTTP 429 response|storage is \(re\)initializing|` +
 		`the server has received too many requests`)},
-	{Overloaded, regexp.MustCompile(`\[status-code=5\d\d\]|received an HTTP (50[234]|59\d) response|` +
+	{Overloaded, lazily(`\[status-code=5\d\d\]|received an HTTP (50[234]|59\d) response|` +
 		`\b(502 Bad Gateway|503 Service Unavailable|504 Gateway Time-?out)\b`)},
-	{Restarting, regexp.MustCompile(`etcdserver: (leader changed|request timed out|no leader|` +
+	{Restarting, lazily(`etcdserver: (leader changed|request timed out|no leader|` +
 		`server stopped)|apiserver is shutting down|the server (is currently unable to handle the request|` +
 		`was unable to return a response in the time allotted)`)},
-	{Unreachable, regexp.MustCompile(`connect: (connection refused|no route to host)|: i/o timeout|` +
+	{Unreachable, lazily(`connect: (connection refused|no route to host)|: i/o timeout|` +
 		`connection reset by peer|TLS handshake timeout|Client\.Timeout exceeded|` +
 		`"https?://[^"]*": (unexpected )?EOF|http2: (client connection lost|server sent GOAWAY)`)},
-	{Unfinished, regexp.MustCompile(`Defined disk interface not supported\. Interface was , but only`)},
+	{Unfinished, lazily(`Defined disk interface not supported\. Interface was , but only`)},
 }
 
 var (
 	// Another try is useless, independent of other text: the request was refused, the provider crashed, a
 	// limit lasts for hours, or no cluster is configured.
-	permanent = regexp.MustCompile(`(?i)denied the request|is invalid:|forbidden|unauthorized|` +
+	permanent = lazily(`(?i)denied the request|is invalid:|forbidden|unauthorized|` +
 		`toomanyrequests|plugin did not respond|dial tcp (127\.0\.0\.1|\[::1\]):80:`)
 	// The Talos provider tries everything again by itself, for ten minutes.
-	retriesItself = regexp.MustCompile(`(^|\.)talos_`)
+	retriesItself = lazily(`(^|\.)talos_`)
 	// Several errors in one diagnostic, as Helm and others join them.
-	bullet = regexp.MustCompile(`(?m)^\s*\* `)
+	bullet = lazily(`(?m)^\s*\* `)
 )
 
 // FailureOf returns the kind of transient failure that a text reports. A text of several
 // errors is transient only if each of them is.
 func FailureOf(text string) Failure {
-	if head, list, several := strings.Cut(text, " occurred:"); several && bullet.MatchString(list) {
+	if head, list, several := strings.Cut(text, " occurred:"); several && bullet().MatchString(list) {
 		kind := Permanent
-		for _, one := range bullet.Split(list, -1)[1:] {
+		for _, one := range bullet().Split(list, -1)[1:] {
 			if kind = FailureOf(head + " " + one); kind == Permanent {
 				return Permanent
 			}
@@ -110,11 +117,11 @@ func FailureOf(text string) Failure {
 		return kind
 	}
 	text = strings.Join(strings.Fields(text), " ") // it is wrapped
-	if permanent.MatchString(text) {
+	if permanent().MatchString(text) {
 		return Permanent
 	}
 	for _, f := range failures {
-		if f.text.MatchString(text) {
+		if f.text().MatchString(text) {
 			return f.kind
 		}
 	}
@@ -146,7 +153,7 @@ func (e *Error) Transient() bool {
 		if d.consequence() {
 			continue
 		}
-		if retriesItself.MatchString(d.Address) || FailureOf(d.text()) == Permanent {
+		if retriesItself().MatchString(d.Address) || FailureOf(d.text()) == Permanent {
 			return false
 		}
 		transient = true
