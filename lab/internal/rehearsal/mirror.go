@@ -30,8 +30,9 @@ func errNotBuilt(path string) error {
 }
 
 // layOut puts the lab's provider programs from bin, where castle-lab is, into a filesystem mirror
-// for Terraform. It copies them once and links to the copies. Terraform records their hashes, so a
-// build during a rehearsal must not change them.
+// for Terraform. It copies them once, because a build during a rehearsal must not change them. The package
+// of a stand-in is a script that starts the copy: Terraform hashes each package three times at every init,
+// and with 80 MB for each that was an eighth of a rehearsal's work.
 func layOut(mirror, programs, bin string) error {
 	for _, name := range []string{standIns, proxmoxProgram} {
 		if err := copyProgram(filepath.Join(programs, name),
@@ -41,19 +42,20 @@ func layOut(mirror, programs, bin string) error {
 			return err
 		}
 	}
-	link := func(source, version, program, name string) error {
+	folder := func(source, version string) (string, error) {
 		dir := filepath.Join(mirror, registry, filepath.FromSlash(source), version, providers.Here())
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
-		return os.Symlink(filepath.Join(programs, program), filepath.Join(dir, name))
+		return dir, os.MkdirAll(dir, 0o700)
 	}
 	for _, p := range standins.Providers() {
-		if err := link(p.Source, p.Version, standIns, p.Binary()); err != nil {
+		dir, err := folder(p.Source, p.Version)
+		script := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", filepath.Join(programs, p.Binary()))
+		if err := errors.Join(err, os.Symlink(standIns, filepath.Join(programs, p.Binary())),
+			os.WriteFile(filepath.Join(dir, p.Binary()), []byte(script), 0o700)); err != nil {
 			return err
 		}
 	}
-	return link("bpg/proxmox", proxmoxBuilt, proxmoxProgram, proxmoxProgram)
+	dir, err := folder("bpg/proxmox", proxmoxBuilt)
+	return errors.Join(err, os.Symlink(filepath.Join(programs, proxmoxProgram), filepath.Join(dir, proxmoxProgram)))
 }
 
 func copyProgram(to, from string) error {

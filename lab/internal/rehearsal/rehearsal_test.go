@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -125,22 +126,20 @@ func TestLayOutServesEveryProviderUnderItsRealName(t *testing.T) {
 		t.Errorf("nothing is built: %v", err)
 	}
 	for _, name := range []string{"lab-providers", "terraform-provider-proxmox_v" + proxmoxBuilt} {
-		check(t, os.WriteFile(filepath.Join(bin, name), []byte(name), 0o755))
+		check(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho "+name+" as ${0##*/} $1\n"),
+			0o755))
 	}
 	check(t, layOut(mirror, programs, bin))
 	check(t, os.RemoveAll(bin)) // somebody builds anew
-	want := map[string]string{
-		"bpg/proxmox/0.111.1/linux_amd64/terraform-provider-proxmox_v0.111.1": "" +
-			"terraform-provider-proxmox_v0.111.1",
-	}
+	here, real := runtime.GOOS+"_"+runtime.GOARCH, "terraform-provider-proxmox_v"+proxmoxBuilt
+	want := map[string]string{filepath.Join("bpg/proxmox", proxmoxBuilt, here, real): real}
 	for _, p := range providers.Providers() {
-		here := runtime.GOOS + "_" + runtime.GOARCH
 		want[filepath.Join(p.Source, p.Version, here, p.Binary())] = "lab-providers"
 	}
 	for path, program := range want {
-		content, err := os.ReadFile(filepath.Join(mirror, "registry.terraform.io", path))
-		if err != nil || string(content) != program {
-			t.Errorf("%s: %q, %v", path, content, err)
+		out, err := exec.Command(filepath.Join(mirror, "registry.terraform.io", path), "x").CombinedOutput()
+		if got, as := string(out), program+" as "+filepath.Base(path)+" x\n"; err != nil || got != as {
+			t.Errorf("%s: %q, %v; want %q", path, got, err, as)
 		}
 	}
 }
