@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
@@ -39,7 +40,8 @@ func newMachines(defers func(func())) (*machines, error) {
 	})
 	defers(m.talos.Close)
 	for _, input := range []**generate.Input{&m.own, &m.other} {
-		bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), nil)
+		// As of Talos 1.7 the key of ServiceAccounts is RSA, and takes a second to make.
+		bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), config.TalosVersion1_6)
 		if err != nil {
 			return nil, err
 		}

@@ -17,7 +17,10 @@ func TestEachMistakeIsOneProblem(t *testing.T) {
 	if err != nil || len(fixtures) == 0 {
 		t.Fatalf("no fixtures: %v", err)
 	}
-	for _, path := range fixtures {
+	for i, path := range fixtures {
+		if i%every != 0 {
+			continue
+		}
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			dir, fixture := t.TempDir(), archive(t, path)

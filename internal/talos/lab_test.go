@@ -38,7 +38,8 @@ type lab struct {
 
 func newLab(t *testing.T, delays emulator.Delays) *lab {
 	t.Helper()
-	bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), nil)
+	// As of Talos 1.7 the key of ServiceAccounts is RSA, and takes a second to make.
+	bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), config.TalosVersion1_6)
 	if err != nil {
 		t.Fatal(err)
 	}

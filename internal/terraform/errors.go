@@ -46,7 +46,8 @@ func (d Diagnostic) AlreadyExists() bool { return alreadyExists().MatchString(d.
 // text counts only if it can mean nothing else.
 func (d Diagnostic) noSuchObject() bool {
 	text := d.text()
-	return d.Summary == summaryNoSuchObject || notFound().MatchString(text) && !notFoundElse().MatchString(text)
+	return d.Summary == summaryNoSuchObject ||
+		notFound().MatchString(text) && !notFoundElse().MatchString(text)
 }
 
 // line is the diagnostic in one line.

@@ -14,6 +14,7 @@ import (
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
@@ -53,7 +54,8 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), nil)
+	// As of Talos 1.7 the key of ServiceAccounts is RSA, and takes a second to make.
+	bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), config.TalosVersion1_6)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,8 @@ func layOut(mirror, programs, bin string) error {
 		}
 	}
 	dir, err := folder("bpg/proxmox", proxmoxBuilt)
-	return errors.Join(err, os.Symlink(filepath.Join(programs, proxmoxProgram), filepath.Join(dir, proxmoxProgram)))
+	program := filepath.Join(programs, proxmoxProgram)
+	return errors.Join(err, os.Symlink(program, filepath.Join(dir, proxmoxProgram)))
 }
 
 func copyProgram(to, from string) error {
