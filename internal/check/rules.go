@@ -84,7 +84,7 @@ func Rules() []Rule {
 		install-image-version cni-missing cni-twice talos-too-old kubernetes-unsupported provider-unnamed
 		provider-conflict provider-host tofu-file
 		provider-lock configs-mode
-		state-mode longhorn-extensions schematic-twice`) {
+		state-mode longhorn-extensions schematic-twice data-elsewhere`) {
 		all = append(all, Rule{Kind: Kind(kind)})
 	}
 	for kind := range strings.FieldsSeq(
@@ -105,7 +105,7 @@ func checks() []func(*cluster, reporter) {
 		checkAddresses, checkSubnets, checkPools, checkLoadBalancers,
 		checkNodes, checkScheduling, checkPatches, checkMachineConfigs, checkKernelModules, checkMachines,
 		checkTalosVersion, checkExtensions, checkKubernetesVersion, checkChartVersions, checkCiliumVersion,
-		checkSecrets, checkModes, checkDisabledGates, checkFlux, checkGitURL,
+		checkSecrets, checkModes, checkDisabledGates, checkFlux, checkGitURL, checkData,
 	}
 }
 

@@ -54,10 +54,18 @@ type volumes struct {
 	documents           *bucket.Documents
 }
 
+// TargetOf is the URL of the backup target that a block's arguments name, without a last slash; empty if one
+// of them is not known.
+func TargetOf(v gate.Values) string {
+	if !v.Has("bucket") || !v.Has("region") || !v.Has("path") {
+		return ""
+	}
+	return "s3://" + v.String("bucket") + "@" + v.String("region") + v.String("path")
+}
+
 func newVolumes(name string, target gate.Target, v gate.Values) (*volumes, error) {
 	bound := &volumes{name: name, target: target, namespace: v.String("namespace"),
-		selector: v.String("selector"), path: v.String("path"),
-		url: "s3://" + v.String("bucket") + "@" + v.String("region") + v.String("path")}
+		selector: v.String("selector"), path: v.String("path"), url: TargetOf(v)}
 	var err error
 	label := name[strings.LastIndex(name, ".")+1:] // of the gate or block
 	bound.documents, err = bucket.New(name, v, bound.path+"/castle/"+label, bound.valid)
