@@ -104,8 +104,8 @@ really ready, and destroys the whole cluster again.`)
 		}
 		return nil
 	}
-	addGroup(root, "set-up", "Set up a cluster:", newInit(a), newNew(a), newCheck(a), newSecrets(a),
-		newDoctor(a), newRehearse(a), newCI(a))
+	addGroup(root, "set-up", "Set up a cluster:", newInit(a), newNew(a), newImport(a), newCheck(a),
+		newSecrets(a), newDoctor(a), newRehearse(a), newCI(a))
 	addGroup(root, "change", "Create, change and destroy a cluster:", newPlan(a), newCreate(a), newRollout(a),
 		newBackup(a), newRestore(a), newCredentials(a), newRotate(a), newDestroy(a), newRecreate(a),
 		newNuke(a))

@@ -233,29 +233,15 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 		return nothingWritten(err)
 	}
 	defer func() { err = errors.Join(err, draft.Close()) }()
-	repository := o.Repository
-	o.Repository, o.GitOps = draft.Repository, draft.GitOps
-	report, err := cluster.Check(o, c.Label())
+	wrong, err := checkDraft(a, draft, c, o)
 	if err != nil {
 		return err
 	}
-	_, err = ui.WriteDiagnostics(a.commands, report.Diagnostics, report.Files, coloured(a, a.stderr))
-	if err != nil {
-		return err
-	}
-	if report.Diagnostics.HasErrors() {
+	if wrong {
 		return refuse("castle check refuses this configuration (see above); nothing was written")
 	}
-	if err := draft.Place(); err != nil {
-		return refuse("%v", err)
-	}
-	lines, err := scaffold.Unignored(repository)
-	if err != nil {
+	if err := placeDraft(a, draft, o.Repository); err != nil {
 		return err
-	}
-	if len(lines) > 0 {
-		a.interrupts.say("castle: warning: " + ignoreProblem(repository, lines) +
-			"; `castle init` adds the missing lines")
 	}
 	result := map[string]any{
 		"cluster": c.Label(), "template": c.Template, "files": draft.Files, "next": draft.Commands(),
@@ -276,4 +262,28 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 		}
 		fmt.Fprint(w, draft.Next)
 	})
+}
+
+// checkDraft checks a cluster beside the others, prints the problems, and reports whether there is an error.
+func checkDraft(a *app, draft *scaffold.Draft, c *scaffold.NewCluster, o cluster.Options) (bool, error) {
+	o.Repository, o.GitOps = draft.Repository, draft.GitOps
+	report, err := cluster.Check(o, c.Label())
+	if err != nil {
+		return false, err
+	}
+	_, err = ui.WriteDiagnostics(a.commands, report.Diagnostics, report.Files, coloured(a, a.stderr))
+	return report.Diagnostics.HasErrors(), err
+}
+
+// placeDraft moves a cluster into place, and warns of secrets that Git would take.
+func placeDraft(a *app, draft *scaffold.Draft, repository string) error {
+	if err := draft.Place(); err != nil {
+		return refuse("%v", err)
+	}
+	lines, err := scaffold.Unignored(repository)
+	if err == nil && len(lines) > 0 {
+		a.interrupts.say("castle: warning: " + ignoreProblem(repository, lines) +
+			"; `castle init` adds the missing lines")
+	}
+	return err
 }
