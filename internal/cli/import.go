@@ -13,7 +13,9 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/importer"
+	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newImport(a *app) *cobra.Command {
@@ -29,7 +31,55 @@ does not take over, each with file, line and what to do. It overwrites nothing.`
 		newImportCluster(a, "topf DIR", "Take over a cluster of TOPF",
 			`  castle import topf ../cluster --set network=10.0.0.0/24 --set gateway=10.0.0.1
   castle import topf ../cluster --name blue/metal`,
-			importer.Topf))
+			importer.Topf),
+		newImportTerragrunt(a))
+}
+
+func newImportTerragrunt(a *app) *cobra.Command {
+	var label string
+	cmd := &cobra.Command{
+		Use:   "terragrunt DIR",
+		Short: "Take over a stack of Terragrunt",
+		Long: `Take over the units below a folder of Terragrunt as stages: write stages/<layer>/<unit> with
+a copy of each local module, and clusters/<cluster>/<platform>/cluster.hcl. Dependencies
+become references between stages. castle evaluates locals, inputs and the easy functions from
+the files alone; run_cmd, get_env, sops_decrypt_file and get_aws_* are never evaluated.
+
+castle check examines the result. castle writes it also if it finds errors, with exit code 2:
+correct them in the new files.`,
+		Example: `  castle import terragrunt ../live/blue --name blue/proxmox`,
+		Args:    usage(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			o, err := a.complete(cluster.Options{})
+			if err != nil {
+				return err
+			}
+			name, platform, _ := strings.Cut(label, "/")
+			if err := naming.Check("--name "+label, "write CLUSTER/PLATFORM", name, platform); err != nil {
+				return err
+			}
+			found, err := importer.Terragrunt(args[0], label)
+			if err == nil {
+				err = scaffold.Place(o.Repository, found.Files)
+			}
+			if err != nil {
+				return refuse("%v", err)
+			}
+			report, err := cluster.Check(o, label)
+			if err != nil {
+				return err
+			}
+			_, err = ui.WriteDiagnostics(a.commands, report.Diagnostics, report.Files, coloured(a, a.stderr))
+			if err != nil {
+				return err
+			}
+			files := slices.Sorted(maps.Keys(found.Files))
+			return imported(a, label, files, found.Gaps, "Next:\n  castle check "+label+"\n",
+				report.Diagnostics.HasErrors())
+		},
+	}
+	cmd.Flags().StringVar(&label, "name", "", "write the cluster `CLUSTER/PLATFORM`")
+	return cmd
 }
 
 // newImportCluster makes the command that imports a cluster by read.
@@ -101,31 +151,29 @@ func importCluster(a *app, label, template string, found *importer.Cluster, give
 	if err := placeDraft(a, draft, o.Repository); err != nil {
 		return err
 	}
-	result := map[string]any{"cluster": c.Label(), "template": template, "files": draft.Files,
-		"not_taken_over": found.Gaps, "next": draft.Commands()}
-	err = a.print(result, func(w io.Writer) {
-		for _, line := range chosen {
-			fmt.Fprintf(w, "Chosen by castle: %s\n", line)
+	next := ""
+	for _, line := range chosen {
+		next += "Chosen by castle: " + line + "\n"
+	}
+	return imported(a, c.Label(), draft.Files, found.Gaps, next+draft.Next, wrong)
+}
+
+// imported prints what was written and what was not taken over, and then what to do.
+func imported(a *app, label string, files []string, gaps []importer.Gap, next string, wrong bool) error {
+	result := map[string]any{"cluster": label, "files": files, "not_taken_over": gaps}
+	err := a.print(result, func(w io.Writer) {
+		fmt.Fprintf(w, "Wrote %s: %s\n", label, strings.Join(files, ", "))
+		if len(gaps) > 0 {
+			fmt.Fprintln(w, "Not taken over, or not as it was:")
 		}
-		fmt.Fprintf(w, "Wrote %s: %s\n", c.Label(), strings.Join(draft.Files, ", "))
-		printGaps(w, found.Gaps)
-		fmt.Fprint(w, draft.Next)
+		for _, g := range gaps {
+			fmt.Fprintf(w, "  %s:%d: %s: %s\n    %s\n", g.File, g.Line, g.Subject, g.Reason, g.Fix)
+		}
+		fmt.Fprint(w, next)
 	})
 	if err == nil && wrong {
 		err = refuse("the files are written, and castle check refuses them (see above); correct them, then: "+
-			"castle check %s", c.Label())
+			"castle check %s", label)
 	}
 	return err
-}
-
-// printGaps lists what was not taken over.
-func printGaps(w io.Writer, gaps []importer.Gap) {
-	if len(gaps) == 0 {
-		fmt.Fprintln(w, "All of the files was taken over.")
-		return
-	}
-	fmt.Fprintln(w, "Not taken over, or not as it was:")
-	for _, g := range gaps {
-		fmt.Fprintf(w, "  %s:%d: %s: %s\n    %s\n", g.File, g.Line, g.Subject, g.Reason, g.Fix)
-	}
 }

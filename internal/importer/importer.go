@@ -83,7 +83,8 @@ func (d *draft) gap(at place, subject, reason, fix string) {
 // set sets a variable, which has one value for the whole cluster.
 func (d *draft) set(at place, name string, v cty.Value) {
 	if old, is := d.values[name]; is && !old.RawEquals(v) {
-		d.gap(at, name, "has another value before, which castle keeps", "set it in terraform.tfvars")
+		d.gap(at, name, "differs, and castle has one value for the cluster: the first",
+			"set it in terraform.tfvars")
 		return
 	}
 	d.values[name] = v
@@ -159,7 +160,6 @@ func (d *draft) finish() (*Cluster, error) {
 		return nil, fmt.Errorf("%s names no machine that castle can take over%s", d.file, lines)
 	}
 	slices.SortStableFunc(c.Nodes, func(a, b scaffold.Node) int { return strings.Compare(role(a), role(b)) })
-	var extensions []string
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
 		n.InstallDisk = cmp.Or(d.disks[n.Name], d.disks[role(*n)], d.disks[all])
@@ -171,23 +171,24 @@ func (d *draft) finish() (*Cluster, error) {
 		if own == nil {
 			own = d.extensions[role(*n)]
 		}
-		if i > 0 && !slices.Equal(own, extensions) {
-			d.gap(d.places[n.Name], n.Name, "has other extensions, and castle gives all machines the same",
-				"remove what you do not want from talos_extensions in terraform.tfvars")
-		}
-		extensions = append(extensions, own...)
-		slices.Sort(extensions)
-		extensions = slices.Compact(extensions)
+		d.set(d.places[n.Name], "talos_extensions", texts(own))
 	}
-	if len(extensions) > 0 {
-		d.values["talos_extensions"] = texts(extensions)
+	if d.values["talos_extensions"].LengthInt() == 0 { // castle's own installer
+		delete(d.values, "talos_extensions")
 	}
 	d.api()
 	d.collect()
-	slices.SortStableFunc(c.Gaps, func(a, b Gap) int {
-		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
-	})
+	c.Gaps = sorted(c.Gaps)
 	return c, nil
+}
+
+// sorted orders gaps by file and line, each once.
+func sorted(gaps []Gap) []Gap {
+	slices.SortStableFunc(gaps, func(a, b Gap) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),
+			strings.Compare(a.Subject, b.Subject))
+	})
+	return slices.Compact(gaps)
 }
 
 func role(n scaffold.Node) string {

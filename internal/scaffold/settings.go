@@ -45,21 +45,9 @@ func (c *NewCluster) Import(machines []Node, endpoint string, settings []Setting
 	c.fixed = maps.Clone(a.values)
 	c.keys = slices.DeleteFunc(c.keys, func(k *key) bool { return a.has(k.name) })
 	if i := slices.IndexFunc(c.keys, func(k *key) bool { return k.name == "network" }); i >= 0 {
-		c.keys[i].around(addresses[0])
+		c.keys[i].proposal = nil // that of another cluster
+		c.keys[i].example = always(netip.PrefixFrom(addresses[0], 24).Masked().String())
 	}
-}
-
-// around has the key network propose no network that the machines are not in.
-func (k *key) around(machine netip.Addr) {
-	propose := k.proposal
-	k.proposal = func(a *answers) string {
-		proposal := propose(a)
-		if p, err := netip.ParsePrefix(proposal); err != nil || !p.Contains(machine) {
-			return ""
-		}
-		return proposal
-	}
-	k.example = func(*answers) string { return netip.PrefixFrom(machine, 24).Masked().String() }
 }
 
 // imported returns the imported machines with their VM ids.
@@ -86,7 +74,7 @@ func (c *NewCluster) set(text []byte) ([]byte, error) {
 			f.Body().RemoveAttribute(s.Name)
 			continue
 		}
-		expr, diags := hclwrite.ParseConfig([]byte(s.Name+" = "+literal(s.Value)+"\n"), s.Name,
+		expr, diags := hclwrite.ParseConfig([]byte(s.Name+" = "+Literal(s.Value)+"\n"), s.Name,
 			hcl.InitialPos)
 		if diags.HasErrors() {
 			return nil, fmt.Errorf("%s: %w", s.Name, diags)
@@ -100,8 +88,8 @@ func (c *NewCluster) set(text []byte) ([]byte, error) {
 	return hclwrite.Format(f.Bytes()), nil
 }
 
-// literal is a value in HCL, a text of several lines as a heredoc.
-func literal(v cty.Value) string {
+// Literal is a value in HCL, a text of several lines as a heredoc.
+func Literal(v cty.Value) string {
 	switch t := v.Type(); {
 	case !v.IsNull() && t == cty.String && heredoc(v.AsString()):
 		text := strings.NewReplacer("${", "$${", "%{", "%%{").Replace(v.AsString())
@@ -110,11 +98,11 @@ func literal(v cty.Value) string {
 		lines := "{\n"
 		for it := v.ElementIterator(); it.Next(); {
 			name, e := it.Element()
-			lines += literal(name) + " = " + strings.TrimSuffix(literal(e), "\n") + "\n"
+			lines += Literal(name) + " = " + strings.TrimSuffix(Literal(e), "\n") + "\n"
 		}
 		return lines + "}"
 	case t.IsTupleType():
-		elements := xslices.Map(v.AsValueSlice(), literal)
+		elements := xslices.Map(v.AsValueSlice(), Literal)
 		if all := "[" + strings.Join(elements, ", ") + "]"; !strings.Contains(all, "\n") {
 			return all
 		}

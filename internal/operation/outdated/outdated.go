@@ -45,9 +45,7 @@ type Item struct {
 	Note   string   `json:"note,omitempty"` // why castle could not look, or what the path waits for
 
 	gradual bool                       // no minor release may be skipped
-	limit   string                     // the newest minor release that is supported; empty: any
 	read    func([]byte) []string      // the releases in the source's answer
-	follow  func([]byte) string        // the address that the answer refers to; nil: it has the releases
 	review  func(path []string) string // what hinders the path
 }
 
@@ -86,13 +84,6 @@ func (i *Item) look(ctx context.Context, client *http.Client) {
 		return
 	}
 	body, err := get(ctx, client, i.Source)
-	if err == nil && i.follow != nil {
-		if i.Source = i.follow(body); i.Source == "" {
-			i.Note = "the registry refers to no list of providers at its own address"
-			return
-		}
-		body, err = get(ctx, client, i.Source)
-	}
 	if err != nil {
 		i.Note = err.Error()
 		return
@@ -103,9 +94,7 @@ func (i *Item) look(ctx context.Context, client *http.Client) {
 // compare decides what the releases of the source mean.
 func (i *Item) compare(offered []string) {
 	pinned, err := version.NewVersion(i.Pinned)
-	limit, _ := version.NewVersion(cmp.Or(i.limit, "99999")) // castle's own
-	newest := map[string]*version.Version{}                  // by minor release
-	var beyond *version.Version
+	newest := map[string]*version.Version{} // by minor release
 	known := 0
 	for _, text := range offered {
 		v, unread := version.NewVersion(text)
@@ -116,10 +105,6 @@ func (i *Item) compare(offered []string) {
 		minor := fmt.Sprint(v.Segments()[:2])
 		switch {
 		case err != nil || !v.GreaterThan(pinned):
-		case slices.Compare(v.Segments()[:2], limit.Segments()[:2]) > 0:
-			if beyond == nil || v.GreaterThan(beyond) {
-				beyond = v
-			}
 		case newest[minor] == nil || v.GreaterThan(newest[minor]):
 			newest[minor] = v
 		}
@@ -140,14 +125,11 @@ func (i *Item) compare(offered []string) {
 		i.Path = append(i.Path, v.Original())
 	}
 	i.Status = Current
-	if len(steps) > 0 || beyond != nil {
+	if len(steps) > 0 {
 		i.Status = Outdated
 	}
-	if beyond != nil {
-		i.Note = beyond.Original() + " is released, and the newest supported minor release is " + i.limit
-	}
 	if i.review != nil {
-		i.Note = cmp.Or(i.review(i.Path), i.Note)
+		i.Note = i.review(i.Path)
 	}
 }
 
@@ -170,11 +152,15 @@ func releases(c *config.Cluster) (items []*Item) {
 			return ""
 		}
 		items = append(items, &Item{Kind: "talos", Name: "talos", Pinned: release, gradual: true,
-			limit: talos.Newest(), Source: "https://" + text("talos_image_factory") + "/versions", read: list,
-			review: review})
+			Source: "https://" + text("talos_image_factory") + "/versions", read: list, review: review})
 		_, newest := talos.SupportOf(release)
-		k := &Item{Kind: "kubernetes", Name: "kubernetes", Pinned: kubernetes, gradual: true, limit: newest,
-			read: tags}
+		k := &Item{Kind: "kubernetes", Name: "kubernetes", Pinned: kubernetes, gradual: true, read: tags}
+		k.review = func(path []string) string {
+			if len(path) > 0 && !talos.Suits(release, strings.TrimPrefix(path[len(path)-1], "v")) {
+				return "Talos " + release + " runs " + newest + " at most; upgrade Talos first"
+			}
+			return ""
+		}
 		mirror := tfeval.Map(s.Written("registry_mirrors").Value)["registry.k8s.io"]
 		for _, endpoint := range tfeval.Strings(tfeval.Attribute(mirror, "endpoints")) {
 			if !tfeval.Attribute(mirror, "override_path").RawEquals(cty.True) {
@@ -238,10 +224,10 @@ func locked(c *config.Cluster, o cluster.Options) (items []*Item, err error) {
 		origin := origins.Of(source)
 		i := &Item{Kind: "provider", Name: providers.Short(source), Pinned: lock[source].Version,
 			Source: origin.URL, read: registry}
-		if origin.Mirror == "" {
-			i.follow = func(body []byte) string { return discovered(body, origin.URL, source) }
-		} else {
+		if host, name, _ := strings.Cut(source, "/"); origin.Mirror != "" {
 			i.read = mirrored
+		} else if origin.URL != "" { // the service discovery of the public registries leads there
+			i.Source = "https://" + host + "/v1/providers/" + name + "/versions"
 		}
 		switch {
 		case i.Pinned == "":

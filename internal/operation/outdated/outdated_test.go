@@ -98,7 +98,6 @@ var answers = map[string]string{
 	"/charts/index.yaml": "entries:\n  longhorn:\n  - version: 1.9.2\n  - version: 1.10.1\n" +
 		"  - version: v1.11.0-rc1\n  other: []\n",
 	"/v2/oci/other/tags/list?n=10000":   `{"tags": ["1.0.0", "2.0.0"]}`,
-	"/.well-known/terraform.json":       `{"providers.v1": "/v1/providers/"}`,
 	"/v1/providers/acme/thing/versions": `{"versions": [{"version": "1.2.0"}, {"version": "2.0.0"}]}`,
 }
 
@@ -152,10 +151,10 @@ func TestNewerReleasesWithTheSupportedPath(t *testing.T) {
 	transport, host, asked := serve(t, answers)
 	got := look(t, repository(t, host, ""), transport)
 	for name, want := range map[string]string{
-		"talos talos": "v1.11.1 outdated v1.11.6 v1.12.4 v1.13.2; v1.99.0 is released, and the newest " +
-			"supported minor release is v1.13",
-		"kubernetes kubernetes": "1.32.0 outdated v1.32.9 v1.33.2; v1.99.0 is released, and the newest " +
-			"supported minor release is 1.34",
+		"talos talos": "v1.11.1 outdated v1.11.6 v1.12.4 v1.13.2 v1.99.0; Talos v1.13.2 → v1.99.0: castle " +
+			"knows Talos up to v1.13; choose a release of it",
+		"kubernetes kubernetes": "1.32.0 outdated v1.32.9 v1.33.2 v1.99.0; Talos v1.11.1 runs 1.34 at " +
+			"most; upgrade Talos first",
 		"chart longhorn": "1.9.0 outdated 1.9.2 1.10.1",
 		"chart other":    "2.0.0 current",
 		"chart late":     "3.0.0 unknown; stage charts names its repository by values that only a run knows",
@@ -165,7 +164,7 @@ func TestNewerReleasesWithTheSupportedPath(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got[name], want)
 		}
 	}
-	if len(got) != 7 || len(asked()) != 6 { // helm, which is not locked, has no source
+	if len(got) != 7 || len(asked()) != 5 { // helm, which is not locked, has no source
 		t.Errorf("%v, asked %q", got, asked())
 	}
 }
@@ -182,9 +181,8 @@ func TestThePathWaitsForKubernetes(t *testing.T) {
 // Nothing is current that castle has not looked at.
 func TestWithoutAnAnswerTheStatusIsUnknown(t *testing.T) {
 	transport, host, _ := serve(t, map[string]string{
-		"/versions":                   `{"message": "not a list"}`,
-		"/charts/index.yaml":          "redirect https://example.org/index.yaml",
-		"/.well-known/terraform.json": `{"providers.v1": "https://example.org/v1/"}`,
+		"/versions":          `{"message": "not a list"}`,
+		"/charts/index.yaml": "redirect https://example.org/index.yaml",
 	})
 	got := look(t, repository(t, host, "registry_mirrors = {}"), transport)
 	for name, want := range map[string]string{
@@ -194,7 +192,8 @@ func TestWithoutAnAnswerTheStatusIsUnknown(t *testing.T) {
 		"chart longhorn": "1.9.0 unknown; https://" + host + "/charts/index.yaml answers 302 Found",
 		"chart other": "2.0.0 unknown; https://" + host + "/v2/oci/other/tags/list?n=10000 answers 404 " +
 			"Not Found",
-		"provider thing": "1.1.0 unknown; the registry refers to no list of providers at its own address",
+		"provider thing": "1.1.0 unknown; https://" + host + "/v1/providers/acme/thing/versions answers " +
+			"404 Not Found",
 	} {
 		if got[name] != want {
 			t.Errorf("%s: %q, want %q", name, got[name], want)
@@ -227,7 +226,7 @@ func TestProvidersComeFromWhereTerraformInstallsThem(t *testing.T) {
 	if got := look(t, o, transport)["provider thing"]; got != "1.1.0 current" {
 		t.Error(got)
 	}
-	if slices.Contains(asked(), "/.well-known/terraform.json") {
+	if slices.Contains(asked(), "/v1/providers/acme/thing/versions") {
 		t.Errorf("asked the registry: %q", asked())
 	}
 	configure("")

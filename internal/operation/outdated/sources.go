@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -76,22 +75,6 @@ func mirrored(body []byte) []string {
 	return slices.Collect(maps.Keys(decode[struct {
 		Versions map[string]any `json:"versions"`
 	}](body).Versions))
-}
-
-// discovered is the address of a provider's versions at a registry; "" at another host.
-func discovered(body []byte, registry, source string) string {
-	services := decode[map[string]any](body)
-	path, _ := services["providers.v1"].(string)
-	base, err := url.Parse(registry)
-	if err != nil || path == "" {
-		return ""
-	}
-	target, err := base.Parse(path)
-	if err != nil || target.Host != base.Host || target.Scheme != base.Scheme {
-		return ""
-	}
-	_, name, _ := strings.Cut(source, "/")
-	return strings.TrimSuffix(target.String(), "/") + "/" + name + "/versions"
 }
 
 // index reads the versions of a chart in the index of its repository.
