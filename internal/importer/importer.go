@@ -115,7 +115,12 @@ func (d *draft) entry(variable, key string, v cty.Value) {
 	d.maps[variable][key] = v
 }
 
-var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+// A template writes these texts between quotes.
+var (
+	nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+	hostName = regexp.MustCompile(`^[A-Za-z0-9.:-]+$`)
+	diskPath = regexp.MustCompile(`^/dev/[A-Za-z0-9/._:+-]+$`)
+)
 
 // machine takes over a machine by its host name and its addresses. Without one of them it is a gap.
 func (d *draft) machine(at place, subject, host, addresses string, isControlPlane bool) (string, bool) {
@@ -129,7 +134,7 @@ func (d *draft) machine(at place, subject, host, addresses string, isControlPlan
 		d.gap(at, subject, fmt.Sprintf("has the name %q, which castle cannot use", host),
 			fix+", with a name of lower-case letters, digits and hyphens")
 		return "", false
-	case err != nil:
+	case err != nil || address.Zone() != "":
 		d.gap(at, subject, fmt.Sprintf("has no address: %q", first), fix)
 		return "", false
 	case several:
@@ -163,7 +168,8 @@ func (d *draft) finish() (*Cluster, error) {
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
 		n.InstallDisk = cmp.Or(d.disks[n.Name], d.disks[role(*n)], d.disks[all])
-		if n.InstallDisk == "" {
+		if !diskPath.MatchString(n.InstallDisk) {
+			n.InstallDisk = ""
 			d.gap(d.places[n.Name], n.Name, "names no disk by its path", "set its install_disk in "+
 				"terraform.tfvars; `talosctl get disks --insecure --nodes "+n.Address.String()+"` lists them")
 		}
@@ -201,10 +207,13 @@ func role(n scaffold.Node) string {
 // api finds the endpoint of the cluster: the VIP, or a load balancer.
 func (d *draft) api() {
 	u, err := url.Parse(d.endpoint)
-	if err != nil || u.Hostname() == "" {
+	if err != nil || !hostName.MatchString(u.Hostname()) {
 		d.gap(d.places["endpoint"], "endpoint", fmt.Sprintf("%q is no address of an API", d.endpoint),
 			"set vip or api_endpoint in terraform.tfvars")
 		u = &url.URL{Host: "api.invalid"}
+	}
+	if !hostName.MatchString(d.vip) {
+		d.vip = ""
 	}
 	d.cluster.Endpoint = cmp.Or(d.vip, u.Hostname())
 	if port, err := cty.ParseNumberVal(u.Port()); err == nil && u.Port() != "6443" {

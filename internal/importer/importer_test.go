@@ -311,6 +311,26 @@ func TestPatchesOutsideOfTheFolderStayUnread(t *testing.T) {
 		"nodes[0]: is called a", "a: names no disk")
 }
 
+// A template writes texts of the files between quotes.
+func TestTextsStayBetweenTheirQuotes(t *testing.T) {
+	for was, is := range map[string]string{
+		"installDisk: /dev/nvme0n1": `installDisk: '/dev/sda" }'`,
+		"vip: { ip: 10.1.0.5 }":     `vip: { ip: '10.1.0.5"' }`,
+		"https://10.1.0.5:6443":     `'https://a"b:6443'`,
+		"ipAddress: 10.1.0.11":      `ipAddress: 'fe80::1%"x'`,
+		"hostname: green-a":         `hostname: 'a"b'`,
+	} {
+		text := strings.Replace(talconfig, was, is, 1)
+		c, err := Talhelper(filepath.Join(written(t, map[string]string{"t.yaml": text}), "t.yaml"))
+		if err != nil {
+			continue // without a machine
+		}
+		if strings.Contains(c.Endpoint+c.Nodes[0].InstallDisk+c.Nodes[0].Address.String(), `"`) {
+			t.Errorf("%s: %+v", is, c)
+		}
+	}
+}
+
 func FuzzTalhelper(f *testing.F) {
 	f.Add(talconfig)
 	f.Add("clusterName: a\nnodes: [{ hostname: a, ipAddress: 10.0.0.1, patches: ['a: &a [*a]'] }]")

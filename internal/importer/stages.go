@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/hashicorp/terraform-config-inspect/tfconfig"
 	"github.com/zclconf/go-cty/cty"
@@ -126,7 +127,8 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 	for _, name := range slices.Sorted(maps.Keys(u.inputs)) {
 		in := u.inputs[name]
 		switch {
-		case variables != nil && variables[name] == nil: // Terragrunt has no use for it either
+		case variables != nil && variables[name] == nil, !hclsyntax.ValidIdentifier(name):
+			// Terragrunt has no use for it either.
 		case in.parts == nil && secretKey.MatchString(name):
 			t.note(in.at, "inputs."+name, "looks like a secret, which castle writes nowhere", secretFix)
 		case in.parts == nil:

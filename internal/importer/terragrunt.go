@@ -239,14 +239,18 @@ func (t *terragrunt) input(u *unit, name string, at hcl.Range, e hcl.Expression)
 		return cmp.Compare(a.SourceRange().Start.Byte, b.SourceRange().Start.Byte)
 	})
 	for _, r := range references {
-		names := strings.Split(string(r.SourceRange().SliceBytes(file)), ".")
-		if len(names) < 4 || names[0] != "dependency" || names[2] != "outputs" ||
-			!hclsyntax.ValidIdentifier(names[3]) || u.dependencies[names[1]] == "" {
+		names := []string{r.RootName(), "", "", ""} // dependency.NAME.outputs.OUTPUT, and what follows
+		for i := 1; i < min(len(r), len(names)); i++ {
+			if step, is := r[i].(hcl.TraverseAttr); is {
+				names[i] = step.Name
+			}
+		}
+		dependency := u.dependencies[names[1]]
+		if names[0] != "dependency" || names[2] != "outputs" || names[3] == "" || dependency == "" {
 			in.parts = nil
 			break
 		}
-		in.parts = append(in.parts, string(file[from:r.SourceRange().Start.Byte]), u.dependencies[names[1]],
-			names[3])
+		in.parts = append(in.parts, string(file[from:r.SourceRange().Start.Byte]), dependency, names[3])
 		from = r[3].SourceRange().End.Byte
 	}
 	if len(in.parts) == 0 {
@@ -260,7 +264,7 @@ func (t *terragrunt) input(u *unit, name string, at hcl.Range, e hcl.Expression)
 // reason says why an expression has no value. A function that castle never calls does not exist for it.
 func reason(diags hcl.Diagnostics) string {
 	if diags.HasErrors() {
-		return "is not evaluated: " + strings.ToLower(diags[0].Detail[:1]) + diags[0].Detail[1:]
+		return "is not evaluated: " + diags[0].Detail
 	}
 	return "depends on a value that is not evaluated"
 }

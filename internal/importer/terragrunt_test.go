@@ -92,7 +92,7 @@ func TestDependenciesBecomeReferences(t *testing.T) {
 dependency "a" { config_path = "../a" }
 dependency "elsewhere" { config_path = "../../elsewhere" }
 inputs = {
-  ids = [for i in [dependency.a.outputs.id] : "${i}"]
+  ids = [for i in [dependency.a.outputs.id[0].x] : "${i}"]
   a   = dependency.a.outputs
 }
 `,
@@ -101,10 +101,10 @@ dependency "e" { config_path = "../../../elsewhere" }
 dependencies { paths = ["../../a"] }
 inputs = { x = dependency.e.outputs.y }
 `})
-	s.holds(t, "stages/platform/unit-platform/stage.hcl", `ids = [for i in [platform.id] : "${i}"]`)
+	s.holds(t, "stages/platform/unit-platform/stage.hcl", `ids = [for i in [platform.id[0].x] : "${i}"]`)
 	s.holds(t, "stages/storage/storage-a/stage.hcl", "x = platform.y")
 	s.expect(t, "unit: is in no folder named like a layer: castle took platform",
-		`inputs.a: is not evaluated: there is no variable named "dependency".`,
+		`inputs.a: is not evaluated: There is no variable named "dependency".`,
 		"inputs.x: depends on a unit outside of the imported folder")
 }
 
@@ -132,8 +132,8 @@ stack "more" {
 	s.holds(t, "clusters/blue/cloud/cluster.hcl", `stage "one" { source = "networking/one" inputs = { `+
 		`cidr = "10.1.0.0/16" } }`)
 	s.expect(t, `stack.hcl: unit: has no source`, `stack.hcl: stack: has no source`,
-		`terragrunt.hcl: inputs.token: is not evaluated: there is no function named "get_env"`,
-		`terragrunt.hcl: inputs.zone: is not evaluated: there is no function named "try"`)
+		`terragrunt.hcl: inputs.token: is not evaluated: There is no function named "get_env"`,
+		`terragrunt.hcl: inputs.zone: is not evaluated: There is no function named "try"`)
 }
 
 func TestNothingOutsideOfTheFilesIsRead(t *testing.T) {
@@ -151,11 +151,11 @@ terraform { source = "/etc" }
 inputs = { a = local.a, password = "x" }
 `})
 	s.expect(t,
-		`: a: is not evaluated: there is no function named "run_cmd"`,
-		`: b: is not evaluated: there is no function named "sops_decrypt_file"`,
-		`: c: is not evaluated: there is no function named "get_aws_account_id"`,
+		`: a: is not evaluated: There is no function named "run_cmd"`,
+		`: b: is not evaluated: There is no function named "sops_decrypt_file"`,
+		`: c: is not evaluated: There is no function named "get_aws_account_id"`,
 		"/etc/passwd is outside of the repository", "no folder above has nowhere.hcl",
-		"f: is not evaluated: call to function \"read_terragrunt_config\" failed: files read one another",
+		"f: is not evaluated: Call to function \"read_terragrunt_config\" failed: files read one another",
 		"inputs.a: depends on a value that is not evaluated",
 		"inputs.password: looks like a secret, which castle writes nowhere",
 		`terraform.source: "/etc" is no folder of this repository`,
