@@ -15,7 +15,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/importer"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
-	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newImport(a *app) *cobra.Command {
@@ -65,17 +64,12 @@ correct them in the new files.`,
 			if err != nil {
 				return refuse("%v", err)
 			}
-			report, err := cluster.Check(o, label)
-			if err != nil {
-				return err
-			}
-			_, err = ui.WriteDiagnostics(a.commands, report.Diagnostics, report.Files, coloured(a, a.stderr))
+			wrong, err := printProblems(a, o, label)
 			if err != nil {
 				return err
 			}
 			files := slices.Sorted(maps.Keys(found.Files))
-			return imported(a, label, files, found.Gaps, "Next:\n  castle check "+label+"\n",
-				report.Diagnostics.HasErrors())
+			return imported(a, label, files, found.Gaps, "Next:\n  castle check "+label+"\n", wrong)
 		},
 	}
 	cmd.Flags().StringVar(&label, "name", "", "write the cluster `CLUSTER/PLATFORM`")
@@ -144,11 +138,13 @@ func importCluster(a *app, label, template string, found *importer.Cluster, give
 		return nothingWritten(err)
 	}
 	defer func() { err = errors.Join(err, draft.Close()) }()
-	wrong, err := checkDraft(a, draft, c, o)
+	repository := o.Repository
+	o.Repository = draft.Repository
+	wrong, err := printProblems(a, o, c.Label())
 	if err != nil {
 		return err
 	}
-	if err := placeDraft(a, draft, o.Repository); err != nil {
+	if err := placeDraft(a, draft, repository); err != nil {
 		return err
 	}
 	next := ""

@@ -233,14 +233,16 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 		return nothingWritten(err)
 	}
 	defer func() { err = errors.Join(err, draft.Close()) }()
-	wrong, err := checkDraft(a, draft, c, o)
+	repository := o.Repository
+	o.Repository, o.GitOps = draft.Repository, draft.GitOps
+	wrong, err := printProblems(a, o, c.Label())
 	if err != nil {
 		return err
 	}
 	if wrong {
 		return refuse("castle check refuses this configuration (see above); nothing was written")
 	}
-	if err := placeDraft(a, draft, o.Repository); err != nil {
+	if err := placeDraft(a, draft, repository); err != nil {
 		return err
 	}
 	result := map[string]any{
@@ -264,10 +266,9 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 	})
 }
 
-// checkDraft checks a cluster beside the others, prints the problems, and reports whether there is an error.
-func checkDraft(a *app, draft *scaffold.Draft, c *scaffold.NewCluster, o cluster.Options) (bool, error) {
-	o.Repository, o.GitOps = draft.Repository, draft.GitOps
-	report, err := cluster.Check(o, c.Label())
+// printProblems checks a cluster, prints the problems, and reports whether there is an error.
+func printProblems(a *app, o cluster.Options, label string) (bool, error) {
+	report, err := cluster.Check(o, label)
 	if err != nil {
 		return false, err
 	}

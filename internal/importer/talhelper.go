@@ -165,7 +165,7 @@ func (d *draft) talhelperPatches(scope string) field {
 		for i, e := range items(n) {
 			subject, at, text := fmt.Sprintf("%s[%d]", subject, i), d.at(e), e.Value
 			if name, isFile := strings.CutPrefix(text, "@"); isFile {
-				content, err := d.folder.read(filepath.Clean(name))
+				content, err := d.folder.root.ReadFile(filepath.Clean(name))
 				if err != nil {
 					d.gap(at, subject, "names a file that castle cannot read below "+d.folder.name+": "+name,
 						"copy its content into talos_config_patches")

@@ -195,9 +195,10 @@ func (t *terragrunt) contents(u *unit, body *hclsyntax.Body) {
 			u.dependencies[strings.Join(b.Labels, "")] = path
 			u.after = append(u.after, path)
 		case "dependencies":
-			paths, _ := t.value(u, b.Body.Attributes["paths"])
-			for _, path := range elements(paths) {
-				u.after = append(u.after, absolute(u.dir, syntax.Text(path)))
+			if paths, is := t.value(u, b.Body.Attributes["paths"]); is && paths.CanIterateElements() {
+				for _, path := range paths.AsValueSlice() {
+					u.after = append(u.after, absolute(u.dir, syntax.Text(path)))
+				}
 			}
 		default:
 			other(b.Type, b.Range())
@@ -215,7 +216,7 @@ func (t *terragrunt) contents(u *unit, body *hclsyntax.Body) {
 		}
 		if diags.HasErrors() { // a call, such as of merge
 			v, is := t.value(u, attr)
-			if is && (v.Type().IsObjectType() || v.Type().IsMapType()) {
+			if is && !v.IsNull() && (v.Type().IsObjectType() || v.Type().IsMapType()) {
 				for name, e := range v.AsValueMap() {
 					u.inputs[name] = input{value: e, at: u.file}
 				}
@@ -398,11 +399,4 @@ func absolute(dir, path string) string {
 		return filepath.Clean(path)
 	}
 	return filepath.Join(dir, path)
-}
-
-func elements(v cty.Value) []cty.Value {
-	if v.IsNull() || !v.IsWhollyKnown() || !v.CanIterateElements() {
-		return nil
-	}
-	return v.AsValueSlice()
 }

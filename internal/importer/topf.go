@@ -102,7 +102,7 @@ func (d *draft) topfPatches(folder, scope string) error {
 			d.gap(at, "patch", "is a Go template, and castle renders none",
 				"write what `topf render` makes of it as a patch in talos_config_patches")
 		default:
-			text, err := d.folder.read(name)
+			text, err := d.folder.root.ReadFile(name)
 			d.patch(at, path.Base(name), scope, string(text))
 			return err
 		}

@@ -18,9 +18,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
-// mostBytes bounds a file: one that is larger was not written by hand.
-const mostBytes = 4 << 20
-
 // folder reads the files of an import, none outside of it.
 type folder struct {
 	root *os.Root
@@ -30,18 +27,6 @@ type folder struct {
 func openFolder(name string) (*folder, error) {
 	root, err := os.OpenRoot(name)
 	return &folder{root, name}, err
-}
-
-func (f *folder) read(name string) ([]byte, error) {
-	file, err := f.root.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(file, mostBytes+1))
-	if err == nil && len(text) > mostBytes {
-		err = fmt.Errorf("%s: has more than %d bytes", f.shown(name), mostBytes)
-	}
-	return text, errors.Join(err, file.Close())
 }
 
 // shown is the name of a file for the user.
@@ -65,7 +50,7 @@ func documents(text []byte) (all []*yaml.Node, err error) {
 
 // configuration reads a file with one mapping.
 func (f *folder) configuration(name string) (*yaml.Node, error) {
-	text, err := f.read(name)
+	text, err := f.root.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s does not exist", f.shown(name))
 	} else if err != nil {
