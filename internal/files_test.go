@@ -25,6 +25,7 @@ internal/cluster/directory.go os.Remove: exports, and files of a folder that Ope
 internal/operation/list/list.go os.ReadFile: cluster.hcl
 internal/operation/nuke/clusters.go os.ReadFile: an export
 internal/operation/nuke/clusters.go os.Remove: an export
+internal/operation/outdated/outdated.go os.ReadFile: the repository
 internal/providers/lock.go filepath.EvalSymlinks: a package of a mirror, or in the plugin cache
 internal/providers/lock.go os.Stat: likewise
 internal/providers/shared.go filepath.Glob: the repository

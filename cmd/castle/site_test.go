@@ -13,13 +13,14 @@ import (
 // visited is a web site on this machine with configurable answers. It records its
 // requests:
 //
-//	site                starts it; the Terraform variable site is its URL
+//	site [DIR]          starts it, with the files of a folder; the Terraform variable site is its URL
 //	answers PATH CODE   sets the status of this path; the default is 200
 //	asked PATH          waits for a request of this path since the last answers
 type visited struct {
 	mu    sync.Mutex
 	codes map[string]int
 	asked map[string]chan struct{} // closed by the first request
+	files http.Handler
 }
 
 type visitedKey struct{}
@@ -38,14 +39,20 @@ func (v *visited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		default:
 			close(v.asked[r.URL.Path])
 		}
+	} else if v.files != nil {
+		v.files.ServeHTTP(w, r)
 	}
 }
 
 func site(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 0 {
-		ts.Fatalf("usage: site")
+	if neg || len(args) > 1 {
+		ts.Fatalf("usage: site [dir]")
 	}
-	server := httptest.NewServer(ts.Value(visitedKey{}).(*visited))
+	v := ts.Value(visitedKey{}).(*visited)
+	if len(args) == 1 {
+		v.files = http.FileServer(http.Dir(ts.MkAbs(args[0])))
+	}
+	server := httptest.NewServer(v)
 	ts.Defer(server.Close)
 	ts.Setenv("TF_VAR_site", server.URL)
 }

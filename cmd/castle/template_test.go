@@ -39,8 +39,8 @@ func TestTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, template := range all {
-		if template.Name() == "gitops" { // of the repository that Flux reads
-			continue
+		if template.Name() == "gitops" || template.Name() == "metal-bare" {
+			continue // of the repository that Flux reads; TestImportedCluster
 		}
 		for start, more := range ways {
 			t.Run(template.Name()+" "+start, func(t *testing.T) {
@@ -73,6 +73,43 @@ func TestTemplates(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestImportedCluster rehearses a cluster of talhelper, which has the template metal-bare.
+func TestImportedCluster(t *testing.T) {
+	dir := t.TempDir()
+	file, repository := filepath.Join(dir, "talconfig.yaml"), filepath.Join(dir, "castles")
+	err := os.WriteFile(file, []byte(`
+clusterName: green
+talosVersion: v1.13.0
+kubernetesVersion: v1.36.3
+endpoint: https://10.1.0.5:6443
+clusterPodNets: [10.5.0.0/16]
+nodes:
+  - hostname: green-a
+    ipAddress: 10.1.0.11
+    controlPlane: true
+    installDisk: /dev/nvme0n1
+    networkInterfaces:
+      - interface: eth0
+        addresses: [10.1.0.11/24]
+        routes: [{ network: 0.0.0.0/0, gateway: 10.1.0.1 }]
+        vip: { ip: 10.1.0.5 }
+  - hostname: green-b
+    ipAddress: 10.1.0.12
+    installDisk: /dev/sda
+    nodeLabels: { tier: batch }
+    nodeTaints: { gpu: "present:NoSchedule" }
+    kernelModules: [{ name: br_netfilter }]
+`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built(t, "init", repository)
+	built(t, "-C", repository, "import", "talhelper", file)
+	if out := built(t, "-C", repository, "rehearse", "green"); !strings.Contains(out, "Left over: nothing") {
+		t.Errorf("something is left over:\n%s", out)
 	}
 }
 

@@ -235,27 +235,15 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 	defer func() { err = errors.Join(err, draft.Close()) }()
 	repository := o.Repository
 	o.Repository, o.GitOps = draft.Repository, draft.GitOps
-	report, err := cluster.Check(o, c.Label())
+	wrong, err := printProblems(a, o, c.Label())
 	if err != nil {
 		return err
 	}
-	_, err = ui.WriteDiagnostics(a.commands, report.Diagnostics, report.Files, coloured(a, a.stderr))
-	if err != nil {
-		return err
-	}
-	if report.Diagnostics.HasErrors() {
+	if wrong {
 		return refuse("castle check refuses this configuration (see above); nothing was written")
 	}
-	if err := draft.Place(); err != nil {
-		return refuse("%v", err)
-	}
-	lines, err := scaffold.Unignored(repository)
-	if err != nil {
+	if err := placeDraft(a, draft, repository); err != nil {
 		return err
-	}
-	if len(lines) > 0 {
-		a.interrupts.say("castle: warning: " + ignoreProblem(repository, lines) +
-			"; `castle init` adds the missing lines")
 	}
 	result := map[string]any{
 		"cluster": c.Label(), "template": c.Template, "files": draft.Files, "next": draft.Commands(),
@@ -276,4 +264,27 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 		}
 		fmt.Fprint(w, draft.Next)
 	})
+}
+
+// printProblems checks a cluster, prints the problems, and reports whether there is an error.
+func printProblems(a *app, o cluster.Options, label string) (bool, error) {
+	report, err := cluster.Check(o, label)
+	if err != nil {
+		return false, err
+	}
+	_, err = ui.WriteDiagnostics(a.commands, report.Diagnostics, report.Files, coloured(a, a.stderr))
+	return report.Diagnostics.HasErrors(), err
+}
+
+// placeDraft moves a cluster into place, and warns of secrets that Git would take.
+func placeDraft(a *app, draft *scaffold.Draft, repository string) error {
+	if err := draft.Place(); err != nil {
+		return refuse("%v", err)
+	}
+	lines, err := scaffold.Unignored(repository)
+	if err == nil && len(lines) > 0 {
+		a.interrupts.say("castle: warning: " + ignoreProblem(repository, lines) +
+			"; `castle init` adds the missing lines")
+	}
+	return err
 }

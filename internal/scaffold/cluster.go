@@ -31,7 +31,10 @@ type NewCluster struct {
 	skeleton   *skeleton // of Flux's repository; nil without --gitops
 	keys       []*key
 	answers    answers
-	only       bool // no other platform has a cluster of this name
+	only       bool           // no other platform has a cluster of this name
+	machines   []Node         // imported ones; nil without an import
+	fixed      map[string]any // answers that follow from them
+	settings   []Setting
 }
 
 // errDependency reports that the form of an answer depends on another one that is missing or wrong.
@@ -116,8 +119,12 @@ func (c *NewCluster) Fill(given map[string]string) (chosen []string, err error) 
 		if flags := c.example(given, stores); len(wrong) == 0 && flags != "" {
 			example = "; for example:\n    " + c.Command + flags
 		}
-		wrong = append(wrong, fmt.Errorf("%s requires answers:%s\n  give each with --set KEY=VALUE, all in "+
-			"a file with --answers FILE, or on a terminal%s", c.Label(), strings.Join(missing, ""), example))
+		ways := "give each with --set KEY=VALUE, all in a file with --answers FILE, or on a terminal"
+		if c.machines != nil {
+			ways = "give each with --set KEY=VALUE, or all in a file with --answers FILE"
+		}
+		wrong = append(wrong, fmt.Errorf("%s requires answers:%s\n  %s%s", c.Label(),
+			strings.Join(missing, ""), ways, example))
 	}
 	return chosen, errors.Join(wrong...)
 }
@@ -143,6 +150,7 @@ func (c *NewCluster) unused(k *key) error {
 func (c *NewCluster) example(given map[string]string, local bool) (flags string) {
 	trial := *c
 	trial.answers.values = map[string]any{}
+	maps.Copy(trial.answers.values, c.fixed)
 	for _, k := range c.keys {
 		text, isGiven := given[k.name]
 		if !isGiven && !(local && k.name == "secrets") {
@@ -227,6 +235,9 @@ func (c *NewCluster) data() map[string]any {
 	data["replicas"] = min(cmp.Or(a.count("workers"), a.count("control_planes")), 3)
 	if addresses := a.nodeAddresses(); len(addresses) > 0 {
 		data["nodes"] = a.nodes(addresses)
+	}
+	if c.machines != nil {
+		data["nodes"] = c.imported()
 	}
 	if a.count("vmid_start") > 0 {
 		ids := a.ids()

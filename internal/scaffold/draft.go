@@ -51,6 +51,7 @@ type Node struct {
 	ControlPlane bool       `json:"control_plane"`
 	ID           int        `json:"id"`
 	Address      netip.Addr `json:"address"`
+	InstallDisk  string     `json:"install_disk"` // empty: the answer install_disk
 }
 
 // Draft is a generated cluster that is not in its place yet. Repository is a view of the
@@ -102,6 +103,11 @@ func (d *Draft) write(values map[string]cty.Value) error {
 		}
 		if len(bytes.TrimSpace(text)) == 0 { // not needed with these answers
 			continue
+		}
+		if p.name == "terraform.tfvars" {
+			if text, err = c.set(text); err != nil {
+				return err
+			}
 		}
 		if c.skeleton != nil && p.name == "cluster.hcl" {
 			text = append(text, c.skeleton.block()...)

@@ -124,7 +124,7 @@ func TestFilesForFluxMentionOnlyKeys(t *testing.T) {
 
 // TestTemplatesWriteTheVersionsOfTheLibrary covers versions that a newer castle would otherwise change.
 func TestTemplatesWriteTheVersionsOfTheLibrary(t *testing.T) {
-	for _, name := range []string{"proxmox-talos", "metal-talos"} {
+	for _, name := range []string{"proxmox-talos", "metal-talos", "metal-bare"} {
 		values, err := fs.ReadFile(templates.Files, name+"/terraform.tfvars")
 		if err != nil {
 			t.Fatal(err)

@@ -63,12 +63,12 @@ api_endpoint = "${vip}" # a load balancer, which passes port 6443 to that of the
 nodes = {
 %{ for node in nodes ~}
 %{ if node.control_plane && workers == 0 ~}
-  ${node.name} = { role = "controlplane", address = "${node.address}", install_disk = "${install_disk}", longhorn_disk = "${longhorn_disk}" }
+  ${node.name} = { role = "controlplane", address = "${node.address}", install_disk = "${node.install_disk != "" ? node.install_disk : install_disk}", longhorn_disk = "${longhorn_disk}" }
 %{ else ~}
 %{ if node.control_plane ~}
-  ${node.name} = { role = "controlplane", address = "${node.address}", install_disk = "${install_disk}" }
+  ${node.name} = { role = "controlplane", address = "${node.address}", install_disk = "${node.install_disk != "" ? node.install_disk : install_disk}" }
 %{ else ~}
-  ${node.name} = { role = "worker", address = "${node.address}", install_disk = "${install_disk}", longhorn_disk = "${longhorn_disk}" }
+  ${node.name} = { role = "worker", address = "${node.address}", install_disk = "${node.install_disk != "" ? node.install_disk : install_disk}", longhorn_disk = "${longhorn_disk}" }
 %{ endif ~}
 %{ endif ~}
 %{ endfor ~}

@@ -1,0 +1,211 @@
+package importer
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/hashicorp/terraform-config-inspect/tfconfig"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/scaffold"
+)
+
+// Stages is what castle took over of a stack: the files of a cluster and of its stages.
+type Stages struct {
+	Files map[string][]byte // by their names in the repository
+	Gaps  []Gap
+}
+
+// Terragrunt reads the units below a folder, for a cluster with a label such as blue/proxmox.
+func Terragrunt(dir, label string) (*Stages, error) {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &terragrunt{dir: absolute, top: absolute, reading: map[string]bool{},
+		result: Stages{Files: map[string][]byte{}}}
+	for d := absolute; d != filepath.Dir(d); d = filepath.Dir(d) {
+		if _, err := os.Lstat(filepath.Join(d, ".git")); err == nil {
+			t.top = d
+			break
+		}
+	}
+	if err := t.find(); err != nil {
+		return nil, err
+	}
+	if len(t.units) == 0 {
+		return nil, fmt.Errorf("%s has no unit with a Terraform module", dir)
+	}
+	for _, u := range t.units {
+		t.place(u, map[*unit]bool{})
+	}
+	slices.SortStableFunc(t.units, func(a, b *unit) int { return cmp.Compare(rank(a.layer), rank(b.layer)) })
+	text := "# " + label + ", from units of Terragrunt. What a stage depends on is in its stage.hcl.\n\n"
+	for _, u := range t.units {
+		if text, err = t.write(u, text); err != nil {
+			return nil, err
+		}
+	}
+	text = strings.TrimSpace(text) + "\n"
+	t.result.Files[path.Join("clusters", label, "cluster.hcl")] = hclwrite.Format([]byte(text))
+	t.result.Gaps = sorted(t.result.Gaps)
+	return &t.result, nil
+}
+
+func rank(layer string) int { return slices.Index(config.Layers(), layer) }
+
+// dependency finds the unit in a folder.
+func (t *terragrunt) dependency(dir string) *unit {
+	i := slices.IndexFunc(t.units, func(u *unit) bool { return u.dir == dir })
+	if i < 0 {
+		return nil
+	}
+	return t.units[i]
+}
+
+var unsuitable = regexp.MustCompile(`[^a-z0-9]+`)
+
+// place decides the name and the layer of a unit: a folder of its path names it, or its dependencies do.
+func (t *terragrunt) place(u *unit, seen map[*unit]bool) {
+	if u.layer != "" || seen[u] {
+		return
+	}
+	seen[u] = true
+	last := "platform"
+	for _, dir := range u.after {
+		if d := t.dependency(dir); d != nil {
+			t.place(d, seen)
+			if rank(d.layer) > rank(last) {
+				last = d.layer
+			}
+		}
+	}
+	relative, _ := filepath.Rel(t.dir, u.dir) // both are absolute
+	folders := strings.Split(filepath.ToSlash(relative), "/")
+	for _, folder := range folders {
+		if rank(folder) >= 0 {
+			u.layer = folder
+		}
+	}
+	if u.layer == "" {
+		u.layer = last
+		t.note(u.file, "unit", "is in no folder named like a layer: castle took "+last,
+			"move its stage to another folder of stages/, and its source in cluster.hcl, if it belongs there")
+	}
+	folders = slices.DeleteFunc(folders, func(f string) bool { return strings.HasPrefix(f, ".") })
+	for u.name == "" || rank(u.name) >= 0 ||
+		slices.ContainsFunc(t.units, func(o *unit) bool { return o != u && o.name == u.name }) {
+		last := len(folders) - 1 // as many folders as make it unique
+		if last < 0 {
+			folders, last = []string{"unit"}, 0
+		}
+		name := unsuitable.ReplaceAllString(strings.ToLower(folders[last]), "-")
+		u.name, folders = strings.Trim(name+"-"+u.name, "-"), folders[:last]
+	}
+}
+
+// write adds the files of a stage, and returns the text of cluster.hcl with it.
+func (t *terragrunt) write(u *unit, text string) (string, error) {
+	folder := path.Join("stages", u.layer, u.name)
+	variables, err := t.copy(u, folder)
+	if err != nil {
+		return "", err
+	}
+	var wired, fixed []string
+	needs := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(u.inputs)) {
+		in := u.inputs[name]
+		switch {
+		case variables != nil && variables[name] == nil, !hclsyntax.ValidIdentifier(name):
+			// Terragrunt has no use for it either.
+		case in.parts == nil && secretKey.MatchString(name):
+			t.note(in.at, "inputs."+name, "looks like a secret, which castle writes nowhere", secretFix)
+		case in.parts == nil:
+			fixed = append(fixed, "    "+name+" = "+scaffold.Literal(in.value))
+		default:
+			expr := in.parts[len(in.parts)-1]
+			for i := len(in.parts) - 4; i >= 0; i -= 3 {
+				d := t.dependency(in.parts[i+1])
+				if d == nil {
+					d = &unit{layer: "platform"}
+					t.note(in.at, "inputs."+name, "depends on a unit outside of the imported folder",
+						"correct the reference in "+folder)
+				}
+				needs[d.layer] = true
+				expr = in.parts[i] + d.layer + "." + in.parts[i+2] + expr
+			}
+			wired = append(wired, "    "+name+" = "+expr)
+		}
+	}
+	relative, _ := filepath.Rel(t.dir, u.dir) // both are absolute
+	summary := cty.StringVal("Was the unit " + relative + " of Terragrunt")
+	stage := "stage {\n  summary = " + scaffold.Literal(summary) + "\n"
+	var after []string
+	for _, dir := range u.after {
+		d := t.dependency(dir)
+		if d != nil && d.layer != u.layer && !needs[d.layer] && rank(d.layer) < rank(u.layer) {
+			needs[d.layer] = true
+			after = append(after, d.layer)
+		} else if d != nil && !needs[d.layer] {
+			t.note(u.file, "dependencies", "order it after "+d.name+" without a value of it",
+				"stages of one layer are ordered by values: pass an output, or move one to another layer")
+		}
+	}
+	if len(after) > 0 {
+		stage += "  needs = [" + strings.Join(after, ", ") + "]\n"
+	}
+	if len(wired) > 0 {
+		stage += "\n  inputs = {\n" + strings.Join(wired, "\n") + "\n  }\n"
+	}
+	t.result.Files[path.Join(folder, "stage.hcl")] = hclwrite.Format([]byte(stage + "}\n"))
+	text += fmt.Sprintf("stage %q {\n  source = %q\n", u.name, u.layer+"/"+u.name)
+	if len(fixed) > 0 {
+		text += "\n  inputs = {\n" + strings.Join(fixed, "\n") + "\n  }\n"
+	}
+	return text + "}\n\n", nil
+}
+
+// copy adds the files of a local module, and returns its variables; nil of one elsewhere.
+func (t *terragrunt) copy(u *unit, folder string) (map[string]*tfconfig.Variable, error) {
+	from := absolute(u.dir, strings.Replace(u.source, "//", "/", 1))
+	if info, err := os.Stat(from); err != nil || !info.IsDir() || !t.inside(from) {
+		t.note(u.file, "terraform.source", fmt.Sprintf("%q is no folder of this repository", u.source),
+			"copy the module to "+folder)
+		return nil, nil
+	}
+	err := fs.WalkDir(os.DirFS(from), ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err == nil && e.IsDir() && name != "." && strings.HasPrefix(e.Name(), "."):
+			return fs.SkipDir
+		case err == nil && e.Type().IsRegular() && !strings.Contains(name, ".tfstate") &&
+			filepath.Ext(name) != ".tfvars" && !strings.HasPrefix(e.Name(), "terragrunt"):
+			t.result.Files[path.Join(folder, name)], err = os.ReadFile(filepath.Join(from, name))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	module, diags := tfconfig.LoadModule(from)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	for _, call := range module.ModuleCalls {
+		if strings.HasPrefix(call.Source, "../") {
+			t.note(place{t.shown(call.Pos.Filename), call.Pos.Line}, "module."+call.Name,
+				"is outside of the stage's folder", "copy it into "+folder)
+		}
+	}
+	return module.Variables, nil
+}

@@ -1,0 +1,402 @@
+package importer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/function"
+
+	"github.com/ephemeral-castle/castle/internal/syntax"
+)
+
+// terragrunt reads a stack of Terragrunt. It evaluates expressions from the files alone.
+type terragrunt struct {
+	dir, top string // what is imported, and the Git repository around it: absolute
+	reading  map[string]bool
+	units    []*unit
+	result   Stages
+}
+
+// unit is one Terraform module of the stack.
+type unit struct {
+	dir          string // absolute
+	file         place
+	source       string               // of the module
+	variables    map[string]cty.Value // local, include, values
+	inputs       map[string]input
+	dependencies map[string]string // folders by name
+	after        []string          // folders of the units that come before
+	name, layer  string
+}
+
+// input is a value, or an expression that names outputs of dependencies.
+type input struct {
+	value cty.Value
+	parts []string // texts, and between them the folder of a dependency with its output
+	at    place
+}
+
+func (t *terragrunt) gap(at hcl.Range, subject, reason, fix string) {
+	t.note(place{t.shown(at.Filename), max(at.Start.Line, 1)}, subject, reason, fix)
+}
+
+func (t *terragrunt) note(at place, subject, reason, fix string) {
+	t.result.Gaps = append(t.result.Gaps, Gap{at.file, at.line, subject, reason, fix})
+}
+
+// shown is the name of a file for the user.
+func (t *terragrunt) shown(file string) string {
+	wd, err := os.Getwd()
+	relative, unrelated := filepath.Rel(wd, file)
+	if err != nil || unrelated != nil {
+		return file
+	}
+	return relative
+}
+
+func (t *terragrunt) inside(path string) bool {
+	relative, err := filepath.Rel(t.top, path)
+	return err == nil && filepath.IsLocal(relative)
+}
+
+func (t *terragrunt) parse(path string) (*hclsyntax.Body, error) {
+	if !t.inside(path) {
+		return nil, fmt.Errorf("%s is outside of the repository %s", path, t.top)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, fmt.Errorf("%s:%d: %s", t.shown(path), syntax.Subject(diags[0]).Start.Line,
+			diags[0].Summary)
+	}
+	return f.Body.(*hclsyntax.Body), nil
+}
+
+// find reads all units below the folder.
+func (t *terragrunt) find() error {
+	return filepath.WalkDir(t.dir, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && path != t.dir && strings.HasPrefix(e.Name(), "."):
+			return fs.SkipDir
+		case e.Name() == "terragrunt.hcl" && e.Type().IsRegular():
+			return t.unit(path, filepath.Dir(path), cty.EmptyObjectVal)
+		case e.Name() == "terragrunt.stack.hcl" && e.Type().IsRegular():
+			return t.stack(path)
+		}
+		return nil
+	})
+}
+
+// stack reads the units of a terragrunt.stack.hcl from their sources.
+func (t *terragrunt) stack(path string) error {
+	u := &unit{dir: filepath.Dir(path), variables: map[string]cty.Value{}}
+	body, err := t.parse(path)
+	if err != nil {
+		return err
+	}
+	t.locals(u, body)
+	for _, b := range body.Blocks {
+		source := filepath.Join(absolute(u.dir, t.string(u, b.Body, "source")), "terragrunt.hcl")
+		if b.Type == "locals" {
+			continue
+		} else if _, err := os.Stat(source); err != nil || b.Type != "unit" {
+			t.gap(b.Range(), b.Type, "has no source that is the folder of a unit here", "import a copy of it")
+			continue
+		}
+		values, is := t.value(u, b.Body.Attributes["values"])
+		if !is {
+			values = cty.EmptyObjectVal
+		}
+		dir := filepath.Join(u.dir, ".terragrunt-stack", t.string(u, b.Body, "path"))
+		if err := t.unit(source, dir, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unit reads a terragrunt.hcl and what it includes. One that has no module is for others to include.
+func (t *terragrunt) unit(path, dir string, values cty.Value) error {
+	u := &unit{dir: dir, file: place{t.shown(path), 1}, variables: map[string]cty.Value{"values": values},
+		inputs: map[string]input{}, dependencies: map[string]string{}}
+	body, err := t.parse(path)
+	if err != nil {
+		return err
+	}
+	includes := map[string]cty.Value{}
+	for _, b := range body.Blocks {
+		if b.Type != "include" {
+			continue
+		}
+		parent, err := t.parse(absolute(dir, t.string(u, b.Body, "path")))
+		if err != nil {
+			t.gap(b.Range(), "include", "names a file that castle cannot read: "+err.Error(),
+				"write its inputs in cluster.hcl")
+			continue
+		}
+		t.locals(u, parent)
+		locals := map[string]cty.Value{"locals": u.variables["local"]}
+		includes[strings.Join(b.Labels, "")] = cty.ObjectVal(locals)
+		t.contents(u, parent)
+	}
+	u.variables["include"] = cty.ObjectVal(includes)
+	t.locals(u, body)
+	t.contents(u, body)
+	if files, _ := fs.Glob(os.DirFS(dir), "*.tf"); len(files) > 0 && u.source == "" { // a constant pattern
+		u.source = dir
+	}
+	if u.source != "" {
+		t.units = append(t.units, u)
+	}
+	return nil
+}
+
+// others are parts that castle has something else for.
+var others = map[string][2]string{
+	"remote_state": {"stores states, which castle does itself", "set state in castle.hcl to share them"},
+	"generate": {"writes a file into the module",
+		"add what it writes to the stage, without backends and providers of the cluster"},
+}
+
+// contents takes over the blocks and inputs of a file.
+func (t *terragrunt) contents(u *unit, body *hclsyntax.Body) {
+	other := func(name string, at hcl.Range) {
+		known, is := others[name]
+		if !is {
+			known = [2]string{"is not taken over", "do it in the stage or in cluster.hcl, if you need it"}
+		}
+		t.gap(at, name, known[0], known[1])
+	}
+	for _, b := range body.Blocks {
+		switch b.Type {
+		case "locals", "include":
+		case "terraform":
+			u.source = cmp.Or(t.string(u, b.Body, "source"), u.source)
+			for _, inner := range b.Body.Blocks {
+				other(inner.Type, inner.Range())
+			}
+		case "dependency":
+			path := absolute(u.dir, t.string(u, b.Body, "config_path"))
+			u.dependencies[strings.Join(b.Labels, "")] = path
+			u.after = append(u.after, path)
+		case "dependencies":
+			if paths, is := t.value(u, b.Body.Attributes["paths"]); is && paths.CanIterateElements() {
+				for _, path := range paths.AsValueSlice() {
+					u.after = append(u.after, absolute(u.dir, syntax.Text(path)))
+				}
+			}
+		default:
+			other(b.Type, b.Range())
+		}
+	}
+	for name, attr := range body.Attributes {
+		if name != "inputs" {
+			other(name, attr.SrcRange)
+			continue
+		}
+		pairs, diags := hcl.ExprMap(attr.Expr)
+		for _, kv := range pairs {
+			key, _ := kv.Key.Value(nil) // of a name that is no constant: unknown
+			t.input(u, syntax.Text(key), kv.Key.Range(), kv.Value)
+		}
+		if diags.HasErrors() { // a call, such as of merge
+			v, is := t.value(u, attr)
+			if is && !v.IsNull() && (v.Type().IsObjectType() || v.Type().IsMapType()) {
+				for name, e := range v.AsValueMap() {
+					u.inputs[name] = input{value: e, at: u.file}
+				}
+			}
+		}
+	}
+}
+
+// input takes over a value that castle evaluates, or an expression of outputs that it rewrites.
+func (t *terragrunt) input(u *unit, name string, at hcl.Range, e hcl.Expression) {
+	in := input{at: place{t.shown(at.Filename), at.Start.Line}}
+	v, diags := e.Value(t.context(u))
+	if !diags.HasErrors() && v.IsWhollyKnown() {
+		in.value = v
+		u.inputs[name] = in
+		return
+	}
+	file, _ := os.ReadFile(at.Filename) // it was read before
+	from, references := e.Range().Start.Byte, e.Variables()
+	slices.SortFunc(references, func(a, b hcl.Traversal) int {
+		return cmp.Compare(a.SourceRange().Start.Byte, b.SourceRange().Start.Byte)
+	})
+	for _, r := range references {
+		names := []string{r.RootName(), "", "", ""} // dependency.NAME.outputs.OUTPUT, and what follows
+		for i := 1; i < min(len(r), len(names)); i++ {
+			if step, is := r[i].(hcl.TraverseAttr); is {
+				names[i] = step.Name
+			}
+		}
+		dependency := u.dependencies[names[1]]
+		if names[0] != "dependency" || names[2] != "outputs" || names[3] == "" || dependency == "" {
+			in.parts = nil
+			break
+		}
+		in.parts = append(in.parts, string(file[from:r.SourceRange().Start.Byte]), dependency, names[3])
+		from = r[3].SourceRange().End.Byte
+	}
+	if len(in.parts) == 0 {
+		t.gap(at, "inputs."+name, reason(diags), "set it in cluster.hcl")
+		return
+	}
+	in.parts = append(in.parts, string(file[from:e.Range().End.Byte]))
+	u.inputs[name] = in
+}
+
+// reason says why an expression has no value. A function that castle never calls does not exist for it.
+func reason(diags hcl.Diagnostics) string {
+	if diags.HasErrors() {
+		return "is not evaluated: " + diags[0].Detail
+	}
+	return "depends on a value that is not evaluated"
+}
+
+// value evaluates an attribute. One without a value is a gap.
+func (t *terragrunt) value(u *unit, attr *hclsyntax.Attribute) (cty.Value, bool) {
+	if attr == nil {
+		return cty.DynamicVal, false
+	}
+	v, diags := attr.Expr.Value(t.context(u))
+	if diags.HasErrors() || !v.IsWhollyKnown() {
+		t.gap(attr.SrcRange, attr.Name, reason(diags), "write what follows from it in cluster.hcl")
+		return cty.DynamicVal, false
+	}
+	return v, true
+}
+
+func (t *terragrunt) string(u *unit, body *hclsyntax.Body, name string) string {
+	v, _ := t.value(u, body.Attributes[name])
+	return syntax.Text(v)
+}
+
+// locals evaluates the locals of a file, those first that need no other one.
+func (t *terragrunt) locals(u *unit, body *hclsyntax.Body) {
+	known, open := map[string]cty.Value{}, map[string]*hclsyntax.Attribute{}
+	for _, b := range body.Blocks {
+		if b.Type == "locals" {
+			maps.Copy(open, b.Body.Attributes)
+		}
+	}
+	u.variables["local"] = cty.EmptyObjectVal
+	for before := -1; before != len(known); {
+		before = len(known)
+		for name, attr := range open {
+			if v, diags := attr.Expr.Value(t.context(u)); !diags.HasErrors() {
+				known[name] = v
+				delete(open, name)
+			}
+		}
+		u.variables["local"] = cty.ObjectVal(known)
+	}
+	for name, attr := range open {
+		known[name], _ = t.value(u, attr)
+	}
+	u.variables["local"] = cty.ObjectVal(known)
+}
+
+// easy are the functions that castle has beside its own.
+var easy = []string{"dirname", "get_terragrunt_dir", "get_repo_root", "path_relative_to_include",
+	"find_in_parent_folders", "read_terragrunt_config"}
+
+// context is what the expressions of a unit can refer to.
+func (t *terragrunt) context(u *unit) *hcl.EvalContext {
+	functions := maps.Clone(syntax.Functions())
+	for _, name := range easy {
+		functions[name] = function.New(&function.Spec{
+			VarParam: &function.Parameter{Name: "arguments", Type: cty.DynamicPseudoType},
+			Type:     function.StaticReturnType(cty.DynamicPseudoType),
+			Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+				if name == "read_terragrunt_config" {
+					v, err := t.read(u, syntax.Text(args[0]))
+					if err != nil && len(args) > 1 {
+						return args[1], nil
+					}
+					return v, err
+				}
+				texts := []string{"", ""}
+				for i, a := range args[:min(2, len(args))] {
+					texts[i] = syntax.Text(a)
+				}
+				s, err := t.call(u, name, texts[0], texts[1])
+				return cty.StringVal(s), err
+			},
+		})
+	}
+	return &hcl.EvalContext{Functions: functions, Variables: u.variables}
+}
+
+// call evaluates a function that returns a text.
+func (t *terragrunt) call(u *unit, name, first, second string) (string, error) {
+	switch name {
+	case "dirname":
+		return filepath.Dir(first), nil
+	case "get_terragrunt_dir":
+		return u.dir, nil
+	case "get_repo_root":
+		return t.top, nil
+	case "path_relative_to_include":
+		parent, err := t.above(u.dir, "root.hcl", "")
+		if err != nil {
+			parent, err = t.above(u.dir, "terragrunt.hcl", "")
+		}
+		relative, _ := filepath.Rel(filepath.Dir(parent), u.dir) // both are absolute
+		return relative, err
+	}
+	return t.above(u.dir, cmp.Or(first, "terragrunt.hcl"), second)
+}
+
+// above finds a file in the folders above.
+func (t *terragrunt) above(dir, name, fallback string) (string, error) {
+	for d := filepath.Dir(dir); t.inside(d); d = filepath.Dir(d) {
+		if _, err := os.Stat(filepath.Join(d, name)); err == nil {
+			return filepath.Join(d, name), nil
+		}
+	}
+	if fallback == "" {
+		return "", fmt.Errorf("no folder above has %s", name)
+	}
+	return fallback, nil
+}
+
+// read evaluates the locals of another file.
+func (t *terragrunt) read(u *unit, path string) (cty.Value, error) {
+	path = absolute(u.dir, path)
+	body, err := t.parse(path)
+	if t.reading[path] {
+		err = errors.New("files read one another")
+	}
+	if err != nil {
+		return cty.NilVal, err
+	}
+	t.reading[path] = true
+	defer delete(t.reading, path)
+	other := &unit{dir: filepath.Dir(path), variables: map[string]cty.Value{}}
+	t.locals(other, body)
+	return cty.ObjectVal(map[string]cty.Value{"locals": other.variables["local"]}), nil
+}
+
+func absolute(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(dir, path)
+}

@@ -1,0 +1,187 @@
+package importer
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// imported writes files, imports those below live, and returns the result.
+func imported(t *testing.T, files map[string]string) *Stages {
+	t.Helper()
+	dir := written(t, files)
+	s, err := Terragrunt(filepath.Join(dir, "live"), "blue/cloud")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// holds compares a file, or a piece of it, without regard to white space.
+func (s *Stages) holds(t *testing.T, name string, pieces ...string) {
+	t.Helper()
+	text := strings.Join(strings.Fields(string(s.Files[name])), " ")
+	for _, piece := range pieces {
+		if !strings.Contains(text, piece) {
+			t.Errorf("%s lacks %q:\n%s", name, piece, s.Files[name])
+		}
+	}
+}
+
+func (s *Stages) expect(t *testing.T, gaps ...string) {
+	t.Helper()
+	var lines []string
+	for _, g := range s.Gaps {
+		lines = append(lines, filepath.Base(g.File)+": "+g.Subject+": "+g.Reason)
+		if g.Line < 1 || g.Fix == "" {
+			t.Errorf("without a line or a way out: %+v", g)
+		}
+	}
+	for _, want := range gaps {
+		if !strings.Contains(strings.Join(lines, "\n"), want) {
+			t.Errorf("no gap %q", want)
+		}
+	}
+	if t.Failed() || len(lines) != len(gaps) {
+		t.Errorf("%d gaps, want %d:\n%s", len(lines), len(gaps), strings.Join(lines, "\n"))
+	}
+}
+
+const vpc = `
+variable "cidr" { type = string }
+variable "tags" { type = map(string) }
+variable "zone" { type = string }
+variable "token" { type = string }
+output "id" { value = 1 }
+`
+
+func TestIncludesAndConfigurationsAboveAreEvaluated(t *testing.T) {
+	s := imported(t, map[string]string{
+		".git/HEAD": "",
+		"root.hcl": "locals { name = \"r-${path_relative_to_include()}\" }\n" +
+			"inputs = { cidr = \"x\", zone = \"root\" }",
+		"live/env.hcl":     "locals { cidr = \"10.0.0.0/16\" }",
+		"modules/vpc/a.tf": vpc, "modules/vpc/templates/x.tpl": "x", "modules/vpc/.terraform/x": "x",
+		"live/networking/vpc/terragrunt.hcl": `
+include "root" {
+  path   = find_in_parent_folders("root.hcl")
+  expose = true
+}
+locals {
+  b   = local.env.locals.cidr # before what it needs
+  env = read_terragrunt_config(find_in_parent_folders("env.hcl"))
+  no  = read_terragrunt_config("none.hcl", { locals = {} })
+}
+terraform { source = "${get_repo_root()}/modules//vpc" }
+inputs = merge({ cidr = local.b }, { tags = { name = include.root.locals.name, "a.b" = "c" } })
+`})
+	s.holds(t, "clusters/blue/cloud/cluster.hcl", `stage "vpc" { source = "networking/vpc" inputs = { `+
+		`cidr = "10.0.0.0/16" tags = { "a.b" = "c" "name" = "r-live/networking/vpc" } zone = "root" } }`)
+	s.holds(t, "stages/networking/vpc/a.tf", `variable "cidr"`)
+	s.holds(t, "stages/networking/vpc/templates/x.tpl", "x")
+	if len(s.Files) != 4 {
+		t.Errorf("%v", s.Files)
+	}
+	s.expect(t)
+}
+
+func TestDependenciesBecomeReferences(t *testing.T) {
+	s := imported(t, map[string]string{
+		"live/a/main.tf": vpc, "live/a/terragrunt.hcl": "",
+		"live/platform/main.tf": "variable \"ids\" {}\nvariable \"a\" {}", "live/platform/terragrunt.hcl": `
+dependency "a" { config_path = "../a" }
+dependency "elsewhere" { config_path = "../../elsewhere" }
+inputs = {
+  ids = [for i in [dependency.a.outputs.id[0].x] : "${i}"]
+  a   = dependency.a.outputs
+}
+`,
+		"live/storage/a/main.tf": "variable \"x\" {}", "live/storage/a/terragrunt.hcl": `
+dependency "e" { config_path = "../../../elsewhere" }
+dependencies { paths = ["../../a"] }
+inputs = { x = dependency.e.outputs.y }
+`})
+	s.holds(t, "stages/platform/unit-platform/stage.hcl", `ids = [for i in [platform.id[0].x] : "${i}"]`)
+	s.holds(t, "stages/storage/storage-a/stage.hcl", "x = platform.y")
+	s.expect(t, "unit: is in no folder named like a layer: castle took platform",
+		`inputs.a: is not evaluated: There is no variable named "dependency".`,
+		"inputs.x: depends on a unit outside of the imported folder")
+}
+
+func TestUnitsOfAStackHaveTheirValues(t *testing.T) {
+	s := imported(t, map[string]string{
+		"units/vpc/terragrunt.hcl": "terraform { source = \"${get_repo_root()}/m\" }\n" +
+			"inputs = { cidr = values.cidr, zone = try(values.zone, \"z\"), token = get_env(\"TOKEN\") }",
+		".git/HEAD": "", "m/main.tf": vpc,
+		"live/terragrunt.stack.hcl": `
+locals { cidr = "10.1.0.0/16" }
+unit "one" {
+  source = "../units/vpc"
+  path   = "networking/one"
+  values = { cidr = local.cidr }
+}
+unit "remote" {
+  source = "git::https://example.org/units"
+  path   = "two"
+}
+stack "more" {
+  source = "../stacks/more"
+  path   = "three"
+}
+`})
+	s.holds(t, "clusters/blue/cloud/cluster.hcl", `stage "one" { source = "networking/one" inputs = { `+
+		`cidr = "10.1.0.0/16" } }`)
+	s.expect(t, `stack.hcl: unit: has no source`, `stack.hcl: stack: has no source`,
+		`terragrunt.hcl: inputs.token: is not evaluated: There is no function named "get_env"`,
+		`terragrunt.hcl: inputs.zone: is not evaluated: There is no function named "try"`)
+}
+
+func TestNothingOutsideOfTheFilesIsRead(t *testing.T) {
+	s := imported(t, map[string]string{
+		"live/a/terragrunt.hcl": `
+locals {
+  a = run_cmd("touch", "x")
+  b = sops_decrypt_file("x")
+  c = get_aws_account_id()
+  d = read_terragrunt_config("/etc/passwd")
+  e = find_in_parent_folders("nowhere.hcl")
+  f = read_terragrunt_config("terragrunt.hcl")
+}
+terraform { source = "/etc" }
+inputs = { a = local.a, password = "x" }
+`})
+	s.expect(t,
+		`: a: is not evaluated: There is no function named "run_cmd"`,
+		`: b: is not evaluated: There is no function named "sops_decrypt_file"`,
+		`: c: is not evaluated: There is no function named "get_aws_account_id"`,
+		"/etc/passwd is outside of the repository", "no folder above has nowhere.hcl",
+		"f: is not evaluated: Call to function \"read_terragrunt_config\" failed: files read one another",
+		"inputs.a: depends on a value that is not evaluated",
+		"inputs.password: looks like a secret, which castle writes nowhere",
+		`terraform.source: "/etc" is no folder of this repository`,
+		"unit: is in no folder named like a layer")
+}
+
+func TestWrongStacksAreErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"terraform {":        "live/terragrunt.hcl:1: Unclosed configuration block",
+		"inputs = { a = 1 }": "has no unit with a Terraform module",
+	} {
+		dir := written(t, map[string]string{"live/terragrunt.hcl": text})
+		_, err := Terragrunt(filepath.Join(dir, "live"), "blue/cloud")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func FuzzTerragrunt(f *testing.F) {
+	f.Add("include { path = find_in_parent_folders() }\nlocals { a = local.b }\n" +
+		"inputs = merge({ a = 1 }, local.a)")
+	f.Add("dependency \"a\" { config_path = \"../a\" }\n" +
+		"inputs = { a = dependency.a.outputs.b[0], (local.x) = 1 }")
+	f.Fuzz(func(t *testing.T, text string) {
+		dir := written(t, map[string]string{"live/a/terragrunt.hcl": text, "live/a/main.tf": vpc})
+		_, _ = Terragrunt(filepath.Join(dir, "live"), "blue/cloud")
+	})
+}
