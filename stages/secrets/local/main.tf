@@ -14,10 +14,11 @@ locals {
     registry_auths       = "REGISTRY_AUTHS"
     git_ssh_private_key  = "GIT_SSH_PRIVATE_KEY"
     git_ssh_known_hosts  = "GIT_SSH_KNOWN_HOSTS"
+    sops_age_key         = "SOPS_AGE_KEY"
   }
 
   # Few clusters have these, so nobody has to list them.
-  optional = setunion(var.local_optional_secrets, ["REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS"])
+  optional = setunion(var.local_optional_secrets, ["REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS", "SOPS_AGE_KEY"])
 
   value = { for output, name in local.names : output => try(length(var.local_secrets[name]) > 0 ? var.local_secrets[name] : null, null) }
 
