@@ -1,0 +1,8 @@
+//go:build integration
+
+package main
+
+import "testing"
+
+// TestSources rehearses the cluster sources: a repository over SSH, and Secrets that SOPS has encrypted.
+func TestSources(t *testing.T) { scripts(t, "sources", "testdata/sources") }
