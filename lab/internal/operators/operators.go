@@ -130,6 +130,7 @@ func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 	return map[string]operator{
 		"cilium":           cilium.New(w, c.Machines),
 		"metallb":          newMetalLB(w, c.Routes),
+		"csi-registrar":    &registrar{w},
 		"longhorn":         newLonghorn(w, c.Routes, c.Dir),
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
 		"flux":             flux.New(w, f, filepath.Join(c.Dir, "flux")),
