@@ -1,5 +1,6 @@
 # sources: one control plane and one worker whose Flux reads its repository over SSH, and decrypts with SOPS.
-# Longhorn's backups go to an S3 server of your own. The cluster addresses follows an artifact instead.
+# Each machine is in a tailnet, and Longhorn's backups go to an S3 server of your own. The cluster addresses
+# follows an artifact instead.
 
 # A clone of what git_url names.
 gitops { repository = "../fleet" }
@@ -9,7 +10,11 @@ stage "keys" { source = "secrets/keys" }
 
 stage "proxmox-image" { source = "platform/proxmox-image" }
 stage "machines" { source = "platform/proxmox-machines" }
-stage "talos" { source = "platform/talos" }
+stage "tailscale" { source = "platform/tailscale" }
+stage "talos" {
+  source = "platform/talos"
+  inputs = { tailscale = platform.tailscale }
+}
 
 stage "longhorn" { source = "storage/longhorn" }
 

@@ -24,6 +24,13 @@ nodes = {
   worker-01 = { role = "worker", vm_id = 532, address = "192.168.1.152", cores = 4, memory = 8192, longhorn_disk = 40 }
 }
 
+# Each machine joins a tailnet, with a key for it alone.
+talos_extensions     = ["siderolabs/iscsi-tools", "siderolabs/util-linux-tools", "siderolabs/tailscale"]
+tailscale_tags       = ["tag:node"] # CHANGE: a tag that the OAuth client has
+tailscale_key_expiry = 1800
+tailscale_api        = "https://api.tailscale.com"
+tailscale_extra_args = ["--accept-routes"]
+
 longhorn_namespace                    = "longhorn-system"
 longhorn_chart_repository             = "https://charts.longhorn.io"
 longhorn_chart_version                = "1.12.1"

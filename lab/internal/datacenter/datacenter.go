@@ -74,6 +74,8 @@ type Config struct {
 	Tags []string
 	// Repository is the folder that Flux applies; if empty, Flux applies generated objects.
 	Repository string
+	// TailnetTags are those that the OAuth client of the tailnet may give.
+	TailnetTags []string
 	// Keys belong to the servers of the repository and to secrets; without any, they are new.
 	Keys sources.Keys
 	// Log gets a line for everything that happens; never a secret.
@@ -103,6 +105,7 @@ type Datacenter struct {
 	fleet   *talos.Fleet
 	folders *folders
 	images  *imagefactory.Server
+	tailnet *tailnet
 	vault   *landing // nil without one
 	objects *shelf   // nil without one
 	dead    *dead
@@ -130,7 +133,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		return nil, err
 	}
 	d := &Datacenter{config: c, log: newLogger(c), folders: folders, dead: &dead{},
-		images: &imagefactory.Server{Known: c.Schematics}}
+		images: &imagefactory.Server{Known: c.Schematics}, tailnet: newTailnet(c)}
 	d.kube = newKube(ctx, c, d.log)
 	if c.Vault != nil {
 		if d.vault, err = d.land(ctx); err != nil {
@@ -229,6 +232,7 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 		shops[d.config.ObjectStore.Host()] = d.objects.handler()
 	}
 	schematics, vault := d.images.Handler(), http.NotFoundHandler()
+	devices := d.tailnet.server.Handler()
 	artifacts := sources.Registry(d.config.Repository, d.config.Tags, d.config.Keys)
 	if d.vault != nil {
 		vault = d.vault.handler()
@@ -240,6 +244,8 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 				shop.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/api2/"):
 				hypervisor.ServeHTTP(w, r)
+			case strings.HasPrefix(r.URL.Path, "/api/v2/"), r.URL.Path == "/machine/register":
+				devices.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/api/"):
 				infisical.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/schematics"):

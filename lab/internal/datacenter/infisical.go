@@ -85,6 +85,10 @@ func StandIn(name string, k sources.Keys) (string, error) {
 		return k.KnownHosts()
 	case "SOPS_AGE_KEY":
 		return k.Age, nil
+	case "TAILSCALE_OAUTH_CLIENT_ID":
+		return k.OAuth[0], nil
+	case "TAILSCALE_OAUTH_CLIENT_SECRET":
+		return k.OAuth[1], nil
 	}
 	return random(20), nil
 }

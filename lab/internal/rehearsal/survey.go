@@ -40,10 +40,11 @@ type survey struct {
 	Secrets        []string        // names of secrets that its modules ask Infisical or Vault for
 	Branches       []string        // of the repository that Flux follows
 	Tags           []string        // of the artifact that Flux follows, or ranges
-	Keys           sources.Keys    // of Flux's source
-	Schematics     []string        // that somebody has posted to the image factory
-	Repository     string          // the folder that Flux follows, if the cluster names one
-	ProxmoxToken   string          // where it is a plain value
+	Keys           sources.Keys    // of Flux's source, and of the tailnet
+	TailnetTags    []string
+	Schematics     []string // that somebody has posted to the image factory
+	Repository     string   // the folder that Flux follows, if the cluster names one
+	ProxmoxToken   string   // where it is a plain value
 	// what stands in for those of secrets.tfvars, where a stage takes them from there
 	LocalSecrets string
 	// Endpoints of the services that the environment names, for commands.
@@ -214,6 +215,8 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.Schematics = append(s.Schematics, text)
 				case name == "git_branch":
 					s.Branches = append(s.Branches, text)
+				case name == "tailscale_tags":
+					s.TailnetTags = append(s.TailnetTags, text)
 				case name == "oci_tag" || name == "oci_semver":
 					s.Tags = append(s.Tags, text)
 				case name == "proxmox_api_token":

@@ -17,11 +17,13 @@ import (
 )
 
 // Keys are the secrets of a rehearsal that belong together: both ends of SSH, the credentials of the
-// registry, and the key of age.
+// registry and of the tailnet, and the key of age.
 type Keys struct {
 	Deploy, Host string // private keys in OpenSSH's format
 	Password     string // for the registry, of the user castle
 	Age          string // an identity
+	// OAuth is the client of the tailnet: its id and its secret.
+	OAuth [2]string
 
 	Ports      []uint16 // on which SSH servers listen, beside 22
 	Registries []string // hosts
@@ -32,7 +34,8 @@ const User = "castle"
 
 // NewKeys makes the keys of a rehearsal.
 func NewKeys(ports []uint16, registries []string) (Keys, error) {
-	k := Keys{Password: rand.Text(), Ports: ports, Registries: registries}
+	k := Keys{Password: rand.Text(), OAuth: [2]string{rand.Text(), rand.Text()}, Ports: ports,
+		Registries: registries}
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {
 		return Keys{}, err

@@ -82,3 +82,15 @@ output "sops_age_key" {
   value       = local.value.sops_age_key
   sensitive   = true
 }
+
+output "tailscale_oauth_client_id" {
+  description = "Client id of the OAuth client that makes the machines' Tailscale keys, or null."
+  value       = local.value.tailscale_client_id
+  sensitive   = true
+}
+
+output "tailscale_oauth_client_secret" {
+  description = "Its secret, or null."
+  value       = local.value.tailscale_client_secret
+  sensitive   = true
+}
