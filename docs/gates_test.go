@@ -99,13 +99,17 @@ func TestEveryExampleOfAGateIsValid(t *testing.T) {
 				"stage \"example\" {\n  source = \"gitops/example\"\n}\n"+
 					"stage \"addresses\" {\n  source = \"networking/plain\"\n}\nstage \"volumes\" {\n"+
 					"  source = \"storage/plain\"\n}\n"+
-					"stage \"machines\" {\n  source = \"platform/plain\"\n}\n")
-			for _, stage := range []string{"platform", "networking", "storage"} {
+					"stage \"machines\" {\n  source = \"platform/plain\"\n}\n"+
+					"stage \"vault\" {\n  source = \"secrets/plain\"\n}\n")
+			for _, stage := range []string{"platform", "networking", "storage", "secrets"} {
 				write(t, repository, "stages/"+stage+"/plain/stage.hcl",
 					"stage {\n  summary = \"Nothing\"\n}\n")
 			}
 			write(t, repository, "stages/platform/plain/outputs.tf",
 				"output \"kubeconfig\" {\n  value = \"\"\n}\noutput \"talosconfig\" {\n  value = \"\"\n}\n")
+			write(t, repository, "stages/secrets/plain/outputs.tf",
+				"output \"tailscale_oauth_client_id\" {\n  value = \"\"\n}\n"+
+					"output \"tailscale_oauth_client_secret\" {\n  value = \"\"\n}\n")
 			write(t, repository, "stages/gitops/example/stage.hcl",
 				"stage {\n  summary = \"An example\"\n}\n"+strings.Join(s.examples, "\n"))
 			_, diags := config.Load(config.Options{

@@ -187,10 +187,12 @@ stage "keys" { source = "secrets/keys" }
 stage "machines" { source = "platform/hcloud-talos" }
 stage "directory" { source = "networking/directory" }
 stage "longhorn" { source = "storage/longhorn" }
+stage "nfs" { source = "storage/nfs" }
 stage "local" { source = "secrets/local" }
 `)
 	write(t, repository, "clusters/green/hcloud/terraform.tfvars",
-		"hcloud_image_id = \"1\"\nnodes = { cp-01 = { role = \"controlplane\" } }\n")
+		"hcloud_image_id = \"1\"\nnodes = { cp-01 = { role = \"controlplane\" } }\n"+
+			"nfs_server = \"nas.lan\"\nnfs_share = \"/volumes\"\n")
 	write(t, repository, "clusters/green/hcloud/secrets.tfvars", "hcloud_token = \"t\"\nlocal_secrets = {}\n")
 	cluster, diags := config.Load(config.Options{
 		Repository: repository, Cluster: "green", Gates: cluster.GateTypes(),
@@ -201,7 +203,7 @@ stage "local" { source = "secrets/local" }
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	if len(cluster.Stages) != 5 {
+	if len(cluster.Stages) != 6 {
 		t.Errorf("%d stages", len(cluster.Stages))
 	}
 }

@@ -290,7 +290,18 @@ sync_interval = "1h2m3.5s"
 	if out, err := evaluated(t, files, valid); err != nil {
 		t.Errorf("refused: %s", out)
 	}
+	for _, value := range []string{"git_url = \"oci://registry.lan:5000/me/fleet\"\noci_tag = \"v1.2\"",
+		`oci_digest = "sha256:` + strings.Repeat("0a", 32) + `"`, `oci_semver = ">=1.0.0"`} {
+		if out, err := evaluated(t, files, valid, value); err != nil {
+			t.Errorf("%s: refused: %s", value, out)
+		}
+	}
 	for _, c := range []struct{ value, variable, condition string }{
+		{`git_url = "oci://ghcr.io/me/fleet:main"`, "git_url", "!startswith"},
+		{`git_url = "oci://ghcr.io/me/fleet@sha256:00"`, "git_url", "!startswith"},
+		{`oci_tag = "a b"`, "oci_tag", "regex"},
+		{`oci_digest = "sha256:00"`, "oci_digest", "regex"},
+		{`sync_ca_certificate = "ca.pem"`, "sync_ca_certificate", "regex"},
 		{`git_branch = ""`, "git_branch", "regex"},
 		{`git_branch = "refs/heads/main"`, "git_branch", "regex"},
 		{`git_branch = "a b"`, "git_branch", "regex"},

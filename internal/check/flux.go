@@ -67,6 +67,11 @@ func (r *repository) report(report reporter) {
 // Flux gets other paths where data are restored, and these must not fail for the first time after a destroy.
 func checkFlux(c *cluster, report reporter) {
 	path := c.text("git_path")
+	if c.config.GitOps == nil && followsArtifact(c) {
+		report("artifact-unread", c.at("git_url"), "git_url: castle does not read artifacts",
+			"Problems in it show when Flux applies it. gitops { repository = \"…\" } in cluster.hcl names "+
+				"the folder that you push, which castle then checks instead.")
+	}
 	if c.config.GitOps == nil || path == "" || c.invalid["git_path"] {
 		return
 	}
@@ -90,23 +95,30 @@ func checkFlux(c *cluster, report reporter) {
 	}
 }
 
+// followsArtifact reports whether Flux follows an OCI artifact instead of a Git repository.
+func followsArtifact(c *cluster) bool { return strings.HasPrefix(c.text("git_url"), "oci://") }
+
 func (r *repository) check(path string, report reporter) {
-	c, namespace := r.cluster, ""
-	variables := ""
+	c, o := r.cluster, gitops.Options{Path: path, Folder: r.cluster.config.GitOps.Repository}
 	for _, s := range c.config.Stages {
 		inputs := s.KnownInputs(c.outputs(), r.births)
 		r.objects = append(r.objects, tfeval.Read(s, inputs).Objects()...)
 		if v, has := inputs["sync_substitutes"]; has && tfeval.Printed(v) == "true" {
-			variables = "cluster-vars"
+			o.RootVariables = "cluster-vars"
+		}
+		if v, has := inputs["sync_sops_age"]; has && tfeval.Printed(v) == "true" {
+			o.RootKeys = "sops-age"
 		}
 	}
-	for _, o := range r.objects {
-		if o.Group == "kustomize.toolkit.fluxcd.io" { // the root
-			namespace = o.Namespace
+	for _, made := range r.objects {
+		switch made.Group {
+		case "kustomize.toolkit.fluxcd.io": // the root
+			o.Namespace = made.Namespace
+		case "source.toolkit.fluxcd.io":
+			o.Source = made.Kind
 		}
 	}
-	o := gitops.Options{Folder: c.config.GitOps.Repository, Path: path, Namespace: namespace,
-		Variables: r.variables, RootVariables: variables}
+	o.Variables = r.variables
 	var err error
 	r.kustomizations, err = gitops.Read(o)
 	if !errors.As(err, &r.problems) && err != nil {

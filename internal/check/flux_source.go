@@ -17,7 +17,7 @@ import (
 func (r *repository) checkClone(report reporter) {
 	c := r.cluster
 	own, wanted := gitops.Branch(c.config.GitOps.Repository), c.text("git_branch")
-	if own != "" && wanted != "" && own != wanted {
+	if own != "" && wanted != "" && own != wanted && !followsArtifact(c) {
 		report("clone-branch", c.config.GitOps.At, "Flux's repository: the clone is on another branch",
 			"Flux follows %s (%s), and castle reads %s, which the clone has checked out. Check out %[1]s, "+
 				"or correct git_branch.", wanted, syntax.Place(c.at("git_branch")), own)
@@ -65,7 +65,7 @@ func (r *repository) checkSources() {
 	missing := func(source string) bool {
 		return !strings.HasPrefix(source, "ExternalArtifact ") && !r.made(source)
 	}
-	root := r.kustomizations[0].Key
+	root := r.kustomizations[0].Source()
 	for _, k := range r.kustomizations {
 		for _, o := range k.Objects {
 			source := sourceOf(o)
@@ -82,7 +82,7 @@ func (r *repository) checkSources() {
 		r.find(finding{"source-missing", k.Elsewhere, r.at(k.At), "Kustomization " + k.Key.String(),
 			k.Elsewhere + " is made by nobody",
 			"No stage makes it, and Flux's repository does not declare it: the Kustomization never gets " +
-				"ready. The source of this repository is GitRepository %s; name it in spec.sourceRef, with " +
+				"ready. The source of this repository is %s; name it in spec.sourceRef, with " +
 				"its namespace, or declare the other one."}, root)
 	}
 }
@@ -95,8 +95,8 @@ func (r *repository) checkKeys() {
 			r.find(finding{"sops-key-missing", key, r.at(k.At), "Kustomization " + k.Key.String(),
 				key + " is made by nobody",
 				"spec.decryption takes the keys of SOPS from it, and the Kustomization never gets ready " +
-					"without. Let a stage of your own make it before Flux starts, or an ExternalSecret of " +
-					"another Kustomization."})
+					"without. sync_sops_age = true makes flux-system/sops-age. Let a stage of your own " +
+					"make another one before Flux starts, or an ExternalSecret of another Kustomization."})
 		}
 		for _, o := range k.Objects {
 			if _, encrypted := o.Object["sops"]; encrypted && !k.Decrypts {

@@ -92,7 +92,8 @@ func Rules() []Rule {
 		beside-operator before-operator variable-unset gitops-unreadable machine-config-unknown
 		kernel-module-unknown machine-cert-sans talos-unknown chart-old pods-without-services
 		nodes-without-family node-ip-outside cni-none cilium-bug source-missing sops-key-missing
-		sops-undecrypted suspended clone-branch gitops-ignored extension-unknown git-unencrypted`) {
+		sops-undecrypted suspended clone-branch gitops-ignored extension-unknown git-unencrypted
+		artifact-unread`) {
 		all = append(all, Rule{Kind: Kind(kind), Warns: true})
 	}
 	return all

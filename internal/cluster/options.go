@@ -26,6 +26,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/keys"
 	"github.com/ephemeral-castle/castle/internal/survivor"
+	"github.com/ephemeral-castle/castle/internal/tailscale"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -84,7 +85,8 @@ func (o Options) Config() config.Options {
 
 // GateTypes returns every type of gate that a stage may use.
 func GateTypes() []gate.Type {
-	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes())
+	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes(),
+		tailscale.GateTypes())
 }
 
 // SurvivorTypes returns every type of data that may outlive a cluster.
@@ -118,7 +120,7 @@ func Identities() map[string]terraform.Identity {
 
 // PreflightTypes returns every type of preflight that a stage may use.
 func PreflightTypes() []gate.PreflightType {
-	types := slices.Concat(talos.PreflightTypes(), vault.PreflightTypes())
+	types := slices.Concat(talos.PreflightTypes(), vault.PreflightTypes(), tailscale.PreflightTypes())
 	for _, p := range Platforms() {
 		types = append(types, p.Preflights()...)
 	}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -272,6 +273,23 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 		"the repository is another one": {
 			breaks: func(_ *testing.T, w *world) { w.vars["git_url"] += "-two" },
 			name:   "git", colour: finding.Red, text: "404 Not Found", fix: "git_url",
+		},
+		"the repository's authority is not known": {
+			breaks: func(t *testing.T, w *world) {
+				w.vars["git_url"] = distrusted(t, http.HandlerFunc(w.git)) + "/me/cluster"
+			},
+			name: "git", colour: finding.Red, text: "certificate", fix: "git_url",
+		},
+		"the repository's authority is the user's own": {
+			breaks: func(t *testing.T, w *world) {
+				w.vars["git_url"] = distrusted(t, http.HandlerFunc(w.git)) + "/me/cluster"
+				w.vars["sync_ca_certificate"] = certificateOf(t, w.vars["git_url"])
+			},
+			name: "git", colour: finding.Green, text: "is readable, and has the branch",
+		},
+		"Flux follows an artifact": {
+			breaks: func(_ *testing.T, w *world) { w.vars["git_url"] = "oci://registry.lan/me/cluster" },
+			name:   "git", colour: finding.Grey, text: "an artifact, which Flux alone reads",
 		},
 		"the repository has no such branch": {
 			breaks: func(_ *testing.T, w *world) { w.refs = "refs/heads/master-2" },

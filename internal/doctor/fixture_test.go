@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -115,6 +116,22 @@ func distrusted(t *testing.T, h http.Handler) string {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s.URL
+}
+
+// certificateOf is the certificate, in PEM, with which a server answers.
+func certificateOf(t *testing.T, address string) string {
+	t.Helper()
+	at, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := tls.Dial("tcp", at.Host, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: c.ConnectionState().PeerCertificates[0].Raw}))
 }
 
 // world is everything that a cluster like mini relies on, healthy.

@@ -3,6 +3,8 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -29,12 +31,17 @@ func (e httpError) Error() string { return string(e) }
 
 // get sends one GET request, which prepare may change. A status of 400 or above is an httpError.
 func get(ctx context.Context, address string, prepare func(*http.Request)) (http.Header, string, error) {
+	return getFrom(ctx, http.DefaultClient, address, prepare)
+}
+
+func getFrom(ctx context.Context, client *http.Client, address string,
+	prepare func(*http.Request)) (http.Header, string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, "", err
 	}
 	prepare(request)
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := client.Do(request)
 	if err != nil {
 		return nil, "", finding.Reason(ctx, err)
 	}
@@ -44,6 +51,19 @@ func get(ctx context.Context, address string, prepare func(*http.Request)) (http
 		err = httpError(answer.Status)
 	}
 	return answer.Header, string(body), finding.Reason(ctx, err)
+}
+
+// trusting is a client that trusts one more authority, given in PEM.
+func trusting(certificate string) *http.Client {
+	transport, is := http.DefaultTransport.(*http.Transport)
+	roots, err := x509.SystemCertPool()
+	if certificate == "" || !is || err != nil {
+		return http.DefaultClient
+	}
+	roots.AppendCertsFromPEM([]byte(certificate))
+	transport = transport.Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return &http.Client{Transport: transport}
 }
 
 func unchanged(*http.Request) {}
@@ -61,14 +81,18 @@ func dateOf(ctx context.Context, address string) (time.Time, error) {
 // repository checks that the Git repository can be read as Flux will read it, and has
 // the branch. The token goes into a header.
 func (r *checkRun) repository(ctx context.Context, address string) []finding.Finding {
-	if parsed, err := url.Parse(address); err == nil && parsed.Scheme == "ssh" {
+	switch parsed, err := url.Parse(address); {
+	case err == nil && parsed.Scheme == "ssh":
 		return r.repositoryBySSH(ctx, parsed)
+	case err == nil && parsed.Scheme == "oci":
+		return finding.Unchecked(address + " is an artifact, which Flux alone reads")
 	}
 	token := r.text("git_token")
 	if token == "" && r.secrets.unread != "" {
 		return finding.Unchecked(fmt.Sprintf("the token for %s is not known: %s", address, r.secrets.unread))
 	}
-	refs, err := references(ctx, address, r.text("git_username"), token)
+	refs, err := references(ctx, trusting(r.text("sync_ca_certificate")), address,
+		r.text("git_username"), token)
 	switch {
 	case errors.As(err, new(httpError)):
 		return finding.Obstacle(
@@ -92,9 +116,9 @@ func (r *checkRun) hasBranch(address, refs string) []finding.Finding {
 }
 
 // references asks a Git server for its branches: https://git-scm.com/docs/http-protocol.
-func references(ctx context.Context, address, user, token string) (string, error) {
+func references(ctx context.Context, client *http.Client, address, user, token string) (string, error) {
 	address = strings.TrimSuffix(address, "/") + "/info/refs?service=git-upload-pack"
-	header, body, err := get(ctx, address, func(request *http.Request) {
+	header, body, err := getFrom(ctx, client, address, func(request *http.Request) {
 		if token != "" {
 			request.SetBasicAuth(user, token)
 		}

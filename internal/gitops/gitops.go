@@ -34,10 +34,13 @@ import (
 type Options struct {
 	Folder    string    // a local clone of the repository
 	Path      string    // where the root begins in it: castle's git_path, "./clusters/blue"
+	Source    string    // kind of the root's source; empty: GitRepository
 	Namespace string    // of the root; empty: flux-system
 	Variables Variables // the known ConfigMaps and Secrets of the cluster; may be nil
 	// RootVariables is the ConfigMap from which the root substitutes, too; empty: none.
 	RootVariables string
+	// RootKeys is the Secret with which the root decrypts; empty: it does not.
+	RootKeys string
 }
 
 // Place is a line of a file of the repository; Line is 0 where it is not known.
@@ -115,7 +118,8 @@ const rootName = "flux-system"
 // A non-nil error is Problems; the Kustomizations are then everything that Read could read.
 func Read(o Options) ([]*Kustomization, error) {
 	key := Key{cmp.Or(o.Namespace, rootName), rootName}
-	root := &Kustomization{Key: key, Path: clean(o.Path), source: "GitRepository " + key.String()}
+	root := &Kustomization{Key: key, Path: clean(o.Path), Decrypts: o.RootKeys != "", Keys: o.RootKeys,
+		source: cmp.Or(o.Source, "GitRepository") + " " + key.String()}
 	if o.RootVariables != "" {
 		root.VariablesFrom = []VariableSource{{Kind: "ConfigMap", Name: o.RootVariables}}
 	}

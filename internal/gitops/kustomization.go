@@ -94,6 +94,9 @@ type reference struct {
 
 func (r reference) from(namespace string) Key { return Key{cmp.Or(r.Namespace, namespace), r.Name} }
 
+// Source is the kind, namespace and name of the source of its manifests.
+func (k *Kustomization) Source() string { return k.source }
+
 // Waits reports whether the Kustomization is ready only when its objects are ready.
 func (k *Kustomization) Waits() bool { return k.Wait || len(k.spec.HealthChecks) > 0 }
 

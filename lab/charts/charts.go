@@ -28,7 +28,7 @@ import (
 )
 
 //go:embed all:shared all:metallb all:longhorn all:external-secrets
-//go:embed all:flux2 all:traefik all:cert-manager all:pgo all:cilium
+//go:embed all:flux2 all:traefik all:cert-manager all:pgo all:cilium all:csi-driver-nfs
 var sources embed.FS
 
 // home is where a chart is served.
@@ -42,6 +42,7 @@ func homes() []home {
 		{"fluxcd-community.github.io", "/helm-charts", "flux2"},
 		{"helm.cilium.io", "/", "cilium"},
 		{"metallb.github.io", "/metallb", "metallb"},
+		{"raw.githubusercontent.com", "/kubernetes-csi/csi-driver-nfs/master/charts", "csi-driver-nfs"},
 		{"registry.developers.crunchydata.com", "/crunchydata", "pgo"},
 		{"traefik.github.io", "/charts", "traefik"},
 	}

@@ -36,3 +36,11 @@ nodes = {
 }
 
 metallb_addresses = ["192.168.1.144-192.168.1.147", "fd00:192:168:1::200/124"]
+
+# Flux follows the newest artifact of a range, and needs REGISTRY_AUTHS for it.
+git_url  = "oci://registry.example.org:5000/me/addresses" # CHANGE: where flux push artifact has put it
+git_path = "./cluster"
+
+oci_semver   = ">=1.0.0 <2.0.0"
+oci_tag      = "main" # the range goes before it
+oci_insecure = false

@@ -57,6 +57,8 @@ type MachineSpec struct {
 	Labels, Annotations, Taints map[string]string
 	// RegisterTaints are those that the kubelet gives the node when it registers it.
 	RegisterTaints map[string]string
+	// Extensions are the environments of the machine's extension services that are configured.
+	Extensions map[string][]string
 	// NodeIPs are the subnets of which the kubelet takes its address; ! excludes one. Empty: any.
 	NodeIPs []string
 }
@@ -74,6 +76,10 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 		Taints:            map[string]string{},
 		RegisterTaints:    registerTaints(machine.Kubelet().ExtraConfig()),
 		NodeIPs:           machine.Kubelet().NodeIP().ValidSubnets(),
+		Extensions:        map[string][]string{},
+	}
+	for _, service := range m.installed.config.ExtensionServiceConfigs() {
+		spec.Extensions[service.Name()] = service.Environment()
 	}
 	maps.Copy(spec.Labels, machine.NodeLabels())
 	maps.Copy(spec.Annotations, machine.NodeAnnotations())

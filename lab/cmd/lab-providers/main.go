@@ -15,6 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers/kubernetes"
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 	"github.com/ephemeral-castle/castle/lab/internal/providers/random"
+	"github.com/ephemeral-castle/castle/lab/internal/providers/tailscale"
 	"github.com/ephemeral-castle/castle/lab/internal/providers/talos"
 	"github.com/ephemeral-castle/castle/lab/internal/providers/tls"
 	"github.com/ephemeral-castle/castle/lab/internal/providers/vault"
@@ -43,6 +44,7 @@ func implementations() map[string]func() plugin.Provider {
 		"infisical":  infisical.New,
 		"kubernetes": kubernetes.New,
 		"random":     random.New,
+		"tailscale":  tailscale.New,
 		"talos":      talos.New,
 		"tls":        tls.New,
 		"vault":      vault.New,

@@ -49,6 +49,7 @@ type Order struct {
 	WithoutProxy bool // Talos brings no kube-proxy
 	KubePrism    int  // the port of Talos' load balancer for the API on each machine; 0: it is off
 	Manifests    []string
+	AgeKey       string // opens what SOPS has encrypted
 	Repository   string // the folder that Flux follows; empty: what it brings is made up
 
 	// Restore, if it is set, makes etcd's data from a snapshot, and nothing runs.
@@ -203,7 +204,7 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	encoder := json.NewEncoder(stdout)
 	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
 		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed, Asks: asks,
-		Repository: o.Repository, Dir: o.Kubernetes.Dir,
+		Repository: o.Repository, AgeKey: o.AgeKey, Dir: o.Kubernetes.Dir,
 		Machines: cilium.Machines{KubePrism: o.KubePrism, KubeProxy: !o.WithoutProxy},
 		HTTP:     &http.Client{Timeout: 10 * time.Second},
 		Turn: func(t operators.Turn) {

@@ -25,8 +25,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +42,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/front"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
+	"github.com/ephemeral-castle/castle/lab/internal/sources"
 )
 
 // Config describes the datacenter.
@@ -67,8 +70,14 @@ type Config struct {
 	Schematics []string
 	// Branches are the branches of every Git repository.
 	Branches []string
+	// Tags are the tags of every OCI artifact, or ranges with them.
+	Tags []string
 	// Repository is the folder that Flux applies; if empty, Flux applies generated objects.
 	Repository string
+	// TailnetTags are those that the OAuth client of the tailnet may give.
+	TailnetTags []string
+	// Keys belong to the servers of the repository and to secrets; without any, they are new.
+	Keys sources.Keys
 	// Log gets a line for everything that happens; never a secret.
 	Log io.Writer
 	// Kubernetes starts a control plane; nil is controlplane.Start.
@@ -96,6 +105,7 @@ type Datacenter struct {
 	fleet   *talos.Fleet
 	folders *folders
 	images  *imagefactory.Server
+	tailnet *tailnet
 	vault   *landing // nil without one
 	objects *shelf   // nil without one
 	dead    *dead
@@ -113,8 +123,17 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datacenter{config: c, log: newLogger(c), folders: newFolders(c), dead: &dead{},
-		images: &imagefactory.Server{Known: c.Schematics}}
+	if c.Keys.Deploy == "" {
+		if c.Keys, err = sources.NewKeys(nil, nil); err != nil {
+			return nil, err
+		}
+	}
+	folders, err := newFolders(c)
+	if err != nil {
+		return nil, err
+	}
+	d := &Datacenter{config: c, log: newLogger(c), folders: folders, dead: &dead{},
+		images: &imagefactory.Server{Known: c.Schematics}, tailnet: newTailnet(c)}
 	d.kube = newKube(ctx, c, d.log)
 	if c.Vault != nil {
 		if d.vault, err = d.land(ctx); err != nil {
@@ -174,6 +193,15 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	}
 	f := &front.Front{Authority: c.Authority, Proof: c.Proof, Address: c.Front, Port: c.FrontPort,
 		Handler: d.handler(repositories)}
+	if slices.ContainsFunc(c.Endpoints, func(e network.Endpoint) bool { return e.SSH }) {
+		g, err := sources.NewGit(ctx, filepath.Join(c.Dir, "git"), c.Repository, c.Branches)
+		if err != nil {
+			return nil, err
+		}
+		f.SSH = func(l net.Listener) {
+			d.log.say("git over ssh: %v", g.ServeSSH(l, c.Keys)) // it ends with the lab
+		}
+	}
 	if err := f.Serve(ctx, c.Endpoints); err != nil {
 		return nil, err
 	}
@@ -204,6 +232,8 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 		shops[d.config.ObjectStore.Host()] = d.objects.handler()
 	}
 	schematics, vault := d.images.Handler(), http.NotFoundHandler()
+	devices := d.tailnet.server.Handler()
+	artifacts := sources.Registry(d.config.Repository, d.config.Tags, d.config.Keys)
 	if d.vault != nil {
 		vault = d.vault.handler()
 	}
@@ -214,10 +244,14 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 				shop.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/api2/"):
 				hypervisor.ServeHTTP(w, r)
+			case strings.HasPrefix(r.URL.Path, "/api/v2/"), r.URL.Path == "/machine/register":
+				devices.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/api/"):
 				infisical.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/schematics"):
 				schematics.ServeHTTP(w, r)
+			case strings.HasPrefix(r.URL.Path, "/v2/"):
+				artifacts.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/v1/"):
 				vault.ServeHTTP(w, r)
 			case strings.HasSuffix(r.URL.Path, "/info/refs"):

@@ -223,8 +223,11 @@ func TestAVMWithoutAnImageBootsNothing(t *testing.T) {
 }
 
 func TestEveryInfisicalFolderHoldsTheUsersSecrets(t *testing.T) {
-	v := newFolders(Config{Speed: 1000, Secrets: []string{"OWN_SECRET"},
+	v, err := newFolders(Config{Speed: 1000, Secrets: []string{"OWN_SECRET"},
 		Faults: Faults{SecretExists: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := httptest.NewServer(v.handler())
 	defer s.Close()
 	token := login(t, s.URL, v)

@@ -23,7 +23,11 @@ func TestOnlyTheListThatTerraformReadsIsSlow(t *testing.T) {
 	const list = "/api/v3/secrets/raw?workspaceId=p&environment=prod&secretPath=/blue"
 	for speed, want := range map[float64]time.Duration{1: 12 * time.Second, 50: 240 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			h := newFolders(Config{Speed: speed}).handler()
+			v, err := newFolders(Config{Speed: speed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := v.handler()
 			authorized := []string{"Authorization", "Bearer token"}
 			provider := took(h, http.MethodGet, list+"&expandSecretReferences=true", authorized...)
 			castle := took(h, http.MethodGet, list+"&viewSecretValue=false", authorized...)

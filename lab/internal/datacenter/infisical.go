@@ -2,19 +2,17 @@ package datacenter
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/pem"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-
 	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
+
+	"github.com/ephemeral-castle/castle/lab/internal/sources"
 )
 
 // ProxmoxTokenID is the API token's name, unless Config names another token; every lab generates a new value.
@@ -44,7 +42,7 @@ type folders struct {
 	exists bool // the fault: what an earlier cluster left
 }
 
-func newFolders(c Config) *folders {
+func newFolders(c Config) (*folders, error) {
 	i := &folders{
 		clientID: random(16), clientSecret: random(32), filled: map[infisical.Folder]bool{},
 		exists:  c.Faults.SecretExists,
@@ -66,43 +64,33 @@ func newFolders(c Config) *folders {
 	}
 	for _, name := range c.Secrets {
 		if i.secrets[name] == "" {
-			i.secrets[name] = StandIn(name)
+			value, err := StandIn(name, c.Keys)
+			if err != nil {
+				return nil, err
+			}
+			i.secrets[name] = value
 		}
 	}
-	return i
+	return i, nil
 }
 
 // StandIn is a value for a secret of the user's. It has the form that the stages expect of this name.
-func StandIn(name string) string {
-	if name == "REGISTRY_AUTHS" {
-		return `{"auths": {"https://index.docker.io/v1/": {"auth": "` +
-			base64.StdEncoding.EncodeToString([]byte("castle:"+random(10))) + `"}, "cache.example.org": ` +
-			`{"username": "castle", "password": "` + random(10) + `"}}}`
+func StandIn(name string, k sources.Keys) (string, error) {
+	switch name {
+	case "REGISTRY_AUTHS":
+		return k.Auths()
+	case "GIT_SSH_PRIVATE_KEY":
+		return k.Deploy, nil
+	case "GIT_SSH_KNOWN_HOSTS":
+		return k.KnownHosts()
+	case "SOPS_AGE_KEY":
+		return k.Age, nil
+	case "TAILSCALE_OAUTH_CLIENT_ID":
+		return k.OAuth[0], nil
+	case "TAILSCALE_OAUTH_CLIENT_SECRET":
+		return k.OAuth[1], nil
 	}
-	if name == "GIT_SSH_PRIVATE_KEY" || name == "GIT_SSH_KNOWN_HOSTS" {
-		return deployKey(name)
-	}
-	return random(20)
-}
-
-// deployKey is a key of its own, or a server's public key.
-func deployKey(name string) string {
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		panic(err) // there is no randomness
-	}
-	if name == "GIT_SSH_KNOWN_HOSTS" {
-		key, err := ssh.NewPublicKey(public)
-		if err != nil {
-			panic(err) // it has the size of a key
-		}
-		return "* " + string(ssh.MarshalAuthorizedKey(key))
-	}
-	block, err := ssh.MarshalPrivateKey(private, "castle")
-	if err != nil {
-		panic(err) // likewise
-	}
-	return string(pem.EncodeToMemory(block))
+	return random(20), nil
 }
 
 func (i *folders) handler() http.Handler {

@@ -34,6 +34,12 @@ func (d *Datacenter) Leftovers() []string {
 			all = append(all, fmt.Sprintf("machine %s at %s: %s", m.Name, m.Address, stage))
 		}
 	}
+	for _, device := range d.tailnet.server.Devices() {
+		all = append(all, fmt.Sprintf("device %s of the tailnet", device.Name))
+	}
+	for _, id := range d.tailnet.server.Keys() {
+		all = append(all, fmt.Sprintf("auth key %s of the tailnet", id))
+	}
 	for _, s := range d.folders.added() {
 		all = append(all, fmt.Sprintf("Infisical secret %s in %s", s.Key, folderName(s.Folder)))
 	}

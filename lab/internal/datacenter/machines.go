@@ -143,6 +143,7 @@ func (d *Datacenter) place(m talos.Machine) error {
 // reset is a machine whose disk a caller has wiped, or a part of it: data says whether etcd's data was there.
 func (d *Datacenter) reset(address string, data bool) {
 	d.log.say("talos %s: reset", address)
+	d.tailnet.leave(address)
 	d.kube.off(address)
 	if data {
 		d.kube.diskLost(address)
@@ -218,6 +219,7 @@ func (d *Datacenter) destroyed(vm proxmox.VM) {
 
 // remove is the end of the machine at an address and of its disks.
 func (d *Datacenter) remove(address string) {
+	d.tailnet.leave(address)
 	d.dead.replaced(address)
 	d.fleet.Remove(address)
 	d.kube.off(address)
@@ -227,6 +229,7 @@ func (d *Datacenter) remove(address string) {
 
 // configured is a machine whose installed system has come up, or whose kubelet has restarted.
 func (d *Datacenter) configured(m talos.MachineSpec) {
+	d.tailnet.join(m, d.log.say)
 	if d.kube.configured(m) {
 		d.nodeDies()
 	}

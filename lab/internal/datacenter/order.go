@@ -53,6 +53,7 @@ func (k *kube) order(c *cluster) controlplane.Order {
 		},
 		Operators: k.log.remaining(),
 		Speed:     k.config.Speed, CoreDNS: s.CoreDNS, Repository: k.config.Repository,
+		AgeKey:       k.config.Keys.Age,
 		WithoutProxy: !s.KubeProxy, KubePrism: s.KubePrism,
 		Turn: func(t operators.Turn) { k.log.turn(t.Fault, t.Time, t.Ends) },
 	}

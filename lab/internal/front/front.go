@@ -28,19 +28,34 @@ type Front struct {
 	// Handler returns the handler of a host. It does not know the role of the host: the request
 	// decides.
 	Handler func(host string) http.Handler
+	// SSH serves the endpoints that speak it; nil if none does.
+	SSH func(net.Listener)
 }
 
 // Serve listens at the endpoints and at the front's own address, and serves
 // until ctx ends.
 func (f *Front) Serve(ctx context.Context, endpoints []network.Endpoint) error {
-	places := map[netip.AddrPort]bool{netip.AddrPortFrom(f.Address, cmp.Or(f.Port, 443)): true}
+	places, shells := map[netip.AddrPort]bool{netip.AddrPortFrom(f.Address, cmp.Or(f.Port, 443)): true},
+		map[netip.AddrPort]bool{}
 	for _, e := range endpoints {
 		at := f.Address
 		if a, err := netip.ParseAddr(e.Host); err == nil {
 			at = a
 		}
 		place := netip.AddrPortFrom(at, e.Port)
+		if e.SSH {
+			shells[place] = true
+			continue
+		}
 		places[place] = places[place] || e.TLS
+	}
+	for place := range shells {
+		l, err := f.listen(place, false)
+		if err != nil {
+			return err
+		}
+		go f.SSH(l)
+		context.AfterFunc(ctx, func() { l.Close() }) //nolint:errcheck // nobody is left to be told
 	}
 	var listeners []net.Listener
 	for place, secure := range places {

@@ -34,6 +34,7 @@ type Endpoint struct {
 	Host string // a name or an address
 	Port uint16
 	TLS  bool
+	SSH  bool
 }
 
 // Private returns the networks of private addresses. A configuration that is edited may name any of them.
@@ -162,9 +163,13 @@ func endpoint(text string) (Endpoint, bool) {
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !ours(a) {
 		return Endpoint{}, false
 	}
-	e := Endpoint{Host: u.Hostname(), Port: 443, TLS: u.Scheme != "http"}
-	if !e.TLS {
+	e := Endpoint{Host: u.Hostname(), Port: 443, TLS: u.Scheme != "http" && u.Scheme != "ssh",
+		SSH: u.Scheme == "ssh"}
+	switch u.Scheme {
+	case "http":
 		e.Port = 80
+	case "ssh":
+		e.Port = 22
 	}
 	if port := u.Port(); port != "" {
 		n, err := strconv.ParseUint(port, 10, 16)

@@ -217,35 +217,11 @@ func (l *longhorn) register(ctx context.Context, namespace string) error {
 		if !podReady(&p) || registered[p.Spec.NodeName] {
 			continue
 		}
-		if err := l.registerNode(ctx, p.Spec.NodeName); err != nil {
+		if err := registerDriver(ctx, l.w, driver, p.Spec.NodeName); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (l *longhorn) registerNode(ctx context.Context, name string) error {
-	entry := storagev1.CSINodeDriver{Name: driver, NodeID: name}
-	api := l.w.Typed.StorageV1().CSINodes()
-	have, err := api.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		node, err := l.w.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return cluster.Unless(err, apierrors.IsNotFound)
-		}
-		owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
-		_, err = api.Create(ctx, &storagev1.CSINode{
-			ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{owner}},
-			Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{entry}},
-		}, metav1.CreateOptions{})
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	have.Spec.Drivers = append(have.Spec.Drivers, entry)
-	_, err = api.Update(ctx, have, metav1.UpdateOptions{})
-	return err
 }
 
 func podReady(p *corev1.Pod) bool {

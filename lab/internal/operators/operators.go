@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -57,6 +58,8 @@ type Config struct {
 	Speed float64
 	// Repository is the folder that Flux follows; without one its contents are made up.
 	Repository string
+	// AgeKey is the identity of age that stands in for the user's.
+	AgeKey string
 	// Machines are what Talos offers to Pods on the host's network.
 	Machines cilium.Machines
 	// Dir is the directory of the databases' data, and that of the volumes.
@@ -122,14 +125,15 @@ type operator interface {
 func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 	var f *flux.Fleet
 	if c.Repository != "" {
-		f = flux.NewFleet(w, a, c.Repository)
+		f = flux.NewFleet(w, a, c.Repository, c.AgeKey)
 	}
 	return map[string]operator{
 		"cilium":           cilium.New(w, c.Machines),
 		"metallb":          newMetalLB(w, c.Routes),
+		"csi-registrar":    &registrar{w},
 		"longhorn":         newLonghorn(w, c.Routes, c.Dir),
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
-		"flux":             flux.New(w, f),
+		"flux":             flux.New(w, f, filepath.Join(c.Dir, "flux")),
 		"helm":             flux.NewHelm(w, a, c.REST, c.HTTP),
 		"pgo":              pgo.New(w, c.Dir, pooled(w)),
 		"drain-blocked":    &drainBlocker{w: w},

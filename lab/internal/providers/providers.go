@@ -25,5 +25,6 @@ func Providers() []Provider {
 		{Source: "hashicorp/vault", Version: "5.10.1", Type: "vault"},
 		{Source: "infisical/infisical", Version: "0.19.24", Type: "infisical"},
 		{Source: "siderolabs/talos", Version: "0.10.1", Type: "talos"},
+		{Source: "tailscale/tailscale", Version: "0.29.2", Type: "tailscale"},
 	}
 }

@@ -80,8 +80,10 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 		Endpoints: p.Survey.Network.Endpoints, Authority: authority,
 		Speed: p.Options.Speed, Faults: p.Faults, Hosts: p.Survey.Hosts, Secrets: p.Survey.Secrets,
 		Schematics: p.Survey.Schematics,
-		Branches:   p.Survey.Branches, ProxmoxToken: p.Survey.ProxmoxToken,
-		Machines: p.Survey.Machines, Vault: p.Survey.Vault, ObjectStore: p.Survey.ObjectStore,
+		Branches:   p.Survey.Branches, Tags: p.Survey.Tags, Keys: p.Survey.Keys,
+		TailnetTags:  p.Survey.TailnetTags,
+		ProxmoxToken: p.Survey.ProxmoxToken,
+		Machines:     p.Survey.Machines, Vault: p.Survey.Vault, ObjectStore: p.Survey.ObjectStore,
 		Repository: p.Survey.Repository, Log: log,
 	})
 }

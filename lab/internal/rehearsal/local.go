@@ -5,6 +5,7 @@ import (
 	"io/fs"
 
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
+	"github.com/ephemeral-castle/castle/lab/internal/sources"
 )
 
 // localSecrets is the variable of secrets/local. Its values are the user's real secrets, if any. A
@@ -15,14 +16,16 @@ const localVariable = "TF_VAR_" + localSecrets
 
 // localStandIns are values for all the secrets that a module names, as the environment
 // has them, and the API token that Proxmox has to let in.
-func localStandIns(module fs.FS) (values, proxmoxToken string, err error) {
+func localStandIns(module fs.FS, keys sources.Keys) (values, proxmoxToken string, err error) {
 	names, err := secretNames(module)
 	if err != nil {
 		return "", "", err
 	}
 	secrets := map[string]string{}
 	for _, name := range names {
-		secrets[name] = datacenter.StandIn(name)
+		if secrets[name], err = datacenter.StandIn(name, keys); err != nil {
+			return "", "", err
+		}
 	}
 	secrets["PROXMOX_TOKEN_ID"] = "castle@pve!castle"
 	text, err := json.Marshal(secrets)

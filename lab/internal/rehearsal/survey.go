@@ -24,6 +24,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
+	"github.com/ephemeral-castle/castle/lab/internal/sources"
 	"github.com/ephemeral-castle/castle/stages"
 	"github.com/ephemeral-castle/castle/templates"
 )
@@ -38,9 +39,12 @@ type survey struct {
 	Nodes          []string        // their full names
 	Secrets        []string        // names of secrets that its modules ask Infisical or Vault for
 	Branches       []string        // of the repository that Flux follows
-	Schematics     []string        // that somebody has posted to the image factory
-	Repository     string          // the folder that Flux follows, if the cluster names one
-	ProxmoxToken   string          // where it is a plain value
+	Tags           []string        // of the artifact that Flux follows, or ranges
+	Keys           sources.Keys    // of Flux's source, and of the tailnet
+	TailnetTags    []string
+	Schematics     []string // that somebody has posted to the image factory
+	Repository     string   // the folder that Flux follows, if the cluster names one
+	ProxmoxToken   string   // where it is a plain value
 	// what stands in for those of secrets.tfvars, where a stage takes them from there
 	LocalSecrets string
 	// Endpoints of the services that the environment names, for commands.
@@ -81,6 +85,9 @@ func inspect(repository string, o Options) (*survey, error) {
 	if loaded.GitOps != nil {
 		s.Repository = loaded.GitOps.Repository
 	}
+	if s.Keys, err = keysFor(loaded.Strings(), s.Network.Endpoints); err != nil {
+		return nil, err
+	}
 	for _, text := range loaded.Strings() {
 		if filepath.IsAbs(text) && holdsCertificate(text) {
 			s.Certificates = append(s.Certificates, text)
@@ -114,7 +121,7 @@ func inspect(repository string, o Options) (*survey, error) {
 			return nil, err
 		}
 		if _, is := stage.Variables[localSecrets]; is {
-			if s.LocalSecrets, s.ProxmoxToken, err = localStandIns(stage.Module); err != nil {
+			if s.LocalSecrets, s.ProxmoxToken, err = localStandIns(stage.Module, s.Keys); err != nil {
 				return nil, err
 			}
 		}
@@ -155,6 +162,24 @@ func (s *survey) expect(stage *config.Stage, outputs map[string]map[string]cty.V
 	return nil
 }
 
+// keysFor makes the keys for the servers that the configuration names.
+func keysFor(texts []string, endpoints []network.Endpoint) (sources.Keys, error) {
+	var ports []uint16
+	for _, e := range endpoints {
+		if e.SSH {
+			ports = append(ports, e.Port)
+		}
+	}
+	var registries []string
+	for _, text := range texts {
+		if path, is := strings.CutPrefix(text, "oci://"); is {
+			registry, _, _ := strings.Cut(path, "/")
+			registries = append(registries, registry)
+		}
+	}
+	return sources.NewKeys(ports, registries)
+}
+
 func holdsCertificate(path string) bool {
 	content, err := os.ReadFile(path)
 	return err == nil && bytes.Contains(content, []byte("-----BEGIN CERTIFICATE-----"))
@@ -190,6 +215,10 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.Schematics = append(s.Schematics, text)
 				case name == "git_branch":
 					s.Branches = append(s.Branches, text)
+				case name == "tailscale_tags":
+					s.TailnetTags = append(s.TailnetTags, text)
+				case name == "oci_tag" || name == "oci_semver":
+					s.Tags = append(s.Tags, text)
 				case name == "proxmox_api_token":
 					s.ProxmoxToken = text
 				case name == "proxmox_node_name" || name == "node_name":

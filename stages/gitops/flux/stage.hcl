@@ -21,6 +21,7 @@ gate "crd" "kinds" {
   names = [
     "gitrepositories.source.toolkit.fluxcd.io",
     "helmrepositories.source.toolkit.fluxcd.io",
+    "ocirepositories.source.toolkit.fluxcd.io",
     "helmcharts.source.toolkit.fluxcd.io",
     "kustomizations.kustomize.toolkit.fluxcd.io",
   ]

@@ -1,5 +1,5 @@
 stage {
-  summary = "Points Flux at the Git repository that holds everything else"
+  summary = "Points Flux at the Git repository, or OCI artifact, that holds everything else"
 
   # The objects that it applies request secrets from the start.
   needs = [engine]
@@ -12,6 +12,9 @@ stage {
 
     git_ssh_private_key = secrets.git_ssh_private_key
     git_ssh_known_hosts = secrets.git_ssh_known_hosts
+
+    oci_auths    = secrets.registry_auths
+    sops_age_key = secrets.sops_age_key
   }
 }
 
@@ -24,6 +27,18 @@ adopt "kubernetes_secret_v1.git" {
     kind        = "Secret"
     namespace   = var.sync_namespace
     name        = "flux-system"
+    labels      = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+}
+
+adopt "kubernetes_secret_v1.sops[0]" {
+  id = var.sync_sops_age ? "${var.sync_namespace}/sops-age" : null
+
+  exists "kubernetes_object" {
+    api_version = "v1"
+    kind        = "Secret"
+    namespace   = var.sync_namespace
+    name        = "sops-age"
     labels      = { "app.kubernetes.io/managed-by" = "castle" }
   }
 }

@@ -9,13 +9,83 @@ variable "sync_cluster_name" {
 }
 
 variable "git_url" {
-  description = "Repository that Flux follows: https://…, ssh://git@… with a deploy key, or http://… in a private network."
+  description = "Repository that Flux follows: https://…, ssh://git@… with a deploy key, or http://… in a private network. Or an artifact, as `flux push artifact` makes it: oci://ghcr.io/me/fleet."
   type        = string
 
   validation {
-    condition     = can(regex("^(https?://[^/@]+|ssh://[^/@:]+@[^/@:]+(:[0-9]+)?)/.+$", var.git_url))
+    condition     = can(regex("^(https?://[^/@]+|ssh://[^/@:]+@[^/@:]+(:[0-9]+)?|oci://[^/@:]+(:[0-9]+)?)/.+$", var.git_url))
     error_message = "git_url is a https:// address without credentials in it, or ssh://git@<host>/<path>. ssh://git@github.com/me/fleet is what git@github.com:me/fleet means."
   }
+
+  validation {
+    condition     = !startswith(var.git_url, "oci://") || can(regex("^oci://[^/]+/[^:@]+$", var.git_url))
+    error_message = "The address of an artifact, oci://<registry>/<path>, has no tag and no digest: those are oci_tag, oci_semver and oci_digest."
+  }
+}
+
+variable "oci_tag" {
+  description = "Tag that Flux follows; null for latest."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.oci_tag == null || can(regex("^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", var.oci_tag))
+    error_message = "oci_tag is a tag, such as main or v1.2.3."
+  }
+}
+
+variable "oci_semver" {
+  description = "Range of versions, of which Flux follows the newest tag, such as >=1.0.0 <2.0.0; null for oci_tag. castle does not evaluate it."
+  type        = string
+  default     = null
+}
+
+variable "oci_digest" {
+  description = "Digest of the one artifact that Flux applies, such as sha256:…; null for oci_semver and oci_tag."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.oci_digest == null || can(regex("^sha256:[0-9a-f]{64}$", var.oci_digest))
+    error_message = "oci_digest is sha256: and 64 hexadecimal digits."
+  }
+}
+
+variable "oci_insecure" {
+  description = "Whether the registry may speak HTTP, or TLS with any certificate: in a private network alone."
+  type        = bool
+  default     = false
+}
+
+variable "oci_auths" {
+  description = "Credentials of registries in the format of Docker's config.json; Flux gets those of git_url's. null: the artifact is public. castle wires it from the secrets layer."
+  type        = string
+  default     = null
+  sensitive   = true
+}
+
+variable "sync_ca_certificate" {
+  description = "Certificate, in PEM, of the authority that signed the one of git_url's server; null for a public one."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.sync_ca_certificate == null || can(regex("-----BEGIN CERTIFICATE-----", var.sync_ca_certificate))
+    error_message = "sync_ca_certificate is a certificate in PEM, such as the text of file(\"ca.pem\") in cluster.hcl."
+  }
+}
+
+variable "sync_sops_age" {
+  description = "Whether Flux decrypts, with the age key of the secrets layer (SOPS_AGE_KEY), what SOPS has encrypted: in git_path itself, and for each Kustomization there that names the Secret sops-age."
+  type        = bool
+  default     = false
+}
+
+variable "sops_age_key" {
+  description = "The key, as age-keygen writes it. castle wires it from the secrets layer."
+  type        = string
+  default     = null
+  sensitive   = true
 }
 
 variable "git_branch" {
@@ -36,7 +106,7 @@ variable "sync_substitutes" {
 }
 
 variable "git_path" {
-  description = "Folder of this cluster in the repository."
+  description = "Folder of this cluster in the repository or artifact."
   type        = string
 
   validation {

@@ -28,6 +28,7 @@ data "talos_machine_configuration" "node" {
     local.scheduling_patches[each.key],
     local.node_patches[each.key],
     local.host_patches,
+    local.tailscale_patches[each.key],
     var.talos_config_patches,
     each.value.role == "controlplane" ? var.talos_controlplane_config_patches : var.talos_worker_config_patches,
     lookup(var.talos_machine_config_patches, each.key, []),

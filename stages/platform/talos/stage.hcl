@@ -108,3 +108,13 @@ gate "kubernetes_version" "machines" {
   endpoints = [for machine in var.machines : machine.address if machine.role == "controlplane"]
   timeout   = "15m"
 }
+
+# The extension joins the tailnet some time after its machine runs, and only with a key that nobody has used.
+gate "tailnet_devices" "machines" {
+  when          = length(var.tailscale_tags) > 0
+  api           = var.tailscale.api
+  client_id     = var.tailscale.client_id
+  client_secret = var.tailscale.client_secret
+  devices       = [for name in keys(var.machines) : "${cluster.name}-${name}"]
+  timeout       = "15m"
+}

@@ -76,3 +76,21 @@ output "git_ssh_known_hosts" {
   description = "Public keys of the Git server, as ssh-keyscan prints them, or null."
   value       = try(nonsensitive(local.value.git_ssh_known_hosts), null)
 }
+
+output "sops_age_key" {
+  description = "Key of age that decrypts what SOPS has encrypted in the repository that Flux follows, or null."
+  value       = local.value.sops_age_key
+  sensitive   = true
+}
+
+output "tailscale_oauth_client_id" {
+  description = "Client id of the OAuth client that makes the machines' Tailscale keys, or null."
+  value       = local.value.tailscale_client_id
+  sensitive   = true
+}
+
+output "tailscale_oauth_client_secret" {
+  description = "Its secret, or null."
+  value       = local.value.tailscale_client_secret
+  sensitive   = true
+}

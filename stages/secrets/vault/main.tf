@@ -14,6 +14,7 @@ locals {
     registry_auths          = "REGISTRY_AUTHS"
     git_ssh_private_key     = "GIT_SSH_PRIVATE_KEY"
     git_ssh_known_hosts     = "GIT_SSH_KNOWN_HOSTS"
+    sops_age_key            = "SOPS_AGE_KEY"
     secretbox_key           = "TALOS_SECRETBOX_KEY"
     tailscale_client_id     = "TAILSCALE_OAUTH_CLIENT_ID"
     tailscale_client_secret = "TAILSCALE_OAUTH_CLIENT_SECRET"
@@ -22,7 +23,7 @@ locals {
   }
 
   # Few clusters have these, so nobody has to list them.
-  optional = setunion(var.vault_optional_secrets, ["REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS"])
+  optional = setunion(var.vault_optional_secrets, ["REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS", "SOPS_AGE_KEY"])
 
   # A secret whose last version was deleted is not an object.
   secrets = coalesce(jsondecode(data.vault_kv_secret_v2.cluster.data_json), {})

@@ -95,3 +95,9 @@ output "git_ssh_known_hosts" {
   description = "Public keys of the Git server, as ssh-keyscan prints them, or null."
   value       = try(nonsensitive(local.value.git_ssh_known_hosts), null)
 }
+
+output "sops_age_key" {
+  description = "Key of age that decrypts what SOPS has encrypted in the repository that Flux follows, or null."
+  value       = local.value.sops_age_key
+  sensitive   = true
+}

@@ -3,7 +3,6 @@ package flux
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,13 +22,14 @@ type Fleet struct {
 	w      *cluster.View
 	a      *Applier
 	folder string
+	age    string // the identity that stands in for the user's
 	built  map[string][]gitops.Object
 	held   map[string][]*unstructured.Unstructured // what was applied, by step
 }
 
-// NewFleet returns the repository in a folder.
-func NewFleet(w *cluster.View, a *Applier, folder string) *Fleet {
-	return &Fleet{w: w, a: a, folder: folder, built: map[string][]gitops.Object{},
+// NewFleet returns the repository in a folder. The identity of age opens what SOPS has encrypted in it.
+func NewFleet(w *cluster.View, a *Applier, folder, identity string) *Fleet {
+	return &Fleet{w: w, a: a, folder: folder, age: identity, built: map[string][]gitops.Object{},
 		held: map[string][]*unstructured.Unstructured{}}
 }
 
@@ -39,7 +39,7 @@ const manager = "kustomize-controller"
 // bring applies the objects of a Kustomization. It returns the applied objects and the reason why
 // the Kustomization is not ready.
 func (t *Fleet) bring(ctx context.Context, k *unstructured.Unstructured,
-	revision string) ([]*unstructured.Unstructured, *obstacle, error) {
+	revision, folder string) ([]*unstructured.Unstructured, *obstacle, error) {
 	if err := hold(ctx, t.w, kustomizations(), k); err != nil {
 		return nil, nil, err
 	}
@@ -53,7 +53,7 @@ func (t *Fleet) bring(ctx context.Context, k *unstructured.Unstructured,
 	step := fmt.Sprintf("%s %d %s %s", k.GetUID(), k.GetGeneration(), revision, k.GetAnnotations()[requested])
 	objects, done := t.held[step]
 	if !done {
-		if objects, err = t.build(ctx, parsed, step); err != nil {
+		if objects, err = t.build(ctx, parsed, cmp.Or(folder, t.folder), step); err != nil {
 			return nil, &obstacle{reason: "BuildFailed", message: err.Error()}, nil
 		}
 		if err := t.apply(ctx, k, objects); err != nil {
@@ -86,16 +86,21 @@ func (t *Fleet) bring(ctx context.Context, k *unstructured.Unstructured,
 
 // build makes the objects, with their variables replaced.
 func (t *Fleet) build(ctx context.Context, k *gitops.Kustomization,
-	step string) ([]*unstructured.Unstructured, error) {
+	folder, step string) ([]*unstructured.Unstructured, error) {
+	var keys decryption
 	if k.Keys != "" {
-		if _, there, err := t.w.Offered(ctx, "Secret", k.Key.Namespace, k.Keys); err != nil || !there {
+		data, there, err := t.w.Offered(ctx, "Secret", k.Key.Namespace, k.Keys)
+		if err != nil || !there {
 			return nil, cmp.Or(err, fmt.Errorf("secrets %q not found", k.Keys))
+		}
+		if keys, err = t.importKeys(k, data); err != nil {
+			return nil, err
 		}
 	}
 	built, done := t.built[step]
 	if !done {
 		var err error
-		if built, err = gitops.Build(t.folder, k); err != nil {
+		if built, err = gitops.Build(folder, k); err != nil {
 			return nil, err
 		}
 		t.built[step] = built
@@ -112,7 +117,7 @@ func (t *Fleet) build(ctx context.Context, k *gitops.Kustomization,
 	var objects []*unstructured.Unstructured
 	for _, o := range built {
 		object := o.DeepCopy()
-		if err := decrypt(k, object); err != nil {
+		if err := keys.decrypt(k, object); err != nil {
 			return nil, err
 		}
 		labels := object.GetLabels()
@@ -124,27 +129,6 @@ func (t *Fleet) build(ctx context.Context, k *gitops.Kustomization,
 		objects = append(objects, object)
 	}
 	return objects, nil
-}
-
-// decrypt stands for SOPS: the lab has no keys, so the values stay as they are.
-func decrypt(k *gitops.Kustomization, o *unstructured.Unstructured) error {
-	if _, encrypted := o.Object["sops"]; !encrypted || o.GetKind() != "Secret" {
-		return nil
-	}
-	if !k.Decrypts {
-		//lint:ignore ST1005 it is the text of kustomize-controller
-		return fmt.Errorf("Secret/%s/%s is SOPS encrypted, configuring decryption is required for this "+
-			"secret to be reconciled", o.GetNamespace(), o.GetName())
-	}
-	delete(o.Object, "sops")
-	data, _, err := unstructured.NestedStringMap(o.Object, "data")
-	for name, value := range data {
-		data[name] = base64.StdEncoding.EncodeToString([]byte(value))
-	}
-	if len(data) > 0 {
-		err = errors.Join(err, unstructured.SetNestedStringMap(o.Object, data, "data"))
-	}
-	return err
 }
 
 // apply writes namespaces and definitions before what needs them, as Flux does, and

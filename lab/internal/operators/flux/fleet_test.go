@@ -16,8 +16,6 @@ import (
 	untypedfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/ephemeral-castle/castle/internal/gitops"
-
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
@@ -117,7 +115,7 @@ func followed(t *testing.T, metallb bool) (*clustertest.Stage, *flux) {
 		"settings/pool.yaml":       poolYAML,
 		"operators/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: { name: metallb-system }\n",
 	})
-	return s, New(s.World, NewFleet(s.World, serving(s, metallb), dir))
+	return s, New(s.World, NewFleet(s.World, serving(s, metallb), dir, ""), t.TempDir())
 }
 
 func TestFluxAppliesWhatTheFolderHoldsInItsOrderAndWithVariables(t *testing.T) {
@@ -168,32 +166,6 @@ func TestAKindThatNobodyServesYetIsSaidAndTriedAgain(t *testing.T) {
 	s.Look(t, f)
 	if got := cluster.ConditionOf(settings().Object, "Ready"); got != "True" {
 		t.Errorf("settings, once MetalLB is there: %v", settings().Object["status"])
-	}
-}
-
-func TestSOPSNeedsItsKeys(t *testing.T) {
-	s := newStage(0)
-	f := NewFleet(s.World, nil, folder(t, map[string]string{
-		"apps/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: { name: x, namespace: default }\n" +
-			"data: { password: \"ENC[x]\" }\nsops: { mac: x }\n"}))
-	k := &gitops.Kustomization{Key: gitops.Key{Namespace: "flux-system", Name: "apps"}, Path: "apps"}
-	refused := func(want string) {
-		t.Helper()
-		if _, err := f.build(t.Context(), k, "1"); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-	refused("Secret/default/x is SOPS encrypted, configuring decryption is required for this secret to be " +
-		"reconciled")
-	k.Decrypts, k.Keys = true, "sops-age"
-	refused(`secrets "sops-age" not found`)
-	s.Add(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "sops-age"}})
-	built, err := f.build(t.Context(), k, "1")
-	if err != nil || len(built) != 1 || built[0].Object["sops"] != nil {
-		t.Fatalf("built %v, %v", built, err)
-	}
-	if data, _, err := unstructured.NestedString(built[0].Object, "data", "password"); data != "RU5DW3hd" {
-		t.Errorf("data %q, %v", data, err)
 	}
 }
 

@@ -1,38 +1,37 @@
 // Package flux does in the lab what Flux's controllers do outside: the source-, the
-// kustomize- and the helm-controller, on a folder that stands in for a Git
-// repository. Helm itself is real.
+// kustomize- and the helm-controller. Helm itself is real.
 package flux
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
-	"golang.org/x/crypto/ssh"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// flux is the source-controller and the kustomize-controller. It uses no Git: a repository has one
-// commit, derived from its address. Its Kustomizations apply a folder or generated objects
-// (repository.go).
+// flux is the source-controller and the kustomize-controller. It fetches repositories over SSH, and artifacts
+// (source.go). Over HTTP it uses no Git: a repository has one commit, derived from its address. Its
+// Kustomizations apply a folder or generated objects (repository.go).
 type flux struct {
-	w      *cluster.View
-	fleet  *Fleet  // nil: nobody named a folder
-	frozen *frozen // nil when nobody asked for it, or it is over
+	w       *cluster.View
+	fleet   *Fleet  // nil: nobody named a folder
+	frozen  *frozen // nil when nobody asked for it, or it is over
+	dir     string  // of what is fetched
+	sources map[types.UID]*source
 }
 
-// New returns the source- and the kustomize-controller; without a fleet, contents are made up.
-func New(w *cluster.View, fleet *Fleet) *flux {
-	f := &flux{w: w, fleet: fleet}
+// New returns the source- and the kustomize-controller; without a fleet, contents are made up. What they
+// fetch is in dir.
+func New(w *cluster.View, fleet *Fleet, dir string) *flux {
+	f := &flux{w: w, fleet: fleet, dir: dir, sources: map[types.UID]*source{}}
 	if w.Faults.Frozen {
 		f.frozen = &frozen{}
 	}
@@ -44,6 +43,19 @@ func (f *flux) Close() {}
 func repositories() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1",
 		Resource: "gitrepositories"}
+}
+
+func artifacts() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1",
+		Resource: "ocirepositories"}
+}
+
+// sourcesOf is where the objects of a kind of source are.
+func sourcesOf(kind string) schema.GroupVersionResource {
+	if kind == "OCIRepository" {
+		return artifacts()
+	}
+	return repositories()
 }
 
 func kustomizations() schema.GroupVersionResource {
@@ -58,7 +70,7 @@ func (f *flux) Look(ctx context.Context) error {
 		return err
 	}
 	if source != nil {
-		errs = append(errs, f.each(ctx, repositories(), f.fetch))
+		errs = append(errs, f.each(ctx, repositories(), f.fetch), f.each(ctx, artifacts(), f.fetch))
 	}
 	kustomize, err := f.w.Deployment(ctx, "kustomize-controller")
 	if err != nil {
@@ -87,82 +99,10 @@ func (f *flux) each(ctx context.Context, in schema.GroupVersionResource,
 	return errors.Join(errs...)
 }
 
-// fetch gives a repository its artifact if the credentials that it refers to exist.
-func (f *flux) fetch(ctx context.Context, repository *unstructured.Unstructured) error {
-	generation := repository.GetGeneration()
-	branch := cluster.Text(repository.Object, "spec", "ref", "branch")
-	if branch == "" {
-		branch = "master"
-	}
-	commit := sha1.Sum([]byte(cluster.Text(repository.Object, "spec", "url") + " " + branch))
-	revision := branch + "@sha1:" + hex.EncodeToString(commit[:])
-	step := fmt.Sprintf("fetch %s %d", repository.GetUID(), generation)
-	why := f.credentials(ctx, repository)
-	due := why == nil && f.w.Passed(step, 3*time.Second)
-	return f.w.SetStatus(ctx, repositories(), repository, func(status map[string]any) {
-		handled(status, repository)
-		switch {
-		case why != nil:
-			f.w.SetCondition(status, "Ready", "False", "AuthenticationFailed", why.Error(), generation)
-			return
-		case !due:
-			f.w.SetCondition(status, "Reconciling", "True", "Progressing",
-				"building artifact: new upstream revision '"+revision+"'", generation)
-			f.w.SetCondition(status, "Ready", "Unknown", "Progressing",
-				"building artifact: new upstream revision '"+revision+"'", generation)
-			return
-		}
-		stored := "stored artifact for revision '" + revision + "'"
-		cluster.DropCondition(status, "Reconciling")
-		f.w.SetCondition(status, "Ready", "True", "Succeeded", stored, generation)
-		f.w.SetCondition(status, "ArtifactInStorage", "True", "Succeeded", stored, generation)
-		status["observedGeneration"] = generation
-		if artifact, ok := status["artifact"].(map[string]any); ok && artifact["revision"] == revision {
-			return
-		}
-		name := hex.EncodeToString(commit[:]) + ".tar.gz"
-		path := "gitrepository/" + repository.GetNamespace() + "/" + repository.GetName() + "/" + name
-		status["artifact"] = map[string]any{
-			"revision": revision, "path": path, "lastUpdateTime": f.w.Now().UTC().Format(time.RFC3339),
-			"url":    "http://source-controller." + repository.GetNamespace() + ".svc.cluster.local./" + path,
-			"digest": "sha256:" + hex.EncodeToString(make([]byte, 32)),
-		}
-	})
-}
-
-// credentials wants the Secret that a repository names to hold some.
-func (f *flux) credentials(ctx context.Context, repository *unstructured.Unstructured) error {
-	name := cluster.Text(repository.Object, "spec", "secretRef", "name")
-	if name == "" {
-		return nil
-	}
-	secret, err := f.w.Typed.CoreV1().Secrets(repository.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("failed to get secret '%s/%s': %w", repository.GetNamespace(), name, err)
-	}
-	if strings.HasPrefix(cluster.Text(repository.Object, "spec", "url"), "ssh://") {
-		for _, field := range []string{"identity", "known_hosts"} { // fluxcd/pkg/git, AuthOptions.Validate
-			if len(secret.Data[field]) == 0 {
-				return fmt.Errorf("failed to configure authentication options: invalid 'ssh' auth option: "+
-					"'%s' is required", field)
-			}
-		}
-		if _, err := ssh.ParsePrivateKey(secret.Data["identity"]); err != nil {
-			return fmt.Errorf("failed to create auth method: %w", err)
-		}
-		return nil
-	}
-	if len(secret.Data["username"]) == 0 || len(secret.Data["password"]) == 0 {
-		return fmt.Errorf("invalid '%s/%s' secret data: required fields 'username' and 'password'",
-			repository.GetNamespace(), name)
-	}
-	return nil
-}
-
 // apply brings a Kustomization to its source's revision.
 func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 	generation := k.GetGeneration()
-	revision, blocked := f.blocked(ctx, k)
+	revision, folder, blocked := f.blocked(ctx, k)
 	if blocked == nil {
 		blocked = f.freeze(k)
 	}
@@ -180,7 +120,7 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 	var brought []*unstructured.Unstructured
 	if blocked == nil {
 		var err error
-		if brought, blocked, err = f.bring(ctx, k, revision); err != nil {
+		if brought, blocked, err = f.bring(ctx, k, revision, folder); err != nil {
 			return err
 		}
 	}
@@ -210,42 +150,47 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 // obstacle is why a Kustomization cannot be applied.
 type obstacle struct{ reason, message string }
 
-// blocked returns the revision that a Kustomization has to apply, or the obstacle that blocks it.
-func (f *flux) blocked(ctx context.Context, k *unstructured.Unstructured) (string, *obstacle) {
+// blocked returns the revision that a Kustomization has to apply and the folder with it, or the obstacle that
+// blocks it.
+func (f *flux) blocked(ctx context.Context, k *unstructured.Unstructured) (revision, folder string,
+	_ *obstacle) {
 	at := func(field string) string { return cluster.Text(k.Object, "spec", "sourceRef", field) }
 	namespace := at("namespace")
 	if namespace == "" {
 		namespace = k.GetNamespace()
 	}
-	source, err := f.w.Untyped.Resource(repositories()).Namespace(namespace).Get(ctx, at("name"),
+	source, err := f.w.Untyped.Resource(sourcesOf(at("kind"))).Namespace(namespace).Get(ctx, at("name"),
 		metav1.GetOptions{})
 	if err != nil {
-		return "", &obstacle{"ArtifactFailed", err.Error()}
+		return "", "", &obstacle{"ArtifactFailed", err.Error()}
 	}
-	revision := cluster.Text(source.Object, "status", "artifact", "revision")
+	revision = cluster.Text(source.Object, "status", "artifact", "revision")
 	if revision == "" {
-		return "", &obstacle{"ArtifactFailed", "Source artifact not found, retrying in 30s"}
+		return "", "", &obstacle{"ArtifactFailed", "Source artifact not found, retrying in 30s"}
+	}
+	if fetched := f.sources[source.GetUID()]; fetched != nil {
+		folder = fetched.folder
 	}
 	needs, _, err := unstructured.NestedSlice(k.Object, "spec", "dependsOn")
 	if err != nil {
-		return "", &obstacle{"DependencyNotReady", err.Error()}
+		return "", "", &obstacle{"DependencyNotReady", err.Error()}
 	}
 	for _, need := range needs {
 		one, _ := need.(map[string]any)
 		other, err := f.w.Untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Get(ctx,
 			cluster.Text(one, "name"), metav1.GetOptions{})
 		if err != nil {
-			return "", &obstacle{"DependencyNotReady", err.Error()}
+			return "", "", &obstacle{"DependencyNotReady", err.Error()}
 		}
 		if cluster.ConditionOf(other.Object, "Ready") != "True" ||
 			cluster.Text(other.Object, "status", "lastAppliedRevision") != revision {
-			return "", notReady(k.GetNamespace(), cluster.Text(one, "name"))
+			return "", "", notReady(k.GetNamespace(), cluster.Text(one, "name"))
 		}
 	}
 	if err := f.substitutes(ctx, k); err != nil {
-		return "", &obstacle{"BuildFailed", err.Error()}
+		return "", "", &obstacle{"BuildFailed", err.Error()}
 	}
-	return revision, nil
+	return revision, folder, nil
 }
 
 // substitutes wants every ConfigMap that variables come from, unless it is optional.

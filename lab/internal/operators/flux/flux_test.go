@@ -29,7 +29,7 @@ func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
 		clustertest.Deployment("flux-system", "kustomize-controller"))
 	s.Create(t, repositories(), gitRepository)
 	s.Create(t, kustomizations(), rootKustomization)
-	f := New(s.World, nil)
+	f := New(s.World, nil, t.TempDir())
 	root := func() *unstructured.Unstructured {
 		return s.Get(t, kustomizations(), "flux-system", "flux-system")
 	}
@@ -74,7 +74,7 @@ func TestFluxPrunesWhatAGoneRootHasBrought(t *testing.T) {
 		clustertest.Deployment("flux-system", "kustomize-controller"))
 	s.Create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
 	s.Create(t, kustomizations(), rootKustomization)
-	f := New(s.World, nil)
+	f := New(s.World, nil, t.TempDir())
 	s.Look(t, f)
 	s.Get(t, kustomizations(), "flux-system", "apps")
 	if err := s.World.Untyped.Resource(kustomizations()).Namespace("flux-system").Delete(t.Context(),
@@ -98,7 +98,7 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 	s.Create(t, kustomizations(), rootKustomization)
 	s.Add(t,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
-	f := New(s.World, nil)
+	f := New(s.World, nil, t.TempDir())
 	child := func(name string) *unstructured.Unstructured {
 		return s.Get(t, kustomizations(), "flux-system", name)
 	}
@@ -141,6 +141,7 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 func newStage(speed float64, objects ...runtime.Object) *clustertest.Stage {
 	kinds := map[schema.GroupVersionResource]string{
 		pools(): "IPAddressPoolList", repositories(): "GitRepositoryList",
+		artifacts():      "OCIRepositoryList",
 		kustomizations(): "KustomizationList",
 	}
 	return clustertest.New(kinds, speed, objects...)

@@ -30,11 +30,11 @@ func children() []child {
 
 // bring applies the objects of a Kustomization and returns the reason why it is not ready.
 func (f *flux) bring(ctx context.Context, k *unstructured.Unstructured,
-	revision string) ([]*unstructured.Unstructured, *obstacle, error) {
+	revision, folder string) ([]*unstructured.Unstructured, *obstacle, error) {
 	if f.fleet == nil {
 		return nil, nil, f.pretend(ctx, k)
 	}
-	return f.fleet.bring(ctx, k, revision)
+	return f.fleet.bring(ctx, k, revision, folder)
 }
 
 // pretend creates the objects in the root Kustomization's folder. Other Kustomizations are empty.
@@ -55,7 +55,7 @@ func (f *flux) pretend(ctx context.Context, k *unstructured.Unstructured) error 
 		}
 		spec := map[string]any{
 			"interval": "15m", "retryInterval": "1m", "prune": true, "wait": true, "path": "./" + c.name,
-			"sourceRef": map[string]any{"kind": "GitRepository",
+			"sourceRef": map[string]any{"kind": cluster.Text(k.Object, "spec", "sourceRef", "kind"),
 				"name": cluster.Text(k.Object, "spec", "sourceRef", "name")},
 			"postBuild": map[string]any{"substituteFrom": []any{
 				map[string]any{"kind": "ConfigMap", "name": "cluster-vars", "optional": false},

@@ -1,0 +1,178 @@
+package sources
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Git is a repository with one commit: what a folder holds.
+type Git struct {
+	program, dir, folder string
+	branches             []string
+
+	mu sync.Mutex // one commit at a time
+}
+
+// NewGit makes the repository in dir. Without a folder its commit is empty.
+func NewGit(ctx context.Context, dir, folder string, branches []string) (*Git, error) {
+	program, err := exec.LookPath("git")
+	if err != nil {
+		return nil, errors.New("the program git, which serves Flux's repository over SSH, is not on PATH")
+	}
+	g := &Git{program: program, dir: dir, folder: folder, branches: branches}
+	if folder == "" {
+		g.folder = filepath.Join(dir, "empty")
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "empty"), 0o700); err != nil {
+		return nil, err
+	}
+	if err := g.run(ctx, "init", "--quiet"); err != nil {
+		return nil, err
+	}
+	return g, g.commit(ctx)
+}
+
+// commit commits what the folder holds now, to each branch.
+func (g *Git) commit(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.run(ctx, "add", "--all", "."); err != nil {
+		return err
+	}
+	if g.run(ctx, "rev-parse", "--quiet", "--verify", "HEAD") == nil &&
+		g.run(ctx, "diff", "--cached", "--quiet") == nil {
+		return nil
+	}
+	if err := g.run(ctx, "commit", "--quiet", "--allow-empty", "--message", "fleet"); err != nil {
+		return err
+	}
+	for _, branch := range g.branches {
+		if err := g.run(ctx, "update-ref", "refs/heads/"+branch, "HEAD"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs git without the settings of whoever runs the lab.
+func (g *Git) run(ctx context.Context, args ...string) error {
+	c := exec.CommandContext(ctx, g.program, args...)
+	c.Dir, c.Env = g.folder, g.environ()
+	out, err := c.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("git %s: %w: %s", args[0], err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+func (g *Git) environ() []string {
+	env := []string{"HOME=" + g.dir, "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C", "PATH=" + os.Getenv("PATH"),
+		"GIT_DIR=" + filepath.Join(g.dir, ".git"), "GIT_WORK_TREE=" + g.folder}
+	for _, who := range []string{"AUTHOR", "COMMITTER"} { // the same folder is the same commit
+		env = append(env, "GIT_"+who+"_NAME=lab", "GIT_"+who+"_EMAIL=lab@localhost",
+			"GIT_"+who+"_DATE=2026-01-01T00:00:00Z")
+	}
+	return env
+}
+
+// ServeSSH serves the repository to whoever has the deploy key, until the listener closes.
+func (g *Git) ServeSSH(l net.Listener, k Keys) error {
+	deploy, err := ssh.ParsePrivateKey([]byte(k.Deploy))
+	if err != nil {
+		return err
+	}
+	host, err := ssh.ParsePrivateKey([]byte(k.Host))
+	if err != nil {
+		return err
+	}
+	config := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata,
+		key ssh.PublicKey) (*ssh.Permissions, error) {
+		if !bytes.Equal(key.Marshal(), deploy.PublicKey().Marshal()) {
+			return nil, errors.New("no deploy key of this repository")
+		}
+		return nil, nil
+	}}
+	config.AddHostKey(host)
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go g.connection(conn, config)
+	}
+}
+
+func (g *Git) connection(conn net.Conn, config *ssh.ServerConfig) {
+	defer conn.Close() //nolint:errcheck // the client has gone
+	_, channels, requests, err := ssh.NewServerConn(conn, config)
+	if err != nil {
+		return // the client reports it
+	}
+	go ssh.DiscardRequests(requests)
+	for c := range channels {
+		if c.ChannelType() != "session" {
+			c.Reject(ssh.UnknownChannelType, "unknown channel type") //nolint:errcheck // likewise
+			continue
+		}
+		channel, requests, err := c.Accept()
+		if err != nil {
+			return
+		}
+		go g.session(channel, requests)
+	}
+}
+
+// session runs the one program that a Git server runs.
+func (g *Git) session(channel ssh.Channel, requests <-chan *ssh.Request) {
+	defer channel.Close() //nolint:errcheck // the client has gone
+	for r := range requests {
+		var command struct{ Line string }
+		if r.Type != "exec" {
+			r.Reply(false, nil) //nolint:errcheck // likewise
+			continue
+		}
+		known := ssh.Unmarshal(r.Payload, &command) == nil &&
+			strings.HasPrefix(command.Line, "git-upload-pack ")
+		r.Reply(known, nil) //nolint:errcheck // likewise
+		if !known {
+			return
+		}
+		status := uint32(0)
+		if err := g.upload(channel); err != nil {
+			fmt.Fprintln(channel.Stderr(), err)
+			status = 1
+		}
+		//nolint:errcheck // likewise
+		channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{status}))
+		return
+	}
+}
+
+func (g *Git) upload(channel io.ReadWriter) error {
+	ctx := context.Background() // it ends with the connection
+	if err := g.commit(ctx); err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, g.program, "upload-pack", "--strict", filepath.Join(g.dir, ".git"))
+	c.Env, c.Stdout = g.environ(), channel
+	in, err := c.StdinPipe()
+	if err != nil {
+		return err
+	}
+	go func() {
+		io.Copy(in, channel) //nolint:errcheck // git reports what it lacks
+		in.Close()           //nolint:errcheck // likewise
+	}()
+	return c.Run()
+}

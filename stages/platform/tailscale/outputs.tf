@@ -1,0 +1,11 @@
+output "tailscale" {
+  description = "Auth key of each machine, and how castle asks the tailnet for its devices. platform/talos reads it."
+  sensitive   = true
+
+  value = {
+    auth_keys     = { for name, key in tailscale_tailnet_key.machine : name => key.key }
+    api           = var.tailscale_api
+    client_id     = var.tailscale_oauth_client_id
+    client_secret = var.tailscale_oauth_client_secret
+  }
+}
