@@ -205,7 +205,7 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 		{`mac_address = "BC:24:11:00:00:01", network_devices = [{ mac_address = "bc:24:11:00:00:01" }]`,
 			"lower(mac)", true},
 		{`network_devices = [{ address = "10.0.20.5/33" }]`, "card.address == null ||", true},
-		{`memory_floating = 9000`, "all.memory_floating", true},
+		{`memory_floating = 9000`, ").memory_floating", true},
 		{`machine_type = "pc", pci = [{ mapping = "gpu" }]`, "device.pcie", true},
 	} {
 		values := map[string]string{"nodes": fmt.Sprintf(node, c.value)}

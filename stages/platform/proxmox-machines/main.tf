@@ -40,7 +40,7 @@ locals {
   # The machine's own value wins, then that of its role, then that of all.
   machines = {
     for name, node in var.nodes : name => merge(local.defaults, [
-      for given in [var.machine_defaults.all, var.machine_defaults[node.role], node] :
+      for given in [lookup(var.machine_defaults, "all", node), lookup(var.machine_defaults, node.role, node), node] :
       { for attribute, value in given : attribute => value if value != null }
     ]...)
   }

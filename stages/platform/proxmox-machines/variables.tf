@@ -305,8 +305,8 @@ variable "nodes" {
   validation {
     condition = alltrue([
       for node in var.nodes : try(
-        coalesce(node.memory_floating, var.machine_defaults[node.role].memory_floating, var.machine_defaults.all.memory_floating, 0) <=
-        coalesce(node.memory, var.machine_defaults[node.role].memory, var.machine_defaults.all.memory, 8192), true
+        coalesce(node.memory_floating, lookup(var.machine_defaults, node.role, node).memory_floating, lookup(var.machine_defaults, "all", node).memory_floating, 0) <=
+        coalesce(node.memory, lookup(var.machine_defaults, node.role, node).memory, lookup(var.machine_defaults, "all", node).memory, 8192), true
       )
     ])
     error_message = "A node's memory_floating is larger than its memory: ballooning only takes memory away."
@@ -316,10 +316,10 @@ variable "nodes" {
     condition = alltrue([
       for node in var.nodes : try(
         !anytrue([
-          for device in coalesce(node.pci, var.machine_defaults[node.role].pci, var.machine_defaults.all.pci, []) :
+          for device in coalesce(node.pci, lookup(var.machine_defaults, node.role, node).pci, lookup(var.machine_defaults, "all", node).pci, []) :
           coalesce(device.pcie, true)
         ]) ||
-        can(regex("q35", coalesce(node.machine_type, var.machine_defaults[node.role].machine_type, var.machine_defaults.all.machine_type, "q35"))), true
+        can(regex("q35", coalesce(node.machine_type, lookup(var.machine_defaults, node.role, node).machine_type, lookup(var.machine_defaults, "all", node).machine_type, "q35"))), true
       )
     ])
     error_message = "A node has a PCI Express device and no machine_type q35: set pcie = false for the device, or machine_type = \"q35\"."

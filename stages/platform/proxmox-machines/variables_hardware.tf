@@ -3,90 +3,39 @@ variable "machine_defaults" {
     What the machines have where nodes leaves it open: the values of the role, controlplane or worker, then those of all. The
     attributes are those of nodes, which explains them, except for what belongs to one machine.
   EOT
-  type = object({
-    all = optional(object({
-      cores           = optional(number)
-      cpu_type        = optional(string)
-      cpu_units       = optional(number)
-      numa            = optional(bool)
-      memory          = optional(number)
-      memory_floating = optional(number)
-      machine_type    = optional(string)
-      bios            = optional(string)
-      tpm             = optional(bool)
-      startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
+  type = map(object({
+    cores           = optional(number)
+    cpu_type        = optional(string)
+    cpu_units       = optional(number)
+    numa            = optional(bool)
+    memory          = optional(number)
+    memory_floating = optional(number)
+    machine_type    = optional(string)
+    bios            = optional(string)
+    tpm             = optional(bool)
+    startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
 
-      image                 = optional(string)
-      datastore_id          = optional(string)
-      system_disk           = optional(number)
-      longhorn_disk         = optional(number)
-      longhorn_datastore_id = optional(string)
-      disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
+    image                 = optional(string)
+    datastore_id          = optional(string)
+    system_disk           = optional(number)
+    longhorn_disk         = optional(number)
+    longhorn_datastore_id = optional(string)
+    disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
 
-      bridge          = optional(string)
-      vlan_id         = optional(number)
-      mtu             = optional(number)
-      network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
+    bridge          = optional(string)
+    vlan_id         = optional(number)
+    mtu             = optional(number)
+    network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
 
-      pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
-      usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
-    }), {})
-    controlplane = optional(object({
-      cores           = optional(number)
-      cpu_type        = optional(string)
-      cpu_units       = optional(number)
-      numa            = optional(bool)
-      memory          = optional(number)
-      memory_floating = optional(number)
-      machine_type    = optional(string)
-      bios            = optional(string)
-      tpm             = optional(bool)
-      startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
-
-      image                 = optional(string)
-      datastore_id          = optional(string)
-      system_disk           = optional(number)
-      longhorn_disk         = optional(number)
-      longhorn_datastore_id = optional(string)
-      disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
-
-      bridge          = optional(string)
-      vlan_id         = optional(number)
-      mtu             = optional(number)
-      network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
-
-      pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
-      usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
-    }), {})
-    worker = optional(object({
-      cores           = optional(number)
-      cpu_type        = optional(string)
-      cpu_units       = optional(number)
-      numa            = optional(bool)
-      memory          = optional(number)
-      memory_floating = optional(number)
-      machine_type    = optional(string)
-      bios            = optional(string)
-      tpm             = optional(bool)
-      startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
-
-      image                 = optional(string)
-      datastore_id          = optional(string)
-      system_disk           = optional(number)
-      longhorn_disk         = optional(number)
-      longhorn_datastore_id = optional(string)
-      disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
-
-      bridge          = optional(string)
-      vlan_id         = optional(number)
-      mtu             = optional(number)
-      network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
-
-      pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
-      usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
-    }), {})
-  })
+    pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
+    usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
+  }))
   default = {}
+
+  validation {
+    condition     = alltrue([for key in keys(var.machine_defaults) : contains(["all", "controlplane", "worker"], key)])
+    error_message = "A key of machine_defaults is all, controlplane or worker. A machine's own values stand in nodes."
+  }
 
   validation {
     condition = alltrue([
