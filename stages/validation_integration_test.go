@@ -223,7 +223,7 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 	// What a role and all give counts like the machine's own.
 	for _, c := range []struct{ value, condition string }{
 		{"machine_defaults = { all = { memory = 4096 }, worker = { memory_floating = 5000 } }",
-			"all.memory_floating"},
+			").memory_floating"},
 		{`machine_defaults = { all = { machine_type = "pc" }, worker = { pci = [{ mapping = "gpu" }] } }`,
 			"device.pcie"},
 	} {
@@ -251,6 +251,12 @@ func TestTalosRefusesValuesOfAnotherForm(t *testing.T) {
 			"apiserver_extra_args", "service-account-issuer"},
 		{`apiserver_extra_args = { "--audit-log-maxage" = "30" }`, "apiserver_extra_args", "regex"},
 		{`talos_image_factory = "https://factory.example.org"`, "talos_image_factory", "regex"},
+		{`talos_machine_schematics = { b = {} }`, "talos_machine_schematics", "keys(var.machines)"},
+		{`talos_machine_schematics = { a = { extensions = ["iscsi-tools"] } }`, "talos_machine_schematics",
+			"a-z0-9-"},
+		{`talos_machine_schematics = { a = { id = "613e" } }`, "talos_machine_schematics", "{64}"},
+		{`talos_machine_schematics = { a = { extensions = ["siderolabs/i915"] }, controlplane = { id = "` +
+			strings.Repeat("a", 64) + `" } }`, "talos_machine_schematics", "given.id"},
 		{`vip = null`, "api_endpoint", "var.vip != null"},
 		{`api_endpoint = "https://api.lan"`, "api_endpoint", "regex"},
 		{`api_endpoint = "192.168.1.300"`, "api_endpoint", "regex"},

@@ -182,6 +182,14 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			},
 			name: "proxmox.image", colour: finding.Red, text: "404 Not Found", fix: "version and schematic",
 		},
+		"the image factory does not know extensions yet": {
+			breaks: func(_ *testing.T, w *world) {
+				w.vars["talos_extensions"] = `["siderolabs/i915"]`
+				w.hypervisor.Fail(proxmox.Fault{Path: "nodes/*/query-url-metadata", Code: 500,
+					Text: "invalid server response: '404 Not Found'"})
+			},
+			name: "proxmox.image", colour: finding.Grey, text: "the image factory makes the schematic first",
+		},
 		"an id is taken": {
 			breaks: func(_ *testing.T, w *world) {
 				w.hypervisor.AddVM(proxmox.VM{ID: 441,

@@ -186,7 +186,7 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.Infisical = text
 				case name == "vault_address":
 					s.VaultAddress = text
-				case name == "talos_schematic_id":
+				case name == "talos_schematic_id" || name == "id": // of talos_machine_schematics, too
 					s.Schematics = append(s.Schematics, text)
 				case name == "git_branch":
 					s.Branches = append(s.Branches, text)

@@ -143,7 +143,7 @@ resource "proxmox_virtual_environment_vm" "node" {
   disk {
     interface    = "scsi0"
     datastore_id = each.value.datastore_id
-    import_from  = each.value.image != null ? each.value.image : var.talos_images[local.hosts[each.key]]
+    import_from  = each.value.image != null ? each.value.image : var.talos_images[each.key]
     size         = each.value.system_disk
     discard      = "on"
     iothread     = true

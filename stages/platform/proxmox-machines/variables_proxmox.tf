@@ -65,7 +65,7 @@ variable "proxmox_disk_datastore" {
 }
 
 variable "talos_images" {
-  description = "Volume id of Talos' image, by Proxmox node. castle wires it from platform/proxmox-image."
+  description = "Volume id of Talos' image, by machine. castle wires it from platform/proxmox-image."
   type        = map(string)
 }
 
