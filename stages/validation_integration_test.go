@@ -123,7 +123,7 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"blue", "mini", "everything", "addresses"} {
+	for _, name := range []string{"blue", "mini", "everything", "addresses", "golden"} {
 		if out, err := evaluated(t, files, clusterFolder(t, name), secrets); err != nil {
 			t.Errorf("%s is refused: %s", name, out)
 		}
@@ -198,6 +198,7 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 		{`machine_type = "q36"`, "pc-i440fx", false},
 		{`startup = { order = -1 }`, "up_delay", false},
 		{`image = "golden.qcow2"`, "image", false},
+		{`ha = { max_restart = 11 }`, "ha.max_restart", false},
 		{`pci = [{ mapping = "0000:01:00.0" }]`, "[*].mapping", false},
 		{`usb = [{ mapping = "a1" }, { mapping = "a2" }, { mapping = "a3" }, { mapping = "a4" }, ` +
 			`{ mapping = "a5" }]`, "<= 16", false},
@@ -218,6 +219,17 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 			if err == nil || !strings.Contains(out, want) {
 				t.Errorf("%s: want %q, got %q", value, want, out)
 			}
+		}
+	}
+	for _, c := range []struct{ value, condition string }{
+		{`nodes = { a = { role = "controlplane", vm_id = 521, address = "192.168.1.111" } }`, "> 1"},
+		{`machine_defaults = {}`, "given.ha.enabled"},
+		{`proxmox_node_name = "pve2"`, "distinct"},
+	} {
+		out, err := evaluated(t, files, clusterFolder(t, "golden"), secrets, c.value)
+		if want := errorMessage(t, files, "proxmox_separate_controlplanes", c.condition); err == nil ||
+			!strings.Contains(out, want) {
+			t.Errorf("%s: want %q, got %q", c.value, want, out)
 		}
 	}
 	// What a role and all give counts like the machine's own.

@@ -10,7 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	castle "github.com/ephemeral-castle/castle/internal/platform/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 func TestHealthyClusterIsGreen(t *testing.T) {
@@ -256,7 +256,7 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			breaks: func(_ *testing.T, w *world) {
 				w.target.Key = "our key"
 				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "renamed", Config: map[string]string{
-					"smbios1": "uuid=" + castle.UUIDOf("our key", "mini-cp-01")}})
+					"smbios1": "uuid=" + values.UUIDOf("our key", "mini-cp-01")}})
 			},
 			name: "proxmox.vm-ids", colour: finding.Red,
 			text: "is the cluster's own, but no state here has it",

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
+
 	"github.com/zclconf/go-cty/cty"
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
@@ -12,7 +14,7 @@ import (
 
 func TestVMIDsIsMadeFromABlock(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.server.AddVM(uuid(ours(421, "blue-cp-01"), UUIDOf("our key", "blue-cp-01")))
+	d.server.AddVM(uuid(ours(421, "blue-cp-01"), values.UUIDOf("our key", "blue-cp-01")))
 	values := gate.Values{
 		"endpoint": cty.StringVal(d.endpoint), "api_token": cty.StringVal(token),
 		"ca_file":    cty.StringVal(d.ca),

@@ -183,8 +183,14 @@ func (d foundDisk) remedy() string {
 	return remedy(d.owned)
 }
 
-// remedy is how a volume is removed by hand.
+// remedy is how a volume, or an object of high availability, is removed by hand.
 func remedy(o platform.Object) string {
+	switch o.Kind {
+	case platform.HAResource:
+		return "as root on a node: ha-manager remove " + o.Volume
+	case platform.HARule:
+		return "as root on a node: ha-manager rules remove " + o.Volume
+	}
 	return fmt.Sprintf("as root on node %s: pvesm free %s", o.Node, o.Volume)
 }
 
@@ -258,6 +264,8 @@ func (v *inventory) check(ctx context.Context, all []platform.Object) []event.Ow
 	for _, o := range all {
 		if o.IsFile() {
 			v.add(o, v.file(ctx, o))
+		} else if o.Kind == platform.HAResource || o.Kind == platform.HARule {
+			v.add(o, v.available(ctx, o))
 		}
 	}
 	v.objects = append(v.objects, v.unread...)

@@ -59,7 +59,7 @@ func (c *vmCheck) slots(known []gate.Known) []slot {
 	recorded := map[string]gate.MachineID{}
 	for i, k := range known {
 		recorded[k.Address] = k.MachineID
-		if id := machineOf(k).VM; id != 0 && strings.HasPrefix(k.Address, c.resource+"[") {
+		if id := values.MachineOf(k).VM; id != 0 && strings.HasPrefix(k.Address, c.resource+"[") {
 			byID[id] = slot{id: id, known: &known[i]}
 			byAddress[k.Address] = &known[i]
 		}
@@ -75,7 +75,7 @@ func (c *vmCheck) slots(known []gate.Known) []slot {
 		}
 		derives := c.derives && c.key != "" && s.known == nil // one in the state may have been imported
 		if s.recorded.UUID == "" && derives {
-			s.recorded = platform.Object{Kind: platform.Machine, VM: id, UUID: UUIDOf(c.key, s.name)}
+			s.recorded = platform.Object{Kind: platform.Machine, VM: id, UUID: values.UUIDOf(c.key, s.name)}
 		}
 		byID[id] = s
 	}
@@ -111,7 +111,7 @@ func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(s
 	for _, s := range slots {
 		ids = append(ids, s.id)
 		if s.known != nil {
-			homes[s.id] = cmp.Or(machineOf(*s.known).Node, s.node)
+			homes[s.id] = cmp.Or(values.MachineOf(*s.known).Node, s.node)
 		}
 	}
 	guests, err := c.client.GuestsOn(ctx, ids, homes)
@@ -236,12 +236,13 @@ func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (g Guest
 // that the configuration names: the provider would delete it, and make an empty one on that node. If the
 // configuration is what has changed, the machine is where castle has put it.
 func (n *inspection) checkMoved(s slot, g Guest) {
-	if s.known == nil || s.node == "" || g.Node == s.node || g.Node == home(*s.known) {
+	if s.known == nil || s.node == "" || g.Node == s.node || g.Node == values.Home(*s.known) {
 		return
 	}
 	n.found.Unusable = append(n.found.Unusable, gate.Foreign{
-		What: fmt.Sprintf("VM %d %q has moved from node %s to node %s", g.ID, g.Name, home(*s.known), g.Node),
-		Why:  "a create would delete it with its disks, and make an empty machine on node " + s.node,
+		What: fmt.Sprintf("VM %d %q has moved from node %s to node %s", g.ID, g.Name, values.Home(*s.known),
+			g.Node),
+		Why: "a create would delete it with its disks, and make an empty machine on node " + s.node,
 		Fixes: []string{stay(s.key, g.Node),
 			fmt.Sprintf("or migrate it to node %s in Proxmox, and run the same command again", s.node)},
 	})
@@ -277,7 +278,7 @@ func (c *vmCheck) difference(s slot, g Guest) string {
 	case !s.isRecorded(g):
 		return "expected the " + otherUUID(s.recorded, g)
 	case s.elsewhere != nil:
-		return fmt.Sprintf("%s has VM %d in the state", s.address, machineOf(*s.elsewhere).VM)
+		return fmt.Sprintf("%s has VM %d in the state", s.address, values.MachineOf(*s.elsewhere).VM)
 	case s.recorded.UUID != "": // it may have been renamed or moved since
 		return ""
 	case g.Name != s.name:
@@ -294,7 +295,7 @@ func (c *vmCheck) difference(s slot, g Guest) string {
 // address proves it, name and tags must match. They may match the state instead of the configuration, which
 // may have just changed.
 func (s slot) recycled(g Guest, missing []string) string {
-	was, tags := machineOf(*s.known), values.ReadAttributes(s.known.Attributes).Tags
+	was, tags := values.MachineOf(*s.known), values.ReadAttributes(s.known.Attributes).Tags
 	same, proved := g.matches(was)
 	switch {
 	case proved && same:

@@ -29,6 +29,9 @@ func (d *Datacenter) Leftovers() []string {
 			all = append(all, "volume "+disk.Volume)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(d.proxmox.HAConfig())) {
+		all = append(all, "high availability "+name)
+	}
 	for _, m := range d.config.Machines {
 		if stage := d.fleet.Stage(m.Address); stage != talos.Maintenance {
 			all = append(all, fmt.Sprintf("machine %s at %s: %s", m.Name, m.Address, stage))

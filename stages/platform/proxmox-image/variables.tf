@@ -51,6 +51,8 @@ variable "nodes" {
 
     pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
     usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
+
+    ha = optional(object({ enabled = optional(bool, true), max_restart = optional(number), max_relocate = optional(number), failback = optional(bool) }))
   }))
 }
 

@@ -35,6 +35,8 @@ locals {
 
     pci = []
     usb = []
+
+    ha = null
   }
 
   # The machine's own value wins, then that of its role, then that of all.

@@ -53,6 +53,12 @@ preflight "vm_ids" "free" {
   images = {
     for name, node in var.nodes : name => coalesce(node.image, lookup(var.machine_defaults, node.role, node).image, lookup(var.machine_defaults, "all", node).image, "")
   }
+  ha = {
+    for name, node in var.nodes : name => concat([
+      for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] :
+      given.ha.enabled if given.ha != null
+    ], [false])[0]
+  }
 
   uuids_from_key = true
 }

@@ -20,7 +20,8 @@ variable "nodes" {
     is left to talos_config_patches. vlan_id 0 is none. memory_floating is what ballooning may take the memory down to. bios
     ovmf comes with an EFI disk, and tpm adds a TPM 2.0. pci and usb are devices by their resource mapping. image is a volume
     that the system disk is copied from instead of Talos' image: a file (local:import/golden.qcow2) or a template's disk
-    (local-lvm:base-9000-disk-0).
+    (local-lvm:base-9000-disk-0). ha makes the machine highly available: Proxmox starts it again, on another node if its own
+    fails; enabled = false takes that of its role away.
   EOT
   type = map(object({
     role      = string
@@ -63,6 +64,8 @@ variable "nodes" {
 
     pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
     usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
+
+    ha = optional(object({ enabled = optional(bool, true), max_restart = optional(number), max_relocate = optional(number), failback = optional(bool) }))
   }))
 
   validation {
@@ -280,6 +283,16 @@ variable "nodes" {
       ])
     ])
     error_message = "The mapping of a device in pci or usb is the name of a resource mapping of the datacenter: Datacenter > Resource Mappings."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for tries in try([node.ha.max_restart, node.ha.max_relocate], []) :
+        tries == null || try(tries >= 0 && tries <= 10 && floor(tries) == tries, false)
+      ])
+    ])
+    error_message = "max_restart and max_relocate of a node's ha are whole numbers from 0 to 10."
   }
 
   validation {

@@ -29,6 +29,8 @@ variable "machine_defaults" {
 
     pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
     usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
+
+    ha = optional(object({ enabled = optional(bool, true), max_restart = optional(number), max_relocate = optional(number), failback = optional(bool) }))
   }))
   default = {}
 
@@ -170,5 +172,15 @@ variable "machine_defaults" {
       ])
     ])
     error_message = "The mapping of a device in pci or usb is the name of a resource mapping of the datacenter: Datacenter > Resource Mappings."
+  }
+
+  validation {
+    condition = alltrue([
+      for machine in values(var.machine_defaults) : alltrue([
+        for tries in try([machine.ha.max_restart, machine.ha.max_relocate], []) :
+        tries == null || try(tries >= 0 && tries <= 10 && floor(tries) == tries, false)
+      ])
+    ])
+    error_message = "max_restart and max_relocate of a machine's ha are whole numbers from 0 to 10."
   }
 }

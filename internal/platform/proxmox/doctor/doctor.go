@@ -198,7 +198,7 @@ func (d *examined) rights(ctx context.Context) []finding.Finding {
 	if err != nil {
 		return finding.Unchecked(finding.Reason(ctx, err))
 	}
-	excess, err := proxmox.ExcessRights(ctx, d.client)
+	excess, err := d.footprint.Excess(ctx, d.client)
 	var found []finding.Finding
 	if len(missing) > 0 {
 		found = finding.Obstacle(

@@ -21,17 +21,21 @@ type Use struct {
 	Storages, Bridges []string
 	PCI, USB          []string // resource mappings
 	Image             string   // a volume that its disk is copied from; empty if castle has it downloaded
+	HA                bool     // it is highly available
 }
 
 // UsesOf returns what the machines of a preflight with these values use of their nodes, by key.
 func UsesOf(v gate.Values) (map[string]Use, error) {
 	var storages, bridges, pci, usb map[string][]string
 	nodes, images, all := map[string]string{}, map[string]string{}, map[string]Use{}
+	var available map[string]bool
 	err := errors.Join(v.Decode("storages", &storages), v.Decode("bridges", &bridges), v.Decode("pci", &pci),
-		v.Decode("usb", &usb), v.Decode("images", &images), v.Decode("node_names", &nodes))
+		v.Decode("usb", &usb), v.Decode("images", &images), v.Decode("node_names", &nodes),
+		v.Decode("ha", &available))
 	for key := range v["vm_ids"].AsValueMap() {
 		all[key] = Use{Machine: key, Node: cmp.Or(nodes[key], v.String("node_name")),
-			Storages: storages[key], Bridges: bridges[key], PCI: pci[key], USB: usb[key], Image: images[key]}
+			Storages: storages[key], Bridges: bridges[key], PCI: pci[key], USB: usb[key], Image: images[key],
+			HA: available[key]}
 	}
 	return all, err
 }
