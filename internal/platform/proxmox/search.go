@@ -405,7 +405,7 @@ func (v *inventory) checkRights(ctx context.Context, all []platform.Object) {
 		}
 		sees, err := seesDisks(ctx, v.client, storage, o.VM)
 		if err == nil && !sees {
-			proved, failed := freed(ctx, v.client, o.Node, o.VM)
+			proved, failed := freed(ctx, v.client, v.nodeOf(all, o), o.VM)
 			if err = failed; proved {
 				continue // another machine's disks need a proof of their own
 			}
@@ -423,6 +423,16 @@ func (v *inventory) checkRights(ctx context.Context, all []platform.Object) {
 				errors.New("the node does not list it for disks"))
 		}
 	}
+}
+
+// nodeOf is the node of a disk, or of its machine on shared storage, which any node may have listed.
+func (v *inventory) nodeOf(all []platform.Object, disk platform.Object) string {
+	owns := func(o platform.Object) bool { return o.Kind == platform.Machine && o.VM == disk.VM }
+	i := slices.IndexFunc(all, owns)
+	if i < 0 || !v.read["/"+values.StorageOf(disk.Volume)] {
+		return disk.Node
+	}
+	return all[i].Node
 }
 
 func (v *inventory) cannotRead(kind, id string, err error) {

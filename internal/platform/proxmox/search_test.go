@@ -255,6 +255,24 @@ func TestTheOwnDeletionProvesDisksGone(t *testing.T) {
 	}
 }
 
+// Every node lists a disk on shared storage, and the machine's own has deleted it.
+func TestTheOwnDeletionProvesDisksOnSharedStorageGone(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}, Storages: []emulator.Storage{
+		{ID: "nfs", Type: "nfs", Content: []string{"images"}, Shared: true}}})
+	d.limit(t, Footprint{Pool: "blue", Nodes: []string{"proxmox", "pve2"}, Disks: []string{"nfs"},
+		Bridges: []string{"vmbr0"}}.Commands("castle@pve!blue")...)
+	vm := machine421()
+	vm.Node, vm.Pool, vm.Running = "pve2", "blue", false
+	vm.Config["scsi0"] = "nfs:421/vm-421-disk-0.raw,size=8G"
+	d.server.AddVM(vm)
+	d.removeOn(t, "pve2", 421)
+	left, gone := ask(t, d, Search{}, []platform.Object{{Kind: platform.Machine, Node: "pve2", VM: 421},
+		{Kind: platform.Disk, Node: "proxmox", VM: 421, Volume: "nfs:421/vm-421-disk-0.raw"}})
+	if len(left) > 0 || len(gone) != 2 {
+		t.Errorf("left %q, gone %q", left, gone)
+	}
+}
+
 // A machine that has moved since it was recorded is proved gone, with the disks that moved with it. One that
 // stayed behind is a leftover.
 func TestAMachineThatHasMovedIsProvedGone(t *testing.T) {
