@@ -85,6 +85,7 @@ var routes = map[string]handler{
 
 	"GET nodes/{node}/storage":                       listStorages,
 	"GET nodes/{node}/query-url-metadata":            queryURL,
+	"GET " + storagePath + "/status":                 onStorage(visible, showStorage),
 	"GET " + storagePath + "/content":                onStorage(visible, listContent),
 	"GET " + storagePath + "/content/{volume...}":    onStorage("", showVolume),
 	"DELETE " + storagePath + "/content/{volume...}": onStorage("Datastore.Allocate", removeVolume),
@@ -105,6 +106,7 @@ var routes = map[string]handler{
 	"POST " + guestPath + "/status/stop":                 power("stop", stop),
 	"POST " + guestPath + "/status/shutdown":             power("shutdown", stop),
 	"POST " + guestPath + "/status/reboot":               power("reboot", reboot),
+	"POST " + guestPath + "/clone":                       onGuest("qemu", "VM.Clone", clone),
 	"POST " + guestPath + "/migrate":                     onGuest("qemu", "VM.Migrate", migrate),
 	"POST nodes/{node}/vzdump":                           backup,
 	"DELETE " + guestPath:                                onGuest("qemu", "VM.Allocate", destroy),
