@@ -197,8 +197,10 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 		{`bios = "uefi"`, "bios", false},
 		{`machine_type = "q36"`, "pc-i440fx", false},
 		{`startup = { order = -1 }`, "up_delay", false},
-		{`image = "golden.qcow2"`, "image", false},
+		{`image = "golden.qcow2"`, `.image, "local`, false},
 		{`ha = { max_restart = 11 }`, "ha.max_restart", false},
+		{`template = { vm_id = 90.5 }`, "template.vm_id >= 100", false},
+		{`template = { vm_id = 9000 }, image = "local:import/golden.qcow2"`, "given.image", true},
 		{`pci = [{ mapping = "0000:01:00.0" }]`, "[*].mapping", false},
 		{`usb = [{ mapping = "a1" }, { mapping = "a2" }, { mapping = "a3" }, { mapping = "a4" }, ` +
 			`{ mapping = "a5" }]`, "<= 16", false},
@@ -231,6 +233,12 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 			!strings.Contains(out, want) {
 			t.Errorf("%s: want %q, got %q", c.value, want, out)
 		}
+	}
+	out, err := evaluated(t, files, clusterFolder(t, "golden"), secrets,
+		"machine_defaults = { all = { template = { vm_id = 521 }, ha = {} } }")
+	want := errorMessage(t, files, "vm_id_range", "given.template")
+	if err == nil || !strings.Contains(out, want) {
+		t.Errorf("want %q, got %q", want, out)
 	}
 	// What a role and all give counts like the machine's own.
 	for _, c := range []struct{ value, condition string }{

@@ -1,4 +1,5 @@
-# golden: control planes on three Proxmox nodes, which are highly available on shared storage and kept apart.
+# golden: machines that are cloned from a template with Talos, on three Proxmox nodes. They are highly available on
+# shared storage, and the control planes are kept apart. One worker is neither.
 
 stage "infisical" { source = "secrets/infisical" }
 stage "keys" { source = "secrets/keys" }

@@ -22,14 +22,22 @@ vip         = "192.168.1.110"
 vm_id_range = { first = 521, last = 526 }
 
 machine_defaults = {
-  all          = { cores = 2, memory = 4096, system_disk = 20, ha = { max_restart = 2, max_relocate = 3, failback = false } }
-  controlplane = { ha = { enabled = true } }
+  all = {
+    cores       = 2
+    memory      = 4096
+    system_disk = 24
+    ha          = { max_restart = 2, max_relocate = 3, failback = false }
+  }
+  controlplane = {
+    template = { vm_id = 9000, node_name = "pve1", full = true } # qm template 9000: a VM whose scsi0 has Talos
+    ha       = { enabled = true }
+  }
 }
 
 nodes = {
   cp-01     = { role = "controlplane", vm_id = 521, address = "192.168.1.111" }
   cp-02     = { role = "controlplane", vm_id = 522, address = "192.168.1.112", node_name = "pve2" }
   cp-03     = { role = "controlplane", vm_id = 523, address = "192.168.1.113", node_name = "pve3" }
-  worker-01 = { role = "worker", vm_id = 524, address = "192.168.1.114", node_name = "pve2", ha = { max_restart = 1, max_relocate = 0, failback = true } }
+  worker-01 = { role = "worker", vm_id = 524, address = "192.168.1.114", node_name = "pve2", ha = { max_restart = 1, max_relocate = 0, failback = true }, template = { vm_id = 9000, node_name = "pve1", full = false }, system_disk = 20 }
   worker-02 = { role = "worker", vm_id = 525, address = "192.168.1.115", datastore_id = "local-lvm", ha = { enabled = false } }
 }

@@ -1,7 +1,6 @@
 package proxmox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -12,35 +11,12 @@ import (
 	"github.com/ephemeral-castle/castle/internal/revision"
 )
 
-// haEntry is a resource or a rule of the high-availability stack. Its digest is that of all of them.
-type haEntry struct {
-	SID  string `json:"sid"`  // of a resource: vm:421
-	Rule string `json:"rule"` // its name
-
-	State       string `json:"state"`
-	MaxRestart  any    `json:"max_restart"`
-	MaxRelocate any    `json:"max_relocate"`
-	Failback    any    `json:"failback"`
-	Resources   string `json:"resources"`
-	Affinity    string `json:"affinity"`
-	Disable     any    `json:"disable"`
-}
-
-func (e haEntry) Key() string { return cmp.Or(e.SID, e.Rule) }
-
-// availability returns the options of all resources or rules, by name.
+// availability returns the options of all resources of high availability, or of its rules, by name.
 func (c *Client) availability(ctx context.Context, kind string) (map[string]string, error) {
-	path := "cluster/ha/resources"
-	if kind == platform.HARule {
-		path = "cluster/ha/rules"
-	}
-	entries, err := list[haEntry](ctx, c, path)
+	paths := map[string]string{platform.HAResource: "resources", platform.HARule: "rules"}
+	all, err := c.Hosts().Availability(ctx, paths[kind])
 	if KindOf(err) == Forbidden {
 		err = fmt.Errorf("%w; give the token Sys.Audit on /", err)
-	}
-	all := map[string]string{}
-	for _, e := range entries {
-		all[e.Key()] = fmt.Sprint(e)
 	}
 	return all, err
 }

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
-
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 	terraform "github.com/ephemeral-castle/castle/internal/state"
 )
 

@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
-
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 func TestHardwareThatIsMissingIsNamedBeforeAnythingIsMade(t *testing.T) {

@@ -14,11 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
-
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // direct sends requests to a handler without a network, so that a test may run in a bubble of synctest.

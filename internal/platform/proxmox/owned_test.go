@@ -4,9 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
-
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // A state of another module may have the id as text, and no address for a card that is off.

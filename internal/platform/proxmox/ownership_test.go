@@ -4,9 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
-
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 func TestParseRange(t *testing.T) {

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
-
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // waiting is the machine 421, which runs and waits for more memory.

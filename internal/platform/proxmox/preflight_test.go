@@ -4,12 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
-
 	"github.com/zclconf/go-cty/cty"
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 func TestVMIDsIsMadeFromABlock(t *testing.T) {

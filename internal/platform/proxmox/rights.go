@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,7 @@ type Footprint struct {
 	Bridges  []string
 	Devices  []string // mapped ones: pci/gpu
 	Sources  []string // volumes that its disks are copied from
+	Cloned   []string // templates that machines are cloned from: pve1/9000
 	HA       bool     // machines are highly available
 }
 
@@ -62,6 +64,9 @@ func (f *Footprint) Uses(all []host.Use) {
 		add(&f.Bridges, "", u.Bridges...)
 		add(&f.Devices, "pci/", u.PCI...)
 		add(&f.Devices, "usb/", u.USB...)
+		if u.Template != "" {
+			add(&f.Cloned, "", u.Template)
+		}
 		f.HA = f.HA || u.HA
 		if u.Image != "" {
 			add(&f.Sources, "", u.Image)
@@ -113,6 +118,12 @@ func (f Footprint) rights() (all []right) {
 	}
 	if f.HA { // the stack knows no right on a single machine
 		require("/", "CastleHA", "Sys.Audit", "Sys.Console")
+	}
+	if len(f.Cloned) > 0 && f.Pool != "" { // a clone gets its cloud-init drive when it exists
+		require("/pool/"+f.Pool, "CastleClones", "VM.Config.CDROM")
+	}
+	for _, template := range f.Cloned {
+		require("/vms/"+path.Base(template), "CastleTemplates", "VM.Audit", "VM.Clone")
 	}
 	for _, volume := range f.Sources {
 		if of := values.OwnerOf(volume); of != 0 { // a template's disk

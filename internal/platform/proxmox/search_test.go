@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
-
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 const mac = "BC:24:11:00:00:21"

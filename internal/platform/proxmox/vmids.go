@@ -150,7 +150,7 @@ func (n *inspection) checkUses(ctx context.Context, slots []slot, guests map[int
 			continue
 		}
 		if u.Machine, u.Node = s.key, s.node; s.known != nil || guests[s.id].ID != 0 {
-			u.Image = ""
+			u.Image, u.Template = "", ""
 		}
 		uses = append(uses, u)
 	}
@@ -213,11 +213,20 @@ func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (g Guest
 		n.report(fmt.Sprintf("VM %d on node %s is still being created; waiting for it", s.id, listed.Node))
 	})
 	check := func(ctx context.Context) (bool, error) {
+		if g.Lock == "clone" { // at the end, its task moves it to its node
+			all, failed := c.client.GuestsOn(ctx, []int{s.id}, nil)
+			if err = failed; err == nil && all[s.id].Node != "" {
+				listed.Node = all[s.id].Node
+			}
+		}
 		g, err = c.client.configured(ctx, listed)
-		if err != nil || g.Lock != "create" || s.known != nil || abandoned > 1 {
+		if err != nil || !g.unfinished() || s.known != nil || abandoned > 1 {
 			return true, err
 		}
-		tasks, err := c.client.running(ctx, g.Node, s.id)
+		tasks, err := c.client.running(ctx, g.Node, 0)
+		tasks = slices.DeleteFunc(tasks, func(t task) bool { // that of a clone is one of the template
+			return t.ID != strconv.Itoa(s.id) && (g.Lock != "clone" || t.Kind != "qmclone")
+		})
 		abandoned++ // twice: the lock is set just before the task appears
 		if len(tasks) > 0 {
 			abandoned = 0
@@ -273,7 +282,7 @@ func (c *vmCheck) difference(s slot, g Guest) string {
 		return s.recycled(g, missing)
 	}
 	switch {
-	case g.Lock == "create":
+	case g.unfinished():
 		return "its creation was never finished"
 	case !s.isRecorded(g):
 		return "expected the " + otherUUID(s.recorded, g)
@@ -331,7 +340,7 @@ func otherUUID(m platform.Object, g Guest) string {
 // create remove it.
 func (c *vmCheck) foreign(s slot, g Guest, why string) gate.Foreign {
 	f := gate.Foreign{What: g.describe(), Why: why}
-	if s.known == nil && g.isVM() && g.Lock == "create" {
+	if s.known == nil && g.isVM() && g.unfinished() {
 		f.Fixes = s.fixes(
 			fmt.Sprintf("remove it as root on node %s: qm unlock %d && qm destroy %d", g.Node, g.ID, g.ID))
 		return f
@@ -406,7 +415,7 @@ func (c *vmCheck) look(ctx context.Context, known gate.Known) (gate.Reading, err
 	}
 	g, err = c.client.configured(ctx, g)
 	switch why := c.difference(s, g); {
-	case KindOf(err) == Missing, err == nil && s.known == nil && g.Lock == "create":
+	case KindOf(err) == Missing, err == nil && s.known == nil && g.unfinished():
 		return gate.Reading{}, nil
 	case err != nil:
 		return gate.Reading{}, err

@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
-
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 const cp01 = `proxmox_virtual_environment_vm.node["cp-01"]`

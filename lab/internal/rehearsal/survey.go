@@ -217,6 +217,7 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 	}
 	uses.Uses(s.uses)
 	s.Hosts.Bridges, s.Hosts.Devices, s.Hosts.Sources = uses.Bridges, uses.Devices, uses.Sources
+	s.Hosts.Templates = uses.Cloned
 	uses.Nodes, s.Nodes = s.Hosts.Nodes, slices.Sorted(maps.Keys(machines))
 	s.Hosts.Commands = limits(uses, s.ProxmoxToken)
 }

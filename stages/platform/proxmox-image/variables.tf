@@ -30,6 +30,7 @@ variable "nodes" {
     startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
 
     image                 = optional(string)
+    template              = optional(object({ vm_id = number, node_name = optional(string), full = optional(bool, true) }))
     datastore_id          = optional(string)
     system_disk           = optional(number)
     longhorn_disk         = optional(number)

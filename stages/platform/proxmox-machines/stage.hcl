@@ -53,6 +53,13 @@ preflight "vm_ids" "free" {
   images = {
     for name, node in var.nodes : name => coalesce(node.image, lookup(var.machine_defaults, node.role, node).image, lookup(var.machine_defaults, "all", node).image, "")
   }
+  templates = {
+    for name, node in var.nodes : name => concat([
+      for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] :
+      format("%s/%d", coalesce(given.template.node_name, node.node_name, var.proxmox_node_name), given.template.vm_id)
+      if given.template != null
+    ], [""])[0]
+  }
   ha = {
     for name, node in var.nodes : name => concat([
       for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] :

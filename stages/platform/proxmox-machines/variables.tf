@@ -20,7 +20,8 @@ variable "nodes" {
     is left to talos_config_patches. vlan_id 0 is none. memory_floating is what ballooning may take the memory down to. bios
     ovmf comes with an EFI disk, and tpm adds a TPM 2.0. pci and usb are devices by their resource mapping. image is a volume
     that the system disk is copied from instead of Talos' image: a file (local:import/golden.qcow2) or a template's disk
-    (local-lvm:base-9000-disk-0). ha makes the machine highly available: Proxmox starts it again, on another node if its own
+    (local-lvm:base-9000-disk-0). template is a VM template that the machine is cloned from instead, with Talos on scsi0: its vm_id,
+    and its node_name if it is on another node; full = false makes a linked clone. ha makes the machine highly available: Proxmox starts it again, on another node if its own
     fails; enabled = false takes that of its role away.
   EOT
   type = map(object({
@@ -43,6 +44,7 @@ variable "nodes" {
     startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
 
     image                 = optional(string)
+    template              = optional(object({ vm_id = number, node_name = optional(string), full = optional(bool, true) }))
     datastore_id          = optional(string)
     system_disk           = optional(number)
     longhorn_disk         = optional(number)
@@ -297,6 +299,14 @@ variable "nodes" {
 
   validation {
     condition = alltrue([
+      for node in var.nodes :
+      node.template == null || try(node.template.vm_id >= 100 && floor(node.template.vm_id) == node.template.vm_id, false)
+    ])
+    error_message = "The template of a node has the VM id of one, a whole number from 100."
+  }
+
+  validation {
+    condition = alltrue([
       for node in var.nodes : alltrue([
         for mac in concat([node.mac_address], coalesce(node.network_devices, [])[*].mac_address) :
         can(regex("^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$", coalesce(mac, "BC:24:11:00:00:01")))
@@ -312,6 +322,17 @@ variable "nodes" {
       for node in var.nodes : [for mac in concat([node.mac_address], coalesce(node.network_devices, [])[*].mac_address) : mac if mac != null]
     ]))
     error_message = "Two cards have the same mac_address."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : length([
+        for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] : given if given.template != null
+        ]) == 0 || length([
+        for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] : given if given.image != null
+      ]) == 0
+    ])
+    error_message = "A node has an image and a template, of its own, its role's or that of all: its system disk comes from one of them."
   }
 
   # These relate two values, each of which may be of the machine, of its role or of all.
@@ -356,6 +377,15 @@ variable "vm_id_range" {
   validation {
     condition     = alltrue([for node in var.nodes : node.vm_id >= var.vm_id_range.first && node.vm_id <= var.vm_id_range.last])
     error_message = "A node's vm_id lies outside of vm_id_range."
+  }
+
+  validation {
+    condition = alltrue([
+      for given in concat(values(var.nodes), values(var.machine_defaults)) : given.template == null || try(
+        given.template.vm_id < var.vm_id_range.first || given.template.vm_id > var.vm_id_range.last, true
+      )
+    ])
+    error_message = "A template's vm_id lies in vm_id_range: what stands there belongs to the cluster, and a template does not."
   }
 }
 

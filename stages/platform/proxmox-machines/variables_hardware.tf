@@ -16,6 +16,7 @@ variable "machine_defaults" {
     startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
 
     image                 = optional(string)
+    template              = optional(object({ vm_id = number, node_name = optional(string), full = optional(bool, true) }))
     datastore_id          = optional(string)
     system_disk           = optional(number)
     longhorn_disk         = optional(number)
@@ -182,5 +183,13 @@ variable "machine_defaults" {
       ])
     ])
     error_message = "max_restart and max_relocate of a machine's ha are whole numbers from 0 to 10."
+  }
+
+  validation {
+    condition = alltrue([
+      for machine in values(var.machine_defaults) :
+      machine.template == null || try(machine.template.vm_id >= 100 && floor(machine.template.vm_id) == machine.template.vm_id, false)
+    ])
+    error_message = "The template of a machine has the VM id of one, a whole number from 100."
   }
 }
