@@ -158,7 +158,7 @@ func table() map[string][]string {
 		"internal/effect": {},
 		"internal/platform": {"internal/config", "internal/doctor/finding", "internal/effect",
 			"internal/gate", "internal/revision", "internal/terraform", "internal/terraform/planned"},
-		"internal/platform/proxmox/values": {"internal/platform"},
+		"internal/platform/proxmox/values": {"internal/gate", "internal/platform", "internal/terraform"},
 		"internal/platform/proxmox/session": {"internal/httpjson", "internal/platform",
 			"internal/platform/proxmox/values"},
 		"internal/platform/proxmox/host": {"internal/gate", "internal/platform/proxmox/session",

@@ -103,17 +103,6 @@ func keys(m map[string]bool) func(func(string) bool) {
 	}
 }
 
-// roles are the keys of machine_defaults: an attribute that one of them sets is set.
-var roles = []string{"all", "controlplane", "worker"}
-
-// step is the path of an attribute.
-func step(at, name string) string {
-	if slices.Contains(roles, name) {
-		return at
-	}
-	return at + "." + name
-}
-
 // attributes lists the paths of a variable's values, without those of a map's keys and a list's elements.
 func attributes(at string, ty cty.Type) (all []string) {
 	switch {
@@ -123,7 +112,7 @@ func attributes(at string, ty cty.Type) (all []string) {
 		return []string{at}
 	}
 	for name, of := range ty.AttributeTypes() {
-		all = append(all, attributes(step(at, name), of)...)
+		all = append(all, attributes(at+"."+name, of)...)
 	}
 	return all
 }
@@ -140,7 +129,7 @@ func given(at string, v cty.Value, set map[string]bool) {
 		for it := v.ElementIterator(); it.Next(); {
 			key, element := it.Element()
 			if ty.IsObjectType() {
-				given(step(at, key.AsString()), element, set)
+				given(at+"."+key.AsString(), element, set)
 			} else {
 				given(at, element, set)
 			}

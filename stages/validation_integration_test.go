@@ -123,7 +123,7 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"blue", "mini", "everything", "addresses"} {
+	for _, name := range []string{"blue", "mini", "everything", "addresses", "golden"} {
 		if out, err := evaluated(t, files, clusterFolder(t, name), secrets); err != nil {
 			t.Errorf("%s is refused: %s", name, out)
 		}
@@ -197,7 +197,10 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 		{`bios = "uefi"`, "bios", false},
 		{`machine_type = "q36"`, "pc-i440fx", false},
 		{`startup = { order = -1 }`, "up_delay", false},
-		{`image = "golden.qcow2"`, "image", false},
+		{`image = "golden.qcow2"`, `.image, "local`, false},
+		{`ha = { max_restart = 11 }`, "ha.max_restart", false},
+		{`template = { vm_id = 90.5 }`, "template.vm_id >= 100", false},
+		{`template = { vm_id = 9000 }, image = "local:import/golden.qcow2"`, "given.image", true},
 		{`pci = [{ mapping = "0000:01:00.0" }]`, "[*].mapping", false},
 		{`usb = [{ mapping = "a1" }, { mapping = "a2" }, { mapping = "a3" }, { mapping = "a4" }, ` +
 			`{ mapping = "a5" }]`, "<= 16", false},
@@ -205,7 +208,7 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 		{`mac_address = "BC:24:11:00:00:01", network_devices = [{ mac_address = "bc:24:11:00:00:01" }]`,
 			"lower(mac)", true},
 		{`network_devices = [{ address = "10.0.20.5/33" }]`, "card.address == null ||", true},
-		{`memory_floating = 9000`, "all.memory_floating", true},
+		{`memory_floating = 9000`, ").memory_floating", true},
 		{`machine_type = "pc", pci = [{ mapping = "gpu" }]`, "device.pcie", true},
 	} {
 		values := map[string]string{"nodes": fmt.Sprintf(node, c.value)}
@@ -220,10 +223,27 @@ func TestThePlatformRefusesHardwareThatCannotBe(t *testing.T) {
 			}
 		}
 	}
+	for _, c := range []struct{ value, condition string }{
+		{`nodes = { a = { role = "controlplane", vm_id = 521, address = "192.168.1.111" } }`, "> 1"},
+		{`machine_defaults = {}`, "given.ha.enabled"},
+		{`proxmox_node_name = "pve2"`, "distinct"},
+	} {
+		out, err := evaluated(t, files, clusterFolder(t, "golden"), secrets, c.value)
+		if want := errorMessage(t, files, "proxmox_separate_controlplanes", c.condition); err == nil ||
+			!strings.Contains(out, want) {
+			t.Errorf("%s: want %q, got %q", c.value, want, out)
+		}
+	}
+	out, err := evaluated(t, files, clusterFolder(t, "golden"), secrets,
+		"machine_defaults = { all = { template = { vm_id = 521 }, ha = {} } }")
+	want := errorMessage(t, files, "vm_id_range", "given.template")
+	if err == nil || !strings.Contains(out, want) {
+		t.Errorf("want %q, got %q", want, out)
+	}
 	// What a role and all give counts like the machine's own.
 	for _, c := range []struct{ value, condition string }{
 		{"machine_defaults = { all = { memory = 4096 }, worker = { memory_floating = 5000 } }",
-			"all.memory_floating"},
+			").memory_floating"},
 		{`machine_defaults = { all = { machine_type = "pc" }, worker = { pci = [{ mapping = "gpu" }] } }`,
 			"device.pcie"},
 	} {
@@ -251,6 +271,12 @@ func TestTalosRefusesValuesOfAnotherForm(t *testing.T) {
 			"apiserver_extra_args", "service-account-issuer"},
 		{`apiserver_extra_args = { "--audit-log-maxage" = "30" }`, "apiserver_extra_args", "regex"},
 		{`talos_image_factory = "https://factory.example.org"`, "talos_image_factory", "regex"},
+		{`talos_machine_schematics = { b = {} }`, "talos_machine_schematics", "keys(var.machines)"},
+		{`talos_machine_schematics = { a = { extensions = ["iscsi-tools"] } }`, "talos_machine_schematics",
+			"a-z0-9-"},
+		{`talos_machine_schematics = { a = { id = "613e" } }`, "talos_machine_schematics", "{64}"},
+		{`talos_machine_schematics = { a = { extensions = ["siderolabs/i915"] }, controlplane = { id = "` +
+			strings.Repeat("a", 64) + `" } }`, "talos_machine_schematics", "given.id"},
 		{`vip = null`, "api_endpoint", "var.vip != null"},
 		{`api_endpoint = "https://api.lan"`, "api_endpoint", "regex"},
 		{`api_endpoint = "192.168.1.300"`, "api_endpoint", "regex"},

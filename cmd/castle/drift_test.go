@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -28,9 +29,11 @@ func TestUseless(t *testing.T) {
 //	by-hand volume VOLID        deletes a volume of the storage local
 //	by-hand secret NAME [VALUE] changes a secret of mini's folder in Infisical, or deletes it
 //	by-hand new-secret NAME VALUE
+//	by-hand proxmox METHOD PATH [FORM] asks Proxmox, and prints its answer
 func byHand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: by-hand vm ID KEY=VALUE | volume VOLID | secret NAME [VALUE]")
+		ts.Fatalf("usage: by-hand vm ID KEY=VALUE | volume VOLID | secret NAME [VALUE] | " +
+			"proxmox METHOD PATH [FORM]")
 	}
 	ctx := context.Background()
 	switch args[0] {
@@ -40,6 +43,10 @@ func byHand(ts *testscript.TestScript, neg bool, args []string) {
 	case "volume":
 		_, err := askProxmox(ctx, http.MethodDelete, "nodes/proxmox/storage/local/content/"+args[1])
 		ts.Check(err)
+	case "proxmox":
+		answer, err := askProxmox(ctx, args[1], args[2], args[3:]...)
+		ts.Check(err)
+		fmt.Fprintln(ts.Stdout(), string(answer))
 	case "secret", "new-secret":
 		login := map[string]string{"clientId": ts.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"),
 			"clientSecret": ts.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET")}

@@ -124,8 +124,8 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 func (c *cluster) hasStorage(node cty.Value) bool {
 	defaults := c.variable("machine_defaults").Value
 	role := tfeval.Text(tfeval.Attribute(node, "role"))
-	return slices.ContainsFunc([]cty.Value{node, tfeval.Attribute(defaults, role),
-		tfeval.Attribute(defaults, "all")}, func(given cty.Value) bool {
+	return slices.ContainsFunc([]cty.Value{node, tfeval.Map(defaults)[role],
+		tfeval.Map(defaults)["all"]}, func(given cty.Value) bool {
 		disk := tfeval.Attribute(given, "longhorn_disk")
 		return disk.IsKnown() && !disk.IsNull()
 	})

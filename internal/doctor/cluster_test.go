@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	castle "github.com/ephemeral-castle/castle/internal/platform/proxmox"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 func TestHealthyClusterIsGreen(t *testing.T) {
@@ -183,6 +183,14 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			},
 			name: "proxmox.image", colour: finding.Red, text: "404 Not Found", fix: "version and schematic",
 		},
+		"the image factory does not know extensions yet": {
+			breaks: func(_ *testing.T, w *world) {
+				w.vars["talos_extensions"] = `["siderolabs/i915"]`
+				w.hypervisor.Fail(proxmox.Fault{Path: "nodes/*/query-url-metadata", Code: 500,
+					Text: "invalid server response: '404 Not Found'"})
+			},
+			name: "proxmox.image", colour: finding.Grey, text: "the image factory makes the schematic first",
+		},
 		"an id is taken": {
 			breaks: func(_ *testing.T, w *world) {
 				w.hypervisor.AddVM(proxmox.VM{ID: 441,
@@ -249,7 +257,7 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			breaks: func(_ *testing.T, w *world) {
 				w.target.Key = "our key"
 				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "renamed", Config: map[string]string{
-					"smbios1": "uuid=" + castle.UUIDOf("our key", "mini-cp-01")}})
+					"smbios1": "uuid=" + values.UUIDOf("our key", "mini-cp-01")}})
 			},
 			name: "proxmox.vm-ids", colour: finding.Red,
 			text: "is the cluster's own, but no state here has it",

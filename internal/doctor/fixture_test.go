@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/probe"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	realvault "github.com/ephemeral-castle/castle/internal/secretstore/infisical"
+	"github.com/ephemeral-castle/castle/internal/tailscale"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/stages"
@@ -235,9 +237,10 @@ func (w *world) load(t *testing.T) {
 	cluster, diags := config.Load(config.Options{
 		Repository: "../..", Cluster: "mini", Vars: w.vars, CastleVersion: "1.0.0", Library: stages.Library,
 		Templates:  templates.Files,
-		Gates:      append(append(kube.GateTypes(), talos.GateTypes()...), probe.GateTypes()...),
-		Preflights: append(realproxmox.PreflightTypes(), talos.PreflightTypes()...),
-		Exists:     append(append(kube.ExistsTypes(), talos.ExistsTypes()...), realvault.ExistsTypes()...),
+		Gates: slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes(), tailscale.GateTypes()),
+		Preflights: slices.Concat(realproxmox.PreflightTypes(), talos.PreflightTypes(),
+			tailscale.PreflightTypes()),
+		Exists: slices.Concat(kube.ExistsTypes(), talos.ExistsTypes(), realvault.ExistsTypes()),
 	})
 	if diags.HasErrors() {
 		t.Fatal(diags)

@@ -216,7 +216,7 @@ func (s Set) MachineID(typ string, attributes map[string]any) (id int, isMachine
 // Object is the object in a datacenter of a resource in a Terraform state, which must be gone after a
 // destroy. castle records it first, because the state loses it.
 type Object struct {
-	Kind string `json:"kind"`           // machine, disk, image, snippet or file
+	Kind string `json:"kind"`           // machine, disk, image, snippet, file, HA resource or HA rule
 	Node string `json:"node,omitempty"` // where it was
 	VM   int    `json:"vm,omitempty"`   // the machine's id; a disk's owner
 	// UUID, MACs and Name tell a machine from another one that has got its id since.
@@ -224,7 +224,7 @@ type Object struct {
 	Was    string   `json:"was,omitempty"` // the uuid of the machine that this one replaces
 	Name   string   `json:"name,omitempty"`
 	MACs   []string `json:"macs,omitempty"`
-	Volume string   `json:"volume,omitempty"` // local-lvm:vm-421-disk-0, local:import/talos.qcow2
+	Volume string   `json:"volume,omitempty"` // local-lvm:vm-421-disk-0, local:import/talos.qcow2, vm:421
 	Left   bool     `json:"left,omitempty"`   // it may stay: a user has had castle untrack it
 }
 
@@ -235,10 +235,15 @@ const (
 	Image   = "image"
 	Snippet = "snippet"
 	File    = "file"
+	// What keeps machines running: Proxmox' high availability of one, and a rule for several.
+	HAResource = "HA resource"
+	HARule     = "HA rule"
 )
 
-// IsFile reports whether the object is neither a machine nor one of its disks.
-func (o Object) IsFile() bool { return o.Kind != Machine && o.Kind != Disk }
+// IsFile reports whether the object is an image, a snippet or another file.
+func (o Object) IsFile() bool {
+	return !slices.Contains([]string{Machine, Disk, HAResource, HARule}, o.Kind)
+}
 
 // ID is the object's name in the datacenter.
 func (o Object) ID() string {

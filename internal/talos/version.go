@@ -26,17 +26,18 @@ func versionType() gate.Type {
 			"version": {Type: cty.String, Required: true, Help: "The release, such as v1.13.0."},
 			"machines": {Type: cty.Map(cty.String), Required: true,
 				Help: "Every machine's own address, by its name."},
-			"installer": {Type: cty.String, Required: true,
-				Help: "The image that upgrades a machine to the release; its schematic is wanted, too."},
+			"installers": {Type: cty.Map(cty.String), Required: true,
+				Help: "The image that upgrades each machine to the release; its schematic is wanted, too."},
 		},
 		Talos: true,
 		New: func(name string, target gate.Target, values gate.Values) (gate.Gate, error) {
 			m, err := newMachines(target.Talosconfig, values)
-			g := versionGate{version: values.String("version"), names: map[string]string{}}
-			g.schematic, _ = Installs(values.String("installer"))
-			var machines map[string]string
+			g := versionGate{version: values.String("version"), names: map[string]string{},
+				schematics: map[string]string{}}
+			var machines, installers map[string]string
 			if err == nil {
-				err = values.Decode("machines", &machines)
+				err = errors.Join(values.Decode("machines", &machines),
+					values.Decode("installers", &installers))
 			}
 			if err == nil && len(machines) == 0 {
 				err = errors.New("machines is empty; name at least one")
@@ -46,6 +47,7 @@ func versionType() gate.Type {
 			}
 			for machine, address := range machines {
 				g.names[address] = machine
+				g.schematics[address], _ = Installs(installers[machine])
 			}
 			m.endpoints = slices.Sorted(maps.Keys(g.names))
 			check := func(ctx context.Context) error {
@@ -61,8 +63,8 @@ func versionType() gate.Type {
 }
 
 type versionGate struct {
-	version, schematic string
-	names              map[string]string // by address
+	version           string
+	names, schematics map[string]string // by address
 }
 
 // readRelease reads the release that runs, and whether the machine is about to run another one.
@@ -96,7 +98,8 @@ func (g versionGate) others(nodes []nodeView) []nodeView {
 }
 
 func (g versionGate) differs(n nodeView) bool {
-	return g.schematic != "" && n.schematic != "" && n.schematic != g.schematic
+	wanted := g.schematics[n.endpoint]
+	return wanted != "" && n.schematic != "" && n.schematic != wanted
 }
 
 // compare waits for machines that do not answer, and for those that are being upgraded. Nobody else upgrades
@@ -111,13 +114,17 @@ func (g versionGate) compare(nodes []nodeView) error {
 			g.version), problems)
 	}
 	by, wanted := map[string][]string{}, "Talos "+g.version
+	schematics := map[string]bool{}
 	for _, n := range others {
 		what := n.release
 		if n.release == g.version {
-			wanted = "Talos " + g.version + " with the schematic " + g.schematic
+			schematics[g.schematics[n.endpoint]] = true
 			what += " with the schematic " + n.schematic
 		}
 		by[what] = append(by[what], fmt.Sprintf("%s (%s)", g.names[n.endpoint], n.host()))
+	}
+	if len(schematics) > 0 {
+		wanted += " with the schematic " + strings.Join(slices.Sorted(maps.Keys(schematics)), " or ")
 	}
 	var runs []string
 	for _, release := range slices.Sorted(maps.Keys(by)) {

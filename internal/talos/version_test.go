@@ -21,11 +21,12 @@ import (
 const installer = "factory.talos.dev/nocloud-installer/abc:v1.13.1"
 
 // versionGateOf is the gate of machines cp-01 and w-01.
-func versionGateOf(l *lab, installer string) gate.Gate {
+func versionGateOf(l *lab, installer ...string) gate.Gate {
 	l.t.Helper()
 	g, err := versionType().New("talos_version.machines", gate.Target{
 		Talosconfig: l.talosconfig(role.Reader, l.address(1))}, gate.Values{
-		"version": cty.StringVal("v1.13.1"), "installer": cty.StringVal(installer),
+		"version": cty.StringVal("v1.13.1"), "installers": cty.MapVal(map[string]cty.Value{
+			"cp-01": cty.StringVal(installer[0]), "w-01": cty.StringVal(installer[len(installer)-1])}),
 		"machines": cty.MapVal(map[string]cty.Value{
 			"cp-01": cty.StringVal(l.address(1)), "w-01": cty.StringVal(l.address(2))}),
 	})
@@ -127,4 +128,22 @@ func TestTalosVersionComparesSchematics(t *testing.T) {
 	wants(t, g, "with the schematic "+other+" runs on w-01 ("+l.address(2)+"); castle rollout upgrades one "+
 		`machine after the other; or set talos_schematic_id = "`+other+`" or the former `+
 		"talos_extensions again; or castle recreate")
+}
+
+// Machines may have different images: each is compared with its own.
+func TestTalosVersionComparesEachMachineWithItsOwnInstaller(t *testing.T) {
+	image := func(digit string) string {
+		return "factory.talos.dev/nocloud-installer/" + strings.Repeat(digit, 64) + ":v1.13.1"
+	}
+	l := newLab(t, emulator.Delays{})
+	for n, kind := range map[int]machine.Type{1: machine.TypeControlPlane, 2: machine.TypeWorker} {
+		place(l, n, kind, "v1.13.0")
+	}
+	for n, digit := range map[int]string{1: "a", 2: "b"} {
+		upgrade(l, n, image(digit))
+	}
+	await(t, versionGateOf(l, image("a"), image("b")))
+	a, b := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	wants(t, versionGateOf(l, image("b"), image("a")), "with the schematic "+a+" or "+b+
+		" is wanted; v1.13.1 with the schematic "+a+" runs on cp-01")
 }

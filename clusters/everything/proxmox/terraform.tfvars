@@ -120,6 +120,11 @@ talos_worker_config_patches       = ["machine: { nodeLabels: { example.org/gpu: 
 
 talos_machine_config_patches = { worker-01 = ["machine: { sysctls: { vm.max_map_count: \"262144\" } }"] }
 talos_extensions             = ["siderolabs/iscsi-tools", "siderolabs/util-linux-tools"]
+talos_machine_schematics = {
+  worker    = { extensions = ["siderolabs/qemu-guest-agent"] }
+  worker-01 = { extensions = ["siderolabs/i915"] }
+  cp-01     = { id = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba" } # no extensions
+}
 
 node_labels      = { worker-01 = { "topology.kubernetes.io/zone" = "rack-1" } }
 node_annotations = { worker = { "example.org/owner" = "me" } }

@@ -41,7 +41,7 @@ func resources(c *call) (any, error) {
 			row["pool"] = g.Pool
 		}
 		if g.HA {
-			row["hastate"] = "started"
+			row["hastate"] = s.resource(sidOf(g.ID))["state"]
 		}
 		if s.offline[g.Node] {
 			row["status"] = "unknown"
@@ -61,20 +61,6 @@ func nodeRows(s *Server) []any {
 		})
 	}
 	return rows
-}
-
-func removeHA(c *call) (any, error) {
-	if err := c.caller.check("/", "Sys.Console"); err != nil {
-		return nil, err
-	}
-	sid := strings.TrimPrefix(c.get("sid"), "vm:")
-	id, _ := strconv.Atoi(sid) //nolint:errcheck // 0 is no guest's id
-	g := c.s.guests[id]
-	if g == nil || !g.HA {
-		return nil, internal("cannot delete service 'vm:%s', not HA managed!", sid)
-	}
-	g.HA = false
-	return nil, nil
 }
 
 func replication(c *call) (any, error) {

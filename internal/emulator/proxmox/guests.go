@@ -169,7 +169,7 @@ func (g *guest) ownVolumes() map[string]int64 {
 	return own
 }
 
-var ownedVolume = regexp.MustCompile(`^[^:]+:(?:\d+/)?(?:vm|base)-(\d+)-`)
+var ownedVolume = regexp.MustCompile(`^[^:]+:(?:\d+/base-\d+-[^/]+/)?(?:\d+/)?(?:vm|base)-(\d+)-`)
 
 // ownerOf reads the guest's id from a volume's name; 0 if it belongs to none.
 func ownerOf(volume string) int {

@@ -45,6 +45,8 @@ func power(verb string, do func(*task, *guest) error) handler {
 		if !g.HA || verb == "reboot" {
 			return c.powered("qm"+verb, g, shuts, work).upid, nil
 		}
+		states := map[bool]string{true: "started", false: "stopped"}
+		c.s.resource(sidOf(g.ID))["state"] = states[verb == "start"]
 		worker := &call{s: c.s, request: c.request, caller: caller{id: root}, fault: &Fault{}}
 		worker.powered("qm"+verb, g, shuts, work)
 		kind := "ha" + strings.Replace(verb, "shutdown", "stop", 1)
@@ -164,6 +166,9 @@ func destroy(c *call, g *guest) (any, error) {
 			default:
 				s.disks.free(d.Node, d.Volume)
 			}
+		}
+		if c.flag("purge") {
+			s.unmanage(sidOf(g.ID), true)
 		}
 		t.tell(s.config.OnDestroy, g)
 		s.access.remove(g)

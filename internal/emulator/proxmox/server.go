@@ -10,7 +10,7 @@
 // Server holds the state. A call reads one request, and the table of routes has its handler, which runs under
 // the server's mutex; tasks run operations that take time.
 //
-// Deliberately missing: clones, containers beyond occupying an id, snapshots, storages that only some nodes
+// Deliberately missing: containers beyond occupying an id, snapshots, storages that only some nodes
 // have, and everything that needs SSH.
 package proxmox
 
@@ -72,6 +72,7 @@ type Server struct {
 	pools    map[string]bool
 	offline  map[string]bool // nodes
 	access   *access
+	ha       highAvailability
 	faults   []*Fault
 	requests []Request
 	tasks    []*task
@@ -97,6 +98,7 @@ func New(c Config) *Server {
 	s := &Server{
 		config: c, guests: map[int]*guest{}, disks: disks{map[volumeKey]*Disk{}, map[string]bool{}},
 		pools: map[string]bool{}, offline: map[string]bool{},
+		ha: highAvailability{map[string]map[string]string{}, map[string]map[string]string{}, nil},
 	}
 	for _, st := range c.Storages {
 		s.disks.shared[st.ID] = st.Shared
@@ -152,10 +154,12 @@ func (s *Server) Fail(f Fault) {
 	s.faults = append(s.faults, &f)
 }
 
-// SetOffline takes a node off the network, or brings it back.
+// SetOffline takes a node off the network, or brings it back. Others take over what is highly available.
 func (s *Server) SetOffline(node string, offline bool) {
 	defer s.locked()()
-	s.offline[node] = offline
+	if s.offline[node] = offline; offline {
+		s.recover(node)
+	}
 }
 
 // SetToken replaces all tokens that are accepted. A user that is new may do everything.
@@ -180,9 +184,14 @@ func (s *Server) SetDeaf(id int, deaf bool) {
 	s.with(id, func(g *guest) { g.Deaf = deaf })
 }
 
-// PowerOff stops a guest as a power cut does, without a task or a hook.
+// PowerOff stops a guest as a power cut does, without a task or a hook. High availability starts it again.
 func (s *Server) PowerOff(id int) {
-	s.with(id, func(g *guest) { g.Running = false })
+	s.with(id, func(g *guest) {
+		if g.Running = false; g.HA {
+			s.resource(sidOf(id))
+			s.follow(g)
+		}
+	})
 }
 
 // RemoveVM deletes a guest and its disks without an API call.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -79,7 +80,10 @@ func (m *Machine) check(ctx context.Context, a *attempt, before *state.State, in
 	for _, c := range a.plan.Changes {
 		name, keyed := terraform.KeyOf(c.Address)
 		begun := c.Reason == "tainted" || intent.Replaces(c.Address)
-		remakes := begun || slices.Contains(m.Replace, c.Address) || slices.Contains(a.outdated, c.Address)
+		// What hangs on the machine alone, such as its high availability, is made anew with it.
+		hangs := len(m.Replace) > 0 && !cluster.Platforms().IsMachine(c.Type)
+		remakes := begun || hangs || slices.Contains(m.Replace, c.Address) ||
+			slices.Contains(a.outdated, c.Address)
 		switch {
 		case c.Type == "talos_image_factory_schematic": // it only leaves the state
 		case keyed && name != m.Name,

@@ -173,7 +173,7 @@ func (d datacenter) order(t *testing.T, id int, name, tags string, pool ...strin
 		"balloon": {"0"}, "keyboard": {"en-us"},
 		"numa": {"0"}, "protection": {"0"}, "tablet": {"1"}, "template": {"0"}, "nameserver": {"127.10.0.1"},
 		"net0": {"model=virtio,bridge=vmbr0,firewall=0"}, "ipconfig0": {"gw=127.10.0.1,ip=127.10.0.21/24"},
-		"ide2": {"file=local-lvm:cloudinit,"}, "smbios1": {"uuid=" + UUIDOf("our key", name)},
+		"ide2": {"file=local-lvm:cloudinit,"}, "smbios1": {"uuid=" + values.UUIDOf("our key", name)},
 		"scsi0": {"file=local-lvm:0,import-from=local:import/blue-talos-v1.13.0.qcow2," +
 			"size=21474836480,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
 		"scsi1": {"file=local-lvm:50,format=raw," +

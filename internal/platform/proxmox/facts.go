@@ -14,7 +14,8 @@ import (
 
 // Facts reads how the machines among known are now, with one list of guests and two requests for each.
 func (s Search) Facts(ctx context.Context, known []gate.Known) ([]platform.Fact, error) {
-	known = slices.DeleteFunc(slices.Clone(known), func(k gate.Known) bool { return machineOf(k).VM == 0 })
+	isNone := func(k gate.Known) bool { return values.MachineOf(k).VM == 0 }
+	known = slices.DeleteFunc(slices.Clone(known), isNone)
 	if len(known) == 0 {
 		return nil, nil
 	}
@@ -29,7 +30,7 @@ func (s Search) Facts(ctx context.Context, known []gate.Known) ([]platform.Fact,
 
 // factOf compares a machine with its state. Where somebody else's has its id, nothing else matters.
 func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platform.Fact {
-	m := machineOf(k)
+	m := values.MachineOf(k)
 	key, _ := terraform.KeyOf(k.Address)
 	f := platform.Fact{Key: cmp.Or(key, m.Name), ID: m.VM, Status: "unknown"}
 	i := slices.IndexFunc(guests, func(g Guest) bool { return g.ID == m.VM })
@@ -66,7 +67,7 @@ func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platfo
 			f.Differ("may wait for a restart: %v", err)
 		}
 	}
-	if home := home(k); home != "" && home != g.Node {
+	if home := values.Home(k); home != "" && home != g.Node {
 		f.Differ("has moved from node %s to node %s; %s", home, g.Node, stay(f.Key, g.Node))
 	}
 	f.Compare(values.ReadAttributes(k.Attributes).Left(f.Disks), m.MACs)

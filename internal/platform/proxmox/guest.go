@@ -45,6 +45,9 @@ func (g Guest) Key() string {
 	return textIf(g.ID >= 100 && known && g.Node != "", "guest "+strconv.Itoa(g.ID))
 }
 
+// unfinished reports whether the guest is being created, or was when its task ended too early.
+func (g Guest) unfinished() bool { return g.Lock == "create" || g.Lock == "clone" }
+
 // configured reads the guest's configuration, with its pending changes. An error is Missing only if the id is
 // free as well: a guest that moves to another node is missing on its old one.
 func (c *Client) configured(ctx context.Context, g Guest) (Guest, error) {
@@ -87,12 +90,14 @@ func (g Guest) isVM() bool { return g.Kind == "qemu" }
 func (g Guest) path() string { return session.Path("nodes/%s/%s/%d", g.Node, g.Kind, g.ID) }
 
 // matches reports whether the guest is a machine in a state, and whether that is proved: by the uuid, else
-// by a hardware address, which a user can choose.
+// by a hardware address, which a user can choose. Proxmox gives a clone a uuid of its own until the
+// provider's next request, and the description of the first one, which has the machine's.
 func (g Guest) matches(m platform.Object) (same, proved bool) {
 	uuid, macs := g.Config.UUID(), g.Config.MACs()
 	switch {
 	case m.UUID != "" && g.Config != nil: // one without any is another machine, too
-		return uuid == m.UUID || m.Was != "" && uuid == m.Was, true
+		clone := strings.Contains(g.Config["description"], m.UUID)
+		return uuid == m.UUID || m.Was != "" && uuid == m.Was || clone, true
 	case len(m.MACs) > 0 && len(macs) > 0:
 		return slices.ContainsFunc(m.MACs,
 			func(mac string) bool { return slices.Contains(macs, strings.ToUpper(mac)) }), true

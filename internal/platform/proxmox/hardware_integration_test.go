@@ -19,7 +19,7 @@ const everything = `
 cluster_name                  = "blue"
 proxmox_node_name             = "proxmox"
 serviceaccount_public_key_pem = "our key"
-talos_images                  = { proxmox = "local:import/blue-talos-v1.13.0.qcow2" }
+talos_images                  = { cp-01 = "local:import/blue-talos-v1.13.0.qcow2" }
 
 vip         = "127.10.0.20"
 network     = { gateway = "127.10.0.1", dns = ["127.10.0.1"] }

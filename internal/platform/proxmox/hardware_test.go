@@ -9,6 +9,7 @@ import (
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 func TestHardwareThatIsMissingIsNamedBeforeAnythingIsMade(t *testing.T) {
@@ -114,8 +115,8 @@ func TestHardwareIsCheckedAsFarAsItIsNeeded(t *testing.T) {
 	c := &vmCheck{client: d.client(t), resource: defaultResource, node: "proxmox", interval: time.Second,
 		timeout: time.Minute, ids: map[string]int{"cp-01": 421},
 		uses: map[string]host.Use{"cp-01": {Bridges: []string{"vmbr1"}, Image: "local-lvm:base-9000-disk-0"}}}
-	known := gate.Known{Type: typeVM, Address: defaultResource + `["cp-01"]`, Attributes: map[string]any{
-		"vm_id": 421.0, "node_name": "proxmox", "name": "cp-01"}}
+	known := gate.Known{Type: values.TypeVM, Address: defaultResource + `["cp-01"]`}
+	known.Attributes = map[string]any{"vm_id": 421.0, "node_name": "proxmox", "name": "cp-01"}
 	found, err := c.inspect(t.Context(), []gate.Known{known}, silent)
 	if err != nil || len(found.Unusable) > 0 {
 		t.Errorf("a machine that exists: %v, %v", found.Unusable, err)

@@ -17,6 +17,7 @@ import (
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // direct sends requests to a handler without a network, so that a test may run in a bubble of synctest.
@@ -111,7 +112,7 @@ func TestALyingNetworkProvesNothing(t *testing.T) {
 			} else if len(saw.Present) != 1 || len(saw.Foreign) != 1 || len(saw.Unusable)+len(saw.Ours) > 0 {
 				wrong("the preflight", saw, err)
 			}
-			objects, err := Search{Client: c}.Gone(t.Context(), objectsOf(state421()), silent)
+			objects, err := Search{Client: c}.Gone(t.Context(), values.ObjectsOf(state421()), silent)
 			if err != nil || len(objects) == 0 || objects[0].Gone {
 				wrong("a machine that runs", objects, err)
 			}
@@ -220,7 +221,7 @@ func TestNonsenseIsCalledThat(t *testing.T) {
 		"a page for a configuration": {config, `404 <html>does not exist`, "404 Not Found", survey},
 		"no status":                  {current, `200 {"data":{}}`, "no status", survey},
 		"no rights": {"access/permissions", `200 {"data":{}}`, "no privileges on /, not even an empty list",
-			func(t *testing.T, c *Client) error { _, err := ExcessRights(t.Context(), c); return err }},
+			func(t *testing.T, c *Client) error { _, err := Footprint{}.Excess(t.Context(), c); return err }},
 		"no version": {"version", `200 {"data":{}}`, "no version",
 			func(t *testing.T, c *Client) error { return c.Admitted(t.Context()) }},
 		"no tasks": {"nodes/proxmox/tasks", `200 {"data":null}`, "no data",
@@ -296,7 +297,7 @@ func TestAKnownMachineIsAskedForOnItsNode(t *testing.T) {
 					err != nil && !strings.Contains(err.Error(), test.want) {
 					t.Errorf("%v, %v", found, err)
 				}
-				o := Search{Client: c}.Now(t.Context(), objectsOf(state421()))[0]
+				o := Search{Client: c}.Now(t.Context(), values.ObjectsOf(state421()))[0]
 				if o.Gone != (test.want == "") || !o.Gone && !strings.Contains(o.Reason, test.want) {
 					t.Errorf("%+v", o)
 				}

@@ -94,7 +94,7 @@ func (o Ownership) underived(g Guest) string {
 		if isCastle(tag) && slices.ContainsFunc(g.Tags(), g.namedAfterOther) {
 			continue // of the other cluster
 		}
-		if key := o.Keys[tag]; key != "" && g.Config.UUID() != UUIDOf(key, g.Name) {
+		if key := o.Keys[tag]; key != "" && g.Config.UUID() != values.UUIDOf(key, g.Name) {
 			return "its uuid does not derive from the key that is recorded of " + tag
 		}
 	}

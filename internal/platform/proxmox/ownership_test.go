@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 func TestParseRange(t *testing.T) {
@@ -149,7 +150,7 @@ func TestRefusalsSpareOnlyCastlesOwnMachines(t *testing.T) {
 
 // Signs prove nothing where a record or a key tells more.
 func TestRecordsAndKeysContradictTheMarks(t *testing.T) {
-	derived := UUIDOf("our key", "blue-cp-01")
+	derived := values.UUIDOf("our key", "blue-cp-01")
 	recorded := func(cluster, uuid string) []platform.RecordedMachine {
 		return []platform.RecordedMachine{{Cluster: cluster, Machine: platform.Object{Kind: platform.Machine,
 			VM: 421, UUID: uuid}}}

@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/revision"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
@@ -30,16 +31,20 @@ func (Platform) Name() string                     { return "Proxmox" }
 func (Platform) Preflights() []gate.PreflightType { return PreflightTypes() }
 func (Platform) MachinePreflight() string         { return PreflightVMIDs }
 func (Platform) Revisions() revision.System       { return Revisions() }
-func (Platform) Owns(typ string) bool             { return owns(typ) }
-func (Platform) IsMachine(typ string) bool        { return typ == typeVM }
+func (Platform) Owns(typ string) bool             { return values.Owns(typ) }
+func (Platform) IsMachine(typ string) bool        { return typ == values.TypeVM }
 func (Platform) Remedy(o platform.Object) string  { return remedy(o) }
 func (Platform) CheckToken(token string) error    { return CheckToken(token) }
 func (Platform) SameEndpoint(a, b string) bool    { return SameEndpoint(a, b) }
-func (Platform) FileID(k gate.Known) string       { return fileID(k) }
+func (Platform) FileID(k gate.Known) string       { return values.FileID(k) }
 
 func (Platform) Effects(was map[string]any, replaces bool, all []planned.Difference) []effect.Effect {
 	return effects.Of(fmt.Sprintf("VM %d", values.ReadAttributes(was).VM), replaces, all)
 }
+
+func (Platform) Identities() map[string]terraform.Identity { return values.Identities() }
+
+func (Platform) FileOf(typ, id string) (platform.Object, bool) { return values.FileOf(typ, id) }
 
 func (Platform) Describe(attributes map[string]any) (machine string, disks []string) {
 	a := values.ReadAttributes(attributes)
@@ -48,7 +53,7 @@ func (Platform) Describe(attributes map[string]any) (machine string, disks []str
 
 func (p Platform) Checks(s platform.Subject) []finding.Check { return p.Doctor(s) }
 
-func (Platform) ObjectsOf(known []gate.Known) []platform.Object { return objectsOf(known) }
+func (Platform) ObjectsOf(known []gate.Known) []platform.Object { return values.ObjectsOf(known) }
 
 func (Platform) MachineID(typ string, attributes map[string]any) (id int, isMachine bool) {
 	return values.GuestID(typ, attributes)

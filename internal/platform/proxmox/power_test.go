@@ -12,6 +12,7 @@ import (
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 // waiting is the machine 421, which runs and waits for more memory.
@@ -19,7 +20,7 @@ func waiting() (platform.Object, emulator.VM) {
 	k, vm := asLeft()
 	vm.Running, vm.Config["memory"] = true, "4096"
 	vm.Pending = map[string]string{"memory": "8192"}
-	return machineOf(k), vm
+	return values.MachineOf(k), vm
 }
 
 // restart has castle restart a machine, and returns what it says.

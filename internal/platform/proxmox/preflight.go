@@ -73,6 +73,10 @@ func vmIDs() gate.PreflightType {
 			"usb":      {Type: used, Help: "The mappings of each virtual machine's USB devices, by key."},
 			"images": {Type: cty.Map(cty.String), Help: "The volume that each virtual machine's disk is " +
 				"copied from, by key; empty where another stage downloads it."},
+			"templates": {Type: cty.Map(cty.String), Help: "The template that each virtual machine is " +
+				"cloned from, \"node/id\", by key; empty for one that is none."},
+			"ha": {Type: cty.Map(cty.Bool),
+				Help: "Whether each virtual machine is highly available, by key."},
 			"resource": {Type: cty.String, Valid: validResource,
 				Help: "The resource of the machines' instances, \"" + defaultResource + "\" if not given."},
 			"uuids_from_key": {Type: cty.Bool, Help: "Each machine has the uuid " +

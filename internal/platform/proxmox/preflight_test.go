@@ -8,11 +8,12 @@ import (
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 func TestVMIDsIsMadeFromABlock(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.server.AddVM(uuid(ours(421, "blue-cp-01"), UUIDOf("our key", "blue-cp-01")))
+	d.server.AddVM(uuid(ours(421, "blue-cp-01"), values.UUIDOf("our key", "blue-cp-01")))
 	values := gate.Values{
 		"endpoint": cty.StringVal(d.endpoint), "api_token": cty.StringVal(token),
 		"ca_file":    cty.StringVal(d.ca),

@@ -57,7 +57,7 @@ const kindVM = "VM"
 func revisable(s revision.Stage) (all []revision.Object) {
 	for _, r := range s.State.Managed() {
 		known := []gate.Known{{Address: r.Address, Type: r.Type, Attributes: r.Attributes}}
-		for _, o := range objectsOf(known) {
+		for _, o := range values.ObjectsOf(known) {
 			one := revision.Object{Kind: o.Kind, Name: o.Volume, Ref: o.Node, Address: r.Address}
 			if o.Kind == platform.Machine {
 				one.Kind, one.Name, one.Ref = kindVM, fmt.Sprintf("%d %s", o.VM, o.Name), o.ID()
@@ -75,8 +75,8 @@ func revisable(s revision.Stage) (all []revision.Object) {
 func readRevisions(ctx context.Context, c *Client, all []revision.Object) error {
 	lists := map[string][]*revision.Object{}
 	for i := range all {
-		o, list := &all[i], kindVM
-		if o.Kind != kindVM {
+		o, list := &all[i], all[i].Kind
+		if !slices.Contains([]string{kindVM, platform.HAResource, platform.HARule}, list) {
 			list = o.Ref + " " + values.StorageOf(o.Name) + " " + values.ContentOf(o.Name)
 		}
 		lists[list] = append(lists[list], o)
@@ -84,8 +84,11 @@ func readRevisions(ctx context.Context, c *Client, all []revision.Object) error 
 	errs := make(chan error, len(lists))
 	for list, objects := range lists {
 		read := readFiles
-		if list == kindVM {
+		switch list {
+		case kindVM:
 			read = readMachines
+		case platform.HAResource, platform.HARule:
+			read = readAvailability
 		}
 		go func() { errs <- read(ctx, c, objects) }()
 	}

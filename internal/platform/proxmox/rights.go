@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,8 @@ type Footprint struct {
 	Bridges  []string
 	Devices  []string // mapped ones: pci/gpu
 	Sources  []string // volumes that its disks are copied from
+	Cloned   []string // templates that machines are cloned from: pve1/9000
+	HA       bool     // machines are highly available
 }
 
 // Uses adds what machines use of their nodes to the footprint.
@@ -61,6 +64,10 @@ func (f *Footprint) Uses(all []host.Use) {
 		add(&f.Bridges, "", u.Bridges...)
 		add(&f.Devices, "pci/", u.PCI...)
 		add(&f.Devices, "usb/", u.USB...)
+		if u.Template != "" {
+			add(&f.Cloned, "", u.Template)
+		}
+		f.HA = f.HA || u.HA
 		if u.Image != "" {
 			add(&f.Sources, "", u.Image)
 		}
@@ -109,6 +116,15 @@ func (f Footprint) rights() (all []right) {
 	for _, device := range f.Devices {
 		require("/mapping/"+device, "CastleDevices", "Mapping.Use")
 	}
+	if f.HA { // the stack knows no right on a single machine
+		require("/", "CastleHA", "Sys.Audit", "Sys.Console")
+	}
+	if len(f.Cloned) > 0 && f.Pool != "" { // a clone gets its cloud-init drive when it exists
+		require("/pool/"+f.Pool, "CastleClones", "VM.Config.CDROM")
+	}
+	for _, template := range f.Cloned {
+		require("/vms/"+path.Base(template), "CastleTemplates", "VM.Audit", "VM.Clone")
+	}
 	for _, volume := range f.Sources {
 		if of := values.OwnerOf(volume); of != 0 { // a template's disk
 			require(fmt.Sprintf("/vms/%d", of), "CastleTemplates", "VM.Audit", "VM.Clone")
@@ -130,8 +146,9 @@ func (f Footprint) Commands(token string) []string {
 			strings.Join(r.all, ",")); !slices.Contains(commands, role) {
 			commands = append(commands, role)
 		}
-		lists = append(lists, fmt.Sprintf("pveum acl modify %s --users %s --tokens '%s' --roles %s",
-			r.path, user, token, r.role))
+		acl := fmt.Sprintf("pveum acl modify %s --users %s --tokens '%s' --roles %s", r.path, user, token,
+			r.role)
+		lists = append(lists, acl+textIf(r.path == "/", " --propagate 0"))
 	}
 	commands = append(commands, "pveum user add "+user,
 		fmt.Sprintf("pveum user token add %s %s --privsep 1", user, name))
@@ -246,13 +263,15 @@ func (f Footprint) inside(ctx context.Context, c *Client) (func(path, privilege 
 	}, nil
 }
 
-// ExcessRights lists privileges on the whole datacenter that no cluster needs and that make the token a key
-// to everything.
-func ExcessRights(ctx context.Context, c *Client) ([]string, error) {
+// Excess lists privileges on the whole datacenter that the cluster does not need and that make the token a
+// key to everything.
+func (f Footprint) Excess(ctx context.Context, c *Client) ([]string, error) {
 	has, err := c.rightsOn(ctx, "/")
 	powerful := []string{"Permissions.Modify", "Realm.Allocate", "Realm.AllocateUser", "Sys.Console",
 		"Sys.PowerMgmt", "User.Modify"}
-	return slices.DeleteFunc(powerful, func(p string) bool { return !has.include(p) }), err
+	return slices.DeleteFunc(powerful, func(p string) bool {
+		return !has.include(p) || f.HA && p == "Sys.Console"
+	}), err
 }
 
 // seesDisks reports whether a storage lists all disks of a guest that is gone. A privilege on the guest

@@ -183,8 +183,14 @@ func (d foundDisk) remedy() string {
 	return remedy(d.owned)
 }
 
-// remedy is how a volume is removed by hand.
+// remedy is how a volume, or an object of high availability, is removed by hand.
 func remedy(o platform.Object) string {
+	switch o.Kind {
+	case platform.HAResource:
+		return "as root on a node: ha-manager remove " + o.Volume
+	case platform.HARule:
+		return "as root on a node: ha-manager rules remove " + o.Volume
+	}
 	return fmt.Sprintf("as root on node %s: pvesm free %s", o.Node, o.Volume)
 }
 
@@ -258,6 +264,8 @@ func (v *inventory) check(ctx context.Context, all []platform.Object) []event.Ow
 	for _, o := range all {
 		if o.IsFile() {
 			v.add(o, v.file(ctx, o))
+		} else if o.Kind == platform.HAResource || o.Kind == platform.HARule {
+			v.add(o, v.available(ctx, o))
 		}
 	}
 	v.objects = append(v.objects, v.unread...)
@@ -397,7 +405,7 @@ func (v *inventory) checkRights(ctx context.Context, all []platform.Object) {
 		}
 		sees, err := seesDisks(ctx, v.client, storage, o.VM)
 		if err == nil && !sees {
-			proved, failed := freed(ctx, v.client, o.Node, o.VM)
+			proved, failed := freed(ctx, v.client, v.nodeOf(all, o), o.VM)
 			if err = failed; proved {
 				continue // another machine's disks need a proof of their own
 			}
@@ -415,6 +423,16 @@ func (v *inventory) checkRights(ctx context.Context, all []platform.Object) {
 				errors.New("the node does not list it for disks"))
 		}
 	}
+}
+
+// nodeOf is the node of a disk, or of its machine on shared storage, which any node may have listed.
+func (v *inventory) nodeOf(all []platform.Object, disk platform.Object) string {
+	owns := func(o platform.Object) bool { return o.Kind == platform.Machine && o.VM == disk.VM }
+	i := slices.IndexFunc(all, owns)
+	if i < 0 || !v.read["/"+values.StorageOf(disk.Volume)] {
+		return disk.Node
+	}
+	return all[i].Node
 }
 
 func (v *inventory) cannotRead(kind, id string, err error) {

@@ -14,6 +14,7 @@ import (
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 const mac = "BC:24:11:00:00:21"
@@ -67,7 +68,7 @@ func ask(t *testing.T, d datacenter, s Search, owned []platform.Object) (left, g
 
 func TestGoneChecksEveryObjectOfAState(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	left, gone := ask(t, d, Search{}, objectsOf(state()))
+	left, gone := ask(t, d, Search{}, values.ObjectsOf(state()))
 	want := []string{"machine 421", "disk local-lvm:vm-421-disk-0",
 		"image local:import/blue-talos-v1.13.0.qcow2", "snippet local:snippets/blue.yaml"}
 	if len(left) > 0 || !slices.Equal(gone, want) {
@@ -84,7 +85,7 @@ func TestGoneReturnsTheFixOfEachObject(t *testing.T) {
 	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-9", Owner: 421, Content: "images",
 		Node: "pve2"})
 	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-430-disk-0", Owner: 430, Content: "images"})
-	objects, err := Search{Client: d.client(t)}.Gone(t.Context(), objectsOf(state()), func(string) {})
+	objects, err := Search{Client: d.client(t)}.Gone(t.Context(), values.ObjectsOf(state()), func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,13 +123,13 @@ func TestARecycledIdIsForeign(t *testing.T) {
 		"net0": "virtio=BC:24:11:00:00:99,bridge=vmbr0", "scsi0": "local-lvm:vm-421-disk-0,size=8G",
 	}}
 	d.server.AddVM(other)
-	left, gone := ask(t, d, Search{}, objectsOf(state()))
+	left, gone := ask(t, d, Search{}, values.ObjectsOf(state()))
 	if len(left) > 0 || len(gone) != 4 {
 		t.Errorf("left %q, gone %q", left, gone)
 	}
 	// A disk of ours that it does not use is still ours.
 	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-7", Owner: 421, Content: "images"})
-	owned := append(objectsOf(state()), platform.Object{Kind: platform.Disk, Node: "proxmox", VM: 421,
+	owned := append(values.ObjectsOf(state()), platform.Object{Kind: platform.Disk, Node: "proxmox", VM: 421,
 		Volume: "local-lvm:vm-421-disk-7"})
 	if left, _ := ask(t, d, Search{}, owned); !slices.Equal(left,
 		[]string{"disk local-lvm:vm-421-disk-7: still there"}) {
@@ -163,7 +164,7 @@ func TestAFailedReadProvesNothing(t *testing.T) {
 			t.Parallel() // some pause before they repeat
 			d := newDatacenter(t, emulator.Config{})
 			spoil(d)
-			left, _ := ask(t, d, Search{}, objectsOf(state()))
+			left, _ := ask(t, d, Search{}, values.ObjectsOf(state()))
 			if !slices.ContainsFunc(left,
 				func(s string) bool { return strings.Contains(s, "not proved: ") }) {
 				t.Errorf("left %q", left)
@@ -207,7 +208,8 @@ func TestAPartialListProvesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if left, _ := ask(t, d, Search{Client: client}, objectsOf(state())); !slices.Equal(left, c.left) {
+			left, _ := ask(t, d, Search{Client: client}, values.ObjectsOf(state()))
+			if !slices.Equal(left, c.left) {
 				t.Errorf("left %q, want %q", left, c.left)
 			}
 		})
@@ -243,12 +245,30 @@ func TestTheOwnDeletionProvesDisksGone(t *testing.T) {
 			d.server.Idle()
 			c.removes(d)
 			d.server.RemoveDisk("proxmox", image().Volume)
-			left, _ := ask(t, d, Search{}, objectsOf(state()))
+			left, _ := ask(t, d, Search{}, values.ObjectsOf(state()))
 			blind := func(s string) bool { return strings.Contains(s, "may not see all disks") }
 			if slices.ContainsFunc(left, blind) == c.proved {
 				t.Errorf("left %q", left)
 			}
 		})
+	}
+}
+
+// Every node lists a disk on shared storage, and the machine's own has deleted it.
+func TestTheOwnDeletionProvesDisksOnSharedStorageGone(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}, Storages: []emulator.Storage{
+		{ID: "nfs", Type: "nfs", Content: []string{"images"}, Shared: true}}})
+	d.limit(t, Footprint{Pool: "blue", Nodes: []string{"proxmox", "pve2"}, Disks: []string{"nfs"},
+		Bridges: []string{"vmbr0"}}.Commands("castle@pve!blue")...)
+	vm := machine421()
+	vm.Node, vm.Pool, vm.Running = "pve2", "blue", false
+	vm.Config["scsi0"] = "nfs:421/vm-421-disk-0.raw,size=8G"
+	d.server.AddVM(vm)
+	d.removeOn(t, "pve2", 421)
+	left, gone := ask(t, d, Search{}, []platform.Object{{Kind: platform.Machine, Node: "pve2", VM: 421},
+		{Kind: platform.Disk, Node: "proxmox", VM: 421, Volume: "nfs:421/vm-421-disk-0.raw"}})
+	if len(left) > 0 || len(gone) != 2 {
+		t.Errorf("left %q, gone %q", left, gone)
 	}
 }
 
@@ -270,7 +290,7 @@ func TestAMachineThatHasMovedIsProvedGone(t *testing.T) {
 			d.server.Idle()
 			d.server.Configure(421, map[string]string{"scsi2": "rbd:vm-421-disk-0,size=8G",
 				"net0": "virtio=" + mac})
-			owned := append(objectsOf(state())[:2],
+			owned := append(values.ObjectsOf(state())[:2],
 				platform.Object{Kind: platform.Disk, Node: "proxmox", VM: 421, Volume: "rbd:vm-421-disk-0"})
 			const see = "pveum acl modify /storage/rbd --users castle@pve --roles CastleDisks"
 			if _, err := d.server.Pveum(see); err != nil {
@@ -337,7 +357,7 @@ func TestGoneWaitsForARunningDeletion(t *testing.T) {
 	d.deleteHeld(t, hold, image().Volume)
 	var reports []string
 	objects, err := Search{Client: d.client(t), Interval: time.Millisecond}.Gone(t.Context(),
-		objectsOf(state()),
+		values.ObjectsOf(state()),
 		func(text string) {
 			reports = append(reports, text)
 			close(hold) // somebody waits for it
@@ -361,7 +381,7 @@ func TestGoneTimesOutOnARunningDeletion(t *testing.T) {
 	defer close(hold)
 	d.deleteHeld(t, hold, image().Volume)
 	left, _ := ask(t, d, Search{Interval: time.Millisecond, Timeout: 20 * time.Millisecond},
-		objectsOf(state()))
+		values.ObjectsOf(state()))
 	if want := "image " + image().Volume +
 		": Proxmox' task imgdel is still running after 20ms"; !slices.Equal(left, []string{want}) {
 		t.Errorf("left %q", left)
@@ -372,7 +392,7 @@ func TestCompleteAddsDisksOutsideTheState(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
 	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-cloudinit", Owner: 421, Content: "images"})
-	owned := Search{Client: d.client(t)}.Complete(t.Context(), objectsOf(state()))
+	owned := Search{Client: d.client(t)}.Complete(t.Context(), values.ObjectsOf(state()))
 	var disks []string
 	for _, x := range owned {
 		if x.Kind == platform.Disk {

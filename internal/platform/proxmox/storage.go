@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -24,10 +25,11 @@ func storages() gate.PreflightType {
 		Summary: "The storage that a stage writes files to is active on each node and takes them",
 		Attributes: connected(map[string]gate.Attribute{
 			"files": {Type: cty.Map(cty.String), Required: true,
-				Help: "The file's name, by the node that writes it: the key of its resource instance."},
+				Help: "The file's name, by the key of its resource instance: the node that writes it; of " +
+					"several files, with a slash and a name of its own."},
 			"shared_key": {Type: cty.String,
-				Help: "The key of the instance that writes the one file of all nodes, if the storage is " +
-					"shared; each node writes one, if not given."},
+				Help: "What stands in a key instead of the node, if the storage is shared: one instance " +
+					"writes the file of all nodes. Each node writes one, if not given."},
 			"storage": {Type: cty.String, Required: true, Help: "The storage."},
 			"content": {Type: cty.String, Required: true, Help: "The content type of the files."},
 			"resource": {Type: cty.String, Required: true, Valid: validResource,
@@ -48,7 +50,7 @@ func storages() gate.PreflightType {
 // storageCheck is a preflight proxmox_storage with its arguments.
 type storageCheck struct {
 	client                     *Client
-	files                      map[string]string // by node
+	files                      map[string]string // by the key of the instance: node or node/name
 	storage, content, resource string
 	sharedKey                  string // empty if each node writes a file, whatever the storage
 }
@@ -60,8 +62,9 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 		return found, err
 	}
 	done := map[string]bool{}
-	for _, node := range sortedKeys(c.files) {
-		key := node
+	for _, key := range sortedKeys(c.files) {
+		file := c.files[key]
+		node, _, _ := strings.Cut(key, "/")
 		p := host.Problem{
 			What: fmt.Sprintf("node %s, which writes to storage %s, is offline or missing", node, c.storage),
 			Fix:  "bring it back, or give its machines another node"}
@@ -72,7 +75,7 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 				return found, err
 			}
 			if shared && c.sharedKey != "" {
-				key = c.sharedKey
+				key = c.sharedKey + strings.TrimPrefix(key, node)
 			}
 		}
 		if p.What != "" {
@@ -89,7 +92,7 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 		if err != nil {
 			return found, err
 		}
-		volume := c.storage + ":" + c.content + "/" + c.files[node]
+		volume := c.storage + ":" + c.content + "/" + file
 		if _, exists := volumes[volume]; exists {
 			found.Ours = append(found.Ours, gate.Own{Borrowed: true, Import: gate.Import{
 				Address: address, ID: node + "/" + volume, What: "image " + volume + " on node " + node}})

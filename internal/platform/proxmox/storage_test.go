@@ -83,11 +83,17 @@ func TestASharedStorageHasOneFileForAllNodes(t *testing.T) {
 		sharedKey string
 		known     []gate.Known
 		want      []string
+		suffix    string // of the keys: several images
 	}{
-		"one instance":               {"nfs", nil, []string{shared + " proxmox/" + volume.Volume}},
-		"one instance, in the state": {"nfs", []gate.Known{{Address: shared}}, nil},
+		"one instance":               {"nfs", nil, []string{shared + " proxmox/" + volume.Volume}, ""},
+		"one instance, in the state": {"nfs", []gate.Known{{Address: shared}}, nil, ""},
+		"one of several images": {"nfs", nil, []string{
+			`proxmox_virtual_environment_download_file.talos["nfs/613e"] proxmox/` + volume.Volume}, "/613e"},
+		"one of several images of each node": {"", nil, []string{
+			`proxmox_virtual_environment_download_file.talos["proxmox/613e"] proxmox/` + volume.Volume,
+			`proxmox_virtual_environment_download_file.talos["pve2/613e"] pve2/` + volume.Volume}, "/613e"},
 		"a stage with one for a node": {"", []gate.Known{{Address: imageFile}}, []string{
-			`proxmox_virtual_environment_download_file.talos["pve2"] pve2/` + volume.Volume}},
+			`proxmox_virtual_environment_download_file.talos["pve2"] pve2/` + volume.Volume}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"},
@@ -96,7 +102,8 @@ func TestASharedStorageHasOneFileForAllNodes(t *testing.T) {
 			d.server.AddDisk(volume)
 			c := storageCheck{client: d.client(t), content: "import", storage: "nfs",
 				sharedKey: test.sharedKey, resource: "proxmox_virtual_environment_download_file.talos",
-				files: map[string]string{"proxmox": "talos.qcow2", "pve2": "talos.qcow2"}}
+				files: map[string]string{
+					"proxmox" + test.suffix: "talos.qcow2", "pve2" + test.suffix: "talos.qcow2"}}
 			found, err := c.inspect(t.Context(), test.known, silent)
 			var ours []string
 			for _, own := range found.Ours {

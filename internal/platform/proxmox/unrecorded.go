@@ -27,7 +27,7 @@ func recordedIDs(v gate.Values, known []gate.Known) (recorded map[int]bool, lack
 	recorded = map[int]bool{}
 	for _, k := range known {
 		id, _ := strconv.Atoi(k.MachineID.ID) //nolint:errcheck // then it is 0
-		if id = cmp.Or(machineOf(k).VM, id); id != 0 {
+		if id = cmp.Or(values.MachineOf(k).VM, id); id != 0 {
 			recorded[id] = true
 		}
 	}
@@ -85,7 +85,7 @@ func recordedUUIDs(known []gate.Known) map[string]int {
 	all := map[string]int{}
 	for _, k := range known {
 		id, _ := strconv.Atoi(k.MachineID.ID) //nolint:errcheck // then it is 0
-		m := machineOf(k)
+		m := values.MachineOf(k)
 		if uuid := cmp.Or(m.UUID, k.MachineID.UUID); uuid != "" {
 			all[uuid] = cmp.Or(m.VM, id)
 		}

@@ -59,7 +59,7 @@ func (c *vmCheck) slots(known []gate.Known) []slot {
 	recorded := map[string]gate.MachineID{}
 	for i, k := range known {
 		recorded[k.Address] = k.MachineID
-		if id := machineOf(k).VM; id != 0 && strings.HasPrefix(k.Address, c.resource+"[") {
+		if id := values.MachineOf(k).VM; id != 0 && strings.HasPrefix(k.Address, c.resource+"[") {
 			byID[id] = slot{id: id, known: &known[i]}
 			byAddress[k.Address] = &known[i]
 		}
@@ -75,7 +75,7 @@ func (c *vmCheck) slots(known []gate.Known) []slot {
 		}
 		derives := c.derives && c.key != "" && s.known == nil // one in the state may have been imported
 		if s.recorded.UUID == "" && derives {
-			s.recorded = platform.Object{Kind: platform.Machine, VM: id, UUID: UUIDOf(c.key, s.name)}
+			s.recorded = platform.Object{Kind: platform.Machine, VM: id, UUID: values.UUIDOf(c.key, s.name)}
 		}
 		byID[id] = s
 	}
@@ -111,7 +111,7 @@ func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(s
 	for _, s := range slots {
 		ids = append(ids, s.id)
 		if s.known != nil {
-			homes[s.id] = cmp.Or(machineOf(*s.known).Node, s.node)
+			homes[s.id] = cmp.Or(values.MachineOf(*s.known).Node, s.node)
 		}
 	}
 	guests, err := c.client.GuestsOn(ctx, ids, homes)
@@ -150,7 +150,7 @@ func (n *inspection) checkUses(ctx context.Context, slots []slot, guests map[int
 			continue
 		}
 		if u.Machine, u.Node = s.key, s.node; s.known != nil || guests[s.id].ID != 0 {
-			u.Image = ""
+			u.Image, u.Template = "", ""
 		}
 		uses = append(uses, u)
 	}
@@ -213,11 +213,20 @@ func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (g Guest
 		n.report(fmt.Sprintf("VM %d on node %s is still being created; waiting for it", s.id, listed.Node))
 	})
 	check := func(ctx context.Context) (bool, error) {
+		if g.Lock == "clone" { // at the end, its task moves it to its node
+			all, failed := c.client.GuestsOn(ctx, []int{s.id}, nil)
+			if err = failed; err == nil && all[s.id].Node != "" {
+				listed.Node = all[s.id].Node
+			}
+		}
 		g, err = c.client.configured(ctx, listed)
-		if err != nil || g.Lock != "create" || s.known != nil || abandoned > 1 {
+		if err != nil || !g.unfinished() || s.known != nil || abandoned > 1 {
 			return true, err
 		}
-		tasks, err := c.client.running(ctx, g.Node, s.id)
+		tasks, err := c.client.running(ctx, g.Node, 0)
+		tasks = slices.DeleteFunc(tasks, func(t task) bool { // that of a clone is one of the template
+			return t.ID != strconv.Itoa(s.id) && (g.Lock != "clone" || t.Kind != "qmclone")
+		})
 		abandoned++ // twice: the lock is set just before the task appears
 		if len(tasks) > 0 {
 			abandoned = 0
@@ -236,12 +245,13 @@ func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (g Guest
 // that the configuration names: the provider would delete it, and make an empty one on that node. If the
 // configuration is what has changed, the machine is where castle has put it.
 func (n *inspection) checkMoved(s slot, g Guest) {
-	if s.known == nil || s.node == "" || g.Node == s.node || g.Node == home(*s.known) {
+	if s.known == nil || s.node == "" || g.Node == s.node || g.Node == values.Home(*s.known) {
 		return
 	}
 	n.found.Unusable = append(n.found.Unusable, gate.Foreign{
-		What: fmt.Sprintf("VM %d %q has moved from node %s to node %s", g.ID, g.Name, home(*s.known), g.Node),
-		Why:  "a create would delete it with its disks, and make an empty machine on node " + s.node,
+		What: fmt.Sprintf("VM %d %q has moved from node %s to node %s", g.ID, g.Name, values.Home(*s.known),
+			g.Node),
+		Why: "a create would delete it with its disks, and make an empty machine on node " + s.node,
 		Fixes: []string{stay(s.key, g.Node),
 			fmt.Sprintf("or migrate it to node %s in Proxmox, and run the same command again", s.node)},
 	})
@@ -272,12 +282,12 @@ func (c *vmCheck) difference(s slot, g Guest) string {
 		return s.recycled(g, missing)
 	}
 	switch {
-	case g.Lock == "create":
+	case g.unfinished():
 		return "its creation was never finished"
 	case !s.isRecorded(g):
 		return "expected the " + otherUUID(s.recorded, g)
 	case s.elsewhere != nil:
-		return fmt.Sprintf("%s has VM %d in the state", s.address, machineOf(*s.elsewhere).VM)
+		return fmt.Sprintf("%s has VM %d in the state", s.address, values.MachineOf(*s.elsewhere).VM)
 	case s.recorded.UUID != "": // it may have been renamed or moved since
 		return ""
 	case g.Name != s.name:
@@ -294,7 +304,7 @@ func (c *vmCheck) difference(s slot, g Guest) string {
 // address proves it, name and tags must match. They may match the state instead of the configuration, which
 // may have just changed.
 func (s slot) recycled(g Guest, missing []string) string {
-	was, tags := machineOf(*s.known), values.ReadAttributes(s.known.Attributes).Tags
+	was, tags := values.MachineOf(*s.known), values.ReadAttributes(s.known.Attributes).Tags
 	same, proved := g.matches(was)
 	switch {
 	case proved && same:
@@ -330,7 +340,7 @@ func otherUUID(m platform.Object, g Guest) string {
 // create remove it.
 func (c *vmCheck) foreign(s slot, g Guest, why string) gate.Foreign {
 	f := gate.Foreign{What: g.describe(), Why: why}
-	if s.known == nil && g.isVM() && g.Lock == "create" {
+	if s.known == nil && g.isVM() && g.unfinished() {
 		f.Fixes = s.fixes(
 			fmt.Sprintf("remove it as root on node %s: qm unlock %d && qm destroy %d", g.Node, g.ID, g.ID))
 		return f
@@ -405,7 +415,7 @@ func (c *vmCheck) look(ctx context.Context, known gate.Known) (gate.Reading, err
 	}
 	g, err = c.client.configured(ctx, g)
 	switch why := c.difference(s, g); {
-	case KindOf(err) == Missing, err == nil && s.known == nil && g.Lock == "create":
+	case KindOf(err) == Missing, err == nil && s.known == nil && g.unfinished():
 		return gate.Reading{}, nil
 	case err != nil:
 		return gate.Reading{}, err

@@ -8,6 +8,7 @@ import (
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
 const cp01 = `proxmox_virtual_environment_vm.node["cp-01"]`
@@ -108,21 +109,21 @@ func TestVMIDs(t *testing.T) {
 			doubt: true,
 		},
 		"all of our own but the uuid, which derives from another key": {
-			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), UUIDOf("their key", "blue-cp-01"))},
+			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), values.UUIDOf("their key", "blue-cp-01"))},
 			change:  func(c *vmCheck) { c.derives, c.key = true, "our key" },
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
-			hint: []string{"expected the uuid " + UUIDOf("our key", "blue-cp-01"),
+			hint: []string{"expected the uuid " + values.UUIDOf("our key", "blue-cp-01"),
 				"it may belong to the same cluster of another state"},
 		},
 		"the uuid that derives from our key, under another name and without tags": {
 			vms: []emulator.VM{uuid(emulator.VM{ID: 421, Name: "renamed", Config: map[string]string{}},
-				UUIDOf("our key", "blue-cp-01"))},
+				values.UUIDOf("our key", "blue-cp-01"))},
 			change:  func(c *vmCheck) { c.derives, c.key, c.node = true, "our key", "pve2" },
 			ours:    cp01 + " proxmox/421",
 			present: `VM 421 "renamed" on node proxmox`,
 		},
 		"a record is more than the key": {
-			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), UUIDOf("our key", "blue-cp-01"))},
+			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), values.UUIDOf("our key", "blue-cp-01"))},
 			known:   []gate.Known{noted(gate.Known{Address: cp01}, "421", "planned")},
 			change:  func(c *vmCheck) { c.derives, c.key = true, "our key" },
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
@@ -149,7 +150,7 @@ func TestVMIDs(t *testing.T) {
 			present: `VM 421 "blue-cp-01" on node proxmox`,
 		},
 		"a name is the key unless it is given": {
-			vms:     []emulator.VM{uuid(ours(421, "cp-01"), UUIDOf("our key", "cp-01"))},
+			vms:     []emulator.VM{uuid(ours(421, "cp-01"), values.UUIDOf("our key", "cp-01"))},
 			change:  func(c *vmCheck) { c.names, c.derives, c.key = nil, true, "our key" },
 			ours:    cp01 + " proxmox/421",
 			present: `VM 421 "cp-01" on node proxmox`,

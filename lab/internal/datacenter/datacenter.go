@@ -91,6 +91,8 @@ type Hosts struct {
 	Bridges  []string
 	Devices  []string // mapped ones: pci/gpu
 	Sources  []string // images that castle does not download: files, and disks of templates
+	// Templates are those that machines are cloned from, pve1/9000, with disks on shared storage, if any.
+	Templates []string
 	// Commands of pveum have made the pool of the cluster and limited its API token. Without any, the token
 	// may do everything.
 	Commands []string

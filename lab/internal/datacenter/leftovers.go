@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
@@ -29,6 +30,9 @@ func (d *Datacenter) Leftovers() []string {
 			all = append(all, "volume "+disk.Volume)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(d.proxmox.HAConfig())) {
+		all = append(all, "high availability "+name)
+	}
 	for _, m := range d.config.Machines {
 		if stage := d.fleet.Stage(m.Address); stage != talos.Maintenance {
 			all = append(all, fmt.Sprintf("machine %s at %s: %s", m.Name, m.Address, stage))
@@ -52,15 +56,22 @@ func (d *Datacenter) Leftovers() []string {
 }
 
 // isSource reports whether a volume is an image that was there at the start.
-func (d *Datacenter) isSource(volume string) bool {
-	return slices.Contains(d.config.Hosts.Sources, volume)
+func (d *Datacenter) isSource(volume string) bool { return slices.Contains(d.sources(), volume) }
+
+// sources are the volumes that machines are made of: castle makes none of them.
+func (d *Datacenter) sources() []string {
+	all := slices.Clone(d.config.Hosts.Sources)
+	for _, template := range d.config.Hosts.Templates {
+		all = append(all, d.templateVolume(template[strings.LastIndex(template, "/")+1:]))
+	}
+	return all
 }
 
 // Missing returns the resources that existed at the start and no longer do: a foreign VM, an image that
 // machines are made of, or a secret of the user in Infisical.
 func (d *Datacenter) Missing() []string {
 	all := []string{}
-	for _, volume := range d.config.Hosts.Sources {
+	for _, volume := range d.sources() {
 		if !slices.ContainsFunc(d.proxmox.Disks(), func(v proxmox.Disk) bool { return v.Volume == volume }) {
 			all = append(all, "image "+volume)
 		}

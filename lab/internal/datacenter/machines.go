@@ -19,7 +19,7 @@ func taskDurations(speed float64) map[string]time.Duration {
 	seconds := map[string]float64{
 		"download": 12, "qmcreate": 4, "qmstart": 2, "qmstop": 1, "qmshutdown": 8, "qmdestroy": 2,
 		"resize": 1, "imgdel": 1, "qmreboot": 8, "qmconfig": 0.5, "qmigrate": 20, "vzdump": 20,
-		"qmrestore": 20,
+		"qmrestore": 20, "qmclone": 10,
 	}
 	all := map[string]time.Duration{}
 	for kind, s := range seconds {
@@ -72,8 +72,24 @@ func mappings(names []string) (all []proxmox.Mapping) {
 // templateDisk is the name of a template's disk.
 var templateDisk = regexp.MustCompile(`[:/]base-(\d+)-`)
 
+// templateVolume is the disk of a template.
+func (d *Datacenter) templateVolume(id string) string {
+	for _, st := range storages(d.config.Hosts.Storages) {
+		if st.Shared {
+			return st.ID + ":" + id + "/base-" + id + "-disk-0.raw"
+		}
+	}
+	return "local-lvm:base-" + id + "-disk-0"
+}
+
 // addSources adds the images that castle does not download, on every host.
 func (d *Datacenter) addSources() {
+	for _, template := range d.config.Hosts.Templates {
+		node, id, _ := strings.Cut(template, "/")
+		d.proxmox.AddVM(proxmox.VM{ID: int(number(id, 0)), Node: node, Name: "golden", Template: true,
+			Config: map[string]string{"scsi0": d.templateVolume(id) + ",size=20G",
+				"net0": "virtio=BC:24:11:00:00:90,bridge=vmbr0", "ostype": "l26"}})
+	}
 	for _, volume := range d.config.Hosts.Sources {
 		if found := templateDisk.FindStringSubmatch(volume); found != nil {
 			d.proxmox.AddVM(proxmox.VM{ID: int(number(found[1], 0)), Name: "golden", Template: true,

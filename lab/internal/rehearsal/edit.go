@@ -109,6 +109,7 @@ func (s *survey) add(o *survey) {
 	s.Hosts.Bridges = union(s.Hosts.Bridges, o.Hosts.Bridges, itself)
 	s.Hosts.Devices = union(s.Hosts.Devices, o.Hosts.Devices, itself)
 	s.Hosts.Sources = union(s.Hosts.Sources, o.Hosts.Sources, itself)
+	s.Hosts.Templates = union(s.Hosts.Templates, o.Hosts.Templates, itself)
 	s.Hosts.Commands = union(s.Hosts.Commands, o.Hosts.Commands, itself)
 	s.Machines = union(s.Machines, o.Machines, func(m talos.Machine) string { return m.Address })
 	s.Nodes = union(s.Nodes, o.Nodes, itself)

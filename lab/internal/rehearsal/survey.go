@@ -211,7 +211,7 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.Infisical = text
 				case name == "vault_address":
 					s.VaultAddress = text
-				case name == "talos_schematic_id":
+				case name == "talos_schematic_id" || name == "id": // of talos_machine_schematics, too
 					s.Schematics = append(s.Schematics, text)
 				case name == "git_branch":
 					s.Branches = append(s.Branches, text)
@@ -246,6 +246,7 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 	}
 	uses.Uses(s.uses)
 	s.Hosts.Bridges, s.Hosts.Devices, s.Hosts.Sources = uses.Bridges, uses.Devices, uses.Sources
+	s.Hosts.Templates = uses.Cloned
 	uses.Nodes, s.Nodes = s.Hosts.Nodes, slices.Sorted(maps.Keys(machines))
 	s.Hosts.Commands = limits(uses, s.ProxmoxToken)
 }

@@ -7,8 +7,21 @@ locals {
   hosts = sort(distinct([for node in var.nodes : coalesce(node.node_name, var.proxmox_node_name)]))
 
   # On shared storage, all nodes see one file: one of them fetches it, and which one does not matter later.
-  shared  = anytrue([for d in data.proxmox_datastores.here.datastores : d.shared == true if d.id == var.proxmox_image_datastore])
-  fetched = local.shared ? { (var.proxmox_image_datastore) = local.hosts[0] } : { for host in local.hosts : host => host }
+  shared = anytrue([for d in data.proxmox_datastores.here.datastores : d.shared == true if d.id == var.proxmox_image_datastore])
+
+  # The image of each machine: a file for each schematic, of each node that has a machine with it.
+  images = {
+    for name, node in var.nodes : name => join("/", [
+      local.shared ? var.proxmox_image_datastore : coalesce(node.node_name, var.proxmox_node_name),
+      substr(local.schematic_ids[name], 0, 12),
+    ])
+  }
+  fetched = {
+    for image in distinct(values(local.images)) : image => {
+      host      = local.shared ? local.hosts[0] : split("/", image)[0]
+      schematic = [for name, of in local.images : local.schematic_ids[name] if of == image][0]
+    }
+  }
 }
 
 # Proxmox fetches the image itself, once for each Proxmox node in use. The file is named after the
@@ -16,11 +29,11 @@ locals {
 resource "proxmox_virtual_environment_download_file" "talos" {
   for_each = local.fetched
 
-  node_name    = each.value
+  node_name    = each.value.host
   datastore_id = var.proxmox_image_datastore
   content_type = "import"
-  file_name    = "${var.cluster_name}-talos-${var.talos_version}-${substr(local.schematic_id, 0, 12)}.qcow2"
-  url          = "https://${var.talos_image_factory}/image/${local.schematic_id}/${var.talos_version}/nocloud-amd64.qcow2"
+  file_name    = "${var.cluster_name}-talos-${var.talos_version}-${substr(each.value.schematic, 0, 12)}.qcow2"
+  url          = "https://${var.talos_image_factory}/image/${each.value.schematic}/${var.talos_version}/nocloud-amd64.qcow2"
 
   # The factory rebuilds images and their size may differ: no reason to download one again.
   overwrite = false

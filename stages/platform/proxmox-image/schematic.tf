@@ -1,26 +1,45 @@
-# The image factory makes the schematic of talos_extensions. Its id is the hash of its text, so that a plan knows
+# The image factory makes the schematics of extensions. The id of one is the hash of its text, so that a plan knows
 # it; the factory has to have seen the text once.
 provider "talos" {
   image_factory_url = "https://${var.talos_image_factory}"
 }
 
 locals {
-  schematic = format(
-    "customization:\n    systemExtensions:\n        officialExtensions:\n%s",
-    join("", [for name in sort(distinct(var.talos_extensions)) : "            - ${name}\n"]),
-  )
-  schematic_id = length(var.talos_extensions) == 0 ? var.talos_schematic_id : sha256(local.schematic)
+  # The extensions of each machine: those of all, of its role and its own.
+  extensions = {
+    for name, machine in var.nodes : name => sort(distinct(concat(var.talos_extensions, flatten([
+      for key, given in var.talos_machine_schematics : given.extensions if contains([machine.role, name], key)
+    ]))))
+  }
+
+  schematics = {
+    for name, extensions in local.extensions : name => format(
+      "customization:\n    systemExtensions:\n        officialExtensions:\n%s",
+      join("", [for extension in extensions : "            - ${extension}\n"]),
+    )
+  }
+
+  # stage.hcl repeats this. A machine's own id comes over that of its role.
+  schematic_ids = {
+    for name, machine in var.nodes : name => compact(concat(
+      [for key in [name, machine.role] : try(var.talos_machine_schematics[key].id, null)],
+      [length(local.extensions[name]) == 0 ? var.talos_schematic_id : sha256(local.schematics[name])],
+    ))[0]
+  }
 }
 
 resource "talos_image_factory_schematic" "extensions" {
-  count = length(var.talos_extensions) == 0 ? 0 : 1
+  for_each = {
+    for name, text in local.schematics : substr(sha256(text), 0, 12) => text...
+    if sha256(text) == local.schematic_ids[name]
+  }
 
-  schematic = local.schematic
+  schematic = each.value[0]
 
   lifecycle {
     postcondition {
-      condition     = self.id == sha256(local.schematic)
-      error_message = "The image factory calls the schematic of talos_extensions ${self.id}, and not by the hash of its text: set talos_schematic_id to this id instead of talos_extensions."
+      condition     = self.id == sha256(self.schematic)
+      error_message = "The image factory calls the schematic of some extensions ${self.id}, and not by the hash of its text: set this id instead of the extensions, in talos_schematic_id or talos_machine_schematics."
     }
   }
 }

@@ -21,11 +21,20 @@ preflight "proxmox_storage" "image" {
   shared_key = var.proxmox_image_datastore
 
   files = {
-    for node in distinct([for node in var.nodes : node.node_name != null ? node.node_name : var.proxmox_node_name]) :
-    node => format("%s-talos-%s-%s.qcow2", var.cluster_name, var.talos_version, substr(
-      length(var.talos_extensions) == 0 ? var.talos_schematic_id : sha256(format( # as in schematic.tf
-        "customization:\n    systemExtensions:\n        officialExtensions:\n%s",
-        join("", [for name in sort(distinct(var.talos_extensions)) : "            - ${name}\n"]),
-      )), 0, 12))
+    for image in distinct([
+      for name, node in var.nodes : {
+        host = node.node_name != null ? node.node_name : var.proxmox_node_name
+        schematic = compact(concat( # as in schematic.tf
+          [for key in [name, node.role] : lookup(var.talos_machine_schematics, key, { extensions = [], id = null }).id],
+          [for extensions in [sort(distinct(concat(var.talos_extensions, flatten([
+            for key, given in var.talos_machine_schematics : given.extensions if contains([node.role, name], key)
+            ]))))] : length(extensions) == 0 ? var.talos_schematic_id : sha256(format(
+            "customization:\n    systemExtensions:\n        officialExtensions:\n%s",
+            join("", [for extension in extensions : "            - ${extension}\n"]),
+          ))],
+        ))[0]
+      }
+    ]) : "${image.host}/${substr(image.schematic, 0, 12)}" =>
+    format("%s-talos-%s-%s.qcow2", var.cluster_name, var.talos_version, substr(image.schematic, 0, 12))
   }
 }

@@ -30,6 +30,7 @@ variable "nodes" {
     startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
 
     image                 = optional(string)
+    template              = optional(object({ vm_id = number, node_name = optional(string), full = optional(bool, true) }))
     datastore_id          = optional(string)
     system_disk           = optional(number)
     longhorn_disk         = optional(number)
@@ -51,6 +52,8 @@ variable "nodes" {
 
     pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
     usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
+
+    ha = optional(object({ enabled = optional(bool, true), max_restart = optional(number), max_relocate = optional(number), failback = optional(bool) }))
   }))
 }
 

@@ -8,3 +8,42 @@ variable "talos_extensions" {
     error_message = "An extension in talos_extensions is called as in the image factory, such as siderolabs/iscsi-tools, without a version."
   }
 }
+
+variable "talos_machine_schematics" {
+  description = <<-EOT
+    What single machines have in their images, by role (controlplane, worker) or by a machine's name: extensions beside
+    talos_extensions, or the id of a schematic instead of them. { worker = { extensions = ["siderolabs/qemu-guest-agent"] } }.
+  EOT
+  type = map(object({
+    extensions = optional(list(string), [])
+    id         = optional(string)
+  }))
+  default = {}
+
+  validation {
+    condition     = alltrue([for key in keys(var.talos_machine_schematics) : contains(concat(["controlplane", "worker"], keys(var.nodes)), key)])
+    error_message = "talos_machine_schematics has a key that is neither a role (controlplane, worker) nor the name of a machine."
+  }
+
+  validation {
+    condition     = alltrue([for name in flatten(values(var.talos_machine_schematics)[*].extensions) : can(regex("^[a-z0-9-]+/[a-z0-9.-]+$", name))])
+    error_message = "An extension in talos_machine_schematics is called as in the image factory, such as siderolabs/iscsi-tools, without a version."
+  }
+
+  validation {
+    condition     = alltrue([for id in compact(values(var.talos_machine_schematics)[*].id) : can(regex("^[0-9a-f]{64}$", id))])
+    error_message = "The id of a schematic in talos_machine_schematics has 64 hexadecimal digits."
+  }
+
+  # The id of a schematic says which extensions there are.
+  validation {
+    condition = alltrue([
+      for name, machine in var.nodes : length(flatten([
+        for key, given in var.talos_machine_schematics : given.extensions if contains([machine.role, name], key)
+        ])) == 0 || length(compact([
+        for key, given in var.talos_machine_schematics : given.id if contains([machine.role, name], key)
+      ])) == 0
+    ])
+    error_message = "A machine has both extensions and the id of a schematic in talos_machine_schematics, of its role or its own. The id says which extensions there are: remove one of them."
+  }
+}

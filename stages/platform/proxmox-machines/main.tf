@@ -5,6 +5,10 @@ locals {
   # Proxmox keeps tags sorted; any other order would be a change in every plan.
   tags = sort(distinct(["castle", var.cluster_name]))
 
+  # The identity of each machine before it exists: castle records it, and treats whatever else appears at the id as
+  # somebody else's.
+  uuids = { for name in keys(var.nodes) : name => uuidv5("oid", "${var.serviceaccount_public_key_pem}/${var.cluster_name}-${name}") }
+
   # What machine_defaults and a machine leave open. stage.hcl repeats those that its preflight checks.
   defaults = {
     cores           = 4
@@ -21,6 +25,7 @@ locals {
     secondary_address = null
 
     image                 = null
+    template              = null
     datastore_id          = var.proxmox_disk_datastore
     system_disk           = 32
     longhorn_disk         = null
@@ -35,12 +40,14 @@ locals {
 
     pci = []
     usb = []
+
+    ha = null
   }
 
   # The machine's own value wins, then that of its role, then that of all.
   machines = {
     for name, node in var.nodes : name => merge(local.defaults, [
-      for given in [var.machine_defaults.all, var.machine_defaults[node.role], node] :
+      for given in [lookup(var.machine_defaults, "all", node), lookup(var.machine_defaults, node.role, node), node] :
       { for attribute, value in given : attribute => value if value != null }
     ]...)
   }
@@ -75,8 +82,9 @@ locals {
 resource "proxmox_virtual_environment_vm" "node" {
   for_each = local.machines
 
-  name        = "${var.cluster_name}-${each.key}"
-  description = "Talos ${each.value.role} of the cluster ${var.cluster_name}. Made by castle; do not edit."
+  name = "${var.cluster_name}-${each.key}"
+  # A clone has a UUID of Proxmox' until the provider's second request: this one tells it from a foreign VM.
+  description = "Talos ${each.value.role} of the cluster ${var.cluster_name}. Made by castle; do not edit.${each.value.template == null ? "" : " ${local.uuids[each.key]}"}"
   node_name   = local.hosts[each.key]
   vm_id       = each.value.vm_id
   tags        = local.tags
@@ -93,10 +101,20 @@ resource "proxmox_virtual_environment_vm" "node" {
   # Frees every image on every storage that carries the VM's id: on shared storage also another Proxmox cluster's.
   delete_unreferenced_disks_on_destroy = false
 
-  # The identity of the machine before it exists: castle records it, and treats whatever else
-  # appears at the id as somebody else's.
   smbios {
-    uuid = uuidv5("oid", "${var.serviceaccount_public_key_pem}/${var.cluster_name}-${each.key}")
+    uuid = local.uuids[each.key]
+  }
+
+  # The template stays as it is.
+  dynamic "clone" {
+    for_each = each.value.template[*]
+
+    content {
+      vm_id        = clone.value.vm_id
+      node_name    = coalesce(clone.value.node_name, local.hosts[each.key])
+      full         = clone.value.full
+      datastore_id = clone.value.full ? each.value.datastore_id : null
+    }
   }
 
   scsi_hardware = "virtio-scsi-single"
@@ -143,7 +161,7 @@ resource "proxmox_virtual_environment_vm" "node" {
   disk {
     interface    = "scsi0"
     datastore_id = each.value.datastore_id
-    import_from  = each.value.image != null ? each.value.image : var.talos_images[local.hosts[each.key]]
+    import_from  = each.value.template != null ? null : each.value.image != null ? each.value.image : var.talos_images[each.key]
     size         = each.value.system_disk
     discard      = "on"
     iothread     = true
@@ -248,8 +266,8 @@ resource "proxmox_virtual_environment_vm" "node" {
   }
 
   lifecycle {
-    # The image is the disk's origin, not its content: Talos upgrades itself in
-    # place, and an imported VM does not have this attribute. An existing VM keeps its identity.
-    ignore_changes = [disk[0].import_from, smbios]
+    # Image and template are the disk's origin, not its content: Talos upgrades itself in
+    # place, and an imported VM does not have these attributes. An existing VM keeps its identity.
+    ignore_changes = [disk[0].import_from, clone, smbios]
   }
 }

@@ -24,74 +24,47 @@ preflight "vm_ids" "free" {
   pool       = var.proxmox_pool
   resource   = "proxmox_virtual_environment_vm.node"
 
-  # What the machines use of their nodes. The defaults are those of main.tf.
+  # What the machines use of their nodes, with the defaults of main.tf. A machine is a default that adds nothing.
   storages = {
     for name, node in var.nodes : name => distinct(compact(concat(
       [
-        coalesce(
-          node.datastore_id,
-          (node.role == "worker" ? var.machine_defaults.worker : var.machine_defaults.controlplane).datastore_id,
-          var.machine_defaults.all.datastore_id,
-          var.proxmox_disk_datastore,
-        ),
-        coalesce(
-          node.longhorn_datastore_id,
-          (node.role == "worker" ? var.machine_defaults.worker : var.machine_defaults.controlplane).longhorn_datastore_id,
-          var.machine_defaults.all.longhorn_datastore_id,
-          "",
-        ),
+        coalesce(node.datastore_id, lookup(var.machine_defaults, node.role, node).datastore_id, lookup(var.machine_defaults, "all", node).datastore_id, var.proxmox_disk_datastore),
+        coalesce(node.longhorn_datastore_id, lookup(var.machine_defaults, node.role, node).longhorn_datastore_id, lookup(var.machine_defaults, "all", node).longhorn_datastore_id, ""),
       ],
-      [for disk in coalesce(
-        node.disks,
-        (node.role == "worker" ? var.machine_defaults.worker : var.machine_defaults.controlplane).disks,
-        var.machine_defaults.all.disks,
-        {},
-      ) : disk.datastore_id],
+      [for disk in coalesce(node.disks, lookup(var.machine_defaults, node.role, node).disks, lookup(var.machine_defaults, "all", node).disks, {}) : disk.datastore_id],
     )))
   }
   bridges = {
     for name, node in var.nodes : name => distinct(compact(concat(
-      [coalesce(
-        node.bridge,
-        (node.role == "worker" ? var.machine_defaults.worker : var.machine_defaults.controlplane).bridge,
-        var.machine_defaults.all.bridge,
-        var.network.bridge,
-      )],
-      [for card in coalesce(
-        node.network_devices,
-        (node.role == "worker" ? var.machine_defaults.worker : var.machine_defaults.controlplane).network_devices,
-        var.machine_defaults.all.network_devices,
-        [],
-      ) : card.bridge],
+      [coalesce(node.bridge, lookup(var.machine_defaults, node.role, node).bridge, lookup(var.machine_defaults, "all", node).bridge, var.network.bridge)],
+      [for card in coalesce(node.network_devices, lookup(var.machine_defaults, node.role, node).network_devices, lookup(var.machine_defaults, "all", node).network_devices, []) : card.bridge],
     )))
   }
   pci = {
     for name, node in var.nodes : name => [
-      for device in coalesce(
-        node.pci,
-        (node.role == "worker" ? var.machine_defaults.worker : var.machine_defaults.controlplane).pci,
-        var.machine_defaults.all.pci,
-        [],
-      ) : device.mapping
+      for device in coalesce(node.pci, lookup(var.machine_defaults, node.role, node).pci, lookup(var.machine_defaults, "all", node).pci, []) : device.mapping
     ]
   }
   usb = {
     for name, node in var.nodes : name => [
-      for device in coalesce(
-        node.usb,
-        (node.role == "worker" ? var.machine_defaults.worker : var.machine_defaults.controlplane).usb,
-        var.machine_defaults.all.usb,
-        [],
-      ) : device.mapping
+      for device in coalesce(node.usb, lookup(var.machine_defaults, node.role, node).usb, lookup(var.machine_defaults, "all", node).usb, []) : device.mapping
     ]
   }
   images = {
-    for name, node in var.nodes : name => coalesce(
-      node.image,
-      (node.role == "worker" ? var.machine_defaults.worker : var.machine_defaults.controlplane).image,
-      var.machine_defaults.all.image,
-      "",
-    )
+    for name, node in var.nodes : name => coalesce(node.image, lookup(var.machine_defaults, node.role, node).image, lookup(var.machine_defaults, "all", node).image, "")
+  }
+  templates = {
+    for name, node in var.nodes : name => concat([
+      for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] :
+      format("%s/%d", coalesce(given.template.node_name, node.node_name, var.proxmox_node_name), given.template.vm_id)
+      if given.template != null
+    ], [""])[0]
+  }
+  ha = {
+    for name, node in var.nodes : name => concat([
+      for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] :
+      given.ha.enabled if given.ha != null
+    ], [false])[0]
   }
 
   uuids_from_key = true

@@ -20,7 +20,9 @@ variable "nodes" {
     is left to talos_config_patches. vlan_id 0 is none. memory_floating is what ballooning may take the memory down to. bios
     ovmf comes with an EFI disk, and tpm adds a TPM 2.0. pci and usb are devices by their resource mapping. image is a volume
     that the system disk is copied from instead of Talos' image: a file (local:import/golden.qcow2) or a template's disk
-    (local-lvm:base-9000-disk-0).
+    (local-lvm:base-9000-disk-0). template is a VM template that the machine is cloned from instead, with Talos on scsi0: its vm_id,
+    and its node_name if it is on another node; full = false makes a linked clone. ha makes the machine highly available: Proxmox starts it again, on another node if its own
+    fails; enabled = false takes that of its role away.
   EOT
   type = map(object({
     role      = string
@@ -42,6 +44,7 @@ variable "nodes" {
     startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
 
     image                 = optional(string)
+    template              = optional(object({ vm_id = number, node_name = optional(string), full = optional(bool, true) }))
     datastore_id          = optional(string)
     system_disk           = optional(number)
     longhorn_disk         = optional(number)
@@ -63,6 +66,8 @@ variable "nodes" {
 
     pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
     usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
+
+    ha = optional(object({ enabled = optional(bool, true), max_restart = optional(number), max_relocate = optional(number), failback = optional(bool) }))
   }))
 
   validation {
@@ -285,6 +290,24 @@ variable "nodes" {
   validation {
     condition = alltrue([
       for node in var.nodes : alltrue([
+        for tries in try([node.ha.max_restart, node.ha.max_relocate], []) :
+        tries == null || try(tries >= 0 && tries <= 10 && floor(tries) == tries, false)
+      ])
+    ])
+    error_message = "max_restart and max_relocate of a node's ha are whole numbers from 0 to 10."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes :
+      node.template == null || try(node.template.vm_id >= 100 && floor(node.template.vm_id) == node.template.vm_id, false)
+    ])
+    error_message = "The template of a node has the VM id of one, a whole number from 100."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : alltrue([
         for mac in concat([node.mac_address], coalesce(node.network_devices, [])[*].mac_address) :
         can(regex("^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$", coalesce(mac, "BC:24:11:00:00:01")))
       ])
@@ -301,12 +324,23 @@ variable "nodes" {
     error_message = "Two cards have the same mac_address."
   }
 
+  validation {
+    condition = alltrue([
+      for node in var.nodes : length([
+        for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] : given if given.template != null
+        ]) == 0 || length([
+        for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] : given if given.image != null
+      ]) == 0
+    ])
+    error_message = "A node has an image and a template, of its own, its role's or that of all: its system disk comes from one of them."
+  }
+
   # These relate two values, each of which may be of the machine, of its role or of all.
   validation {
     condition = alltrue([
       for node in var.nodes : try(
-        coalesce(node.memory_floating, var.machine_defaults[node.role].memory_floating, var.machine_defaults.all.memory_floating, 0) <=
-        coalesce(node.memory, var.machine_defaults[node.role].memory, var.machine_defaults.all.memory, 8192), true
+        coalesce(node.memory_floating, lookup(var.machine_defaults, node.role, node).memory_floating, lookup(var.machine_defaults, "all", node).memory_floating, 0) <=
+        coalesce(node.memory, lookup(var.machine_defaults, node.role, node).memory, lookup(var.machine_defaults, "all", node).memory, 8192), true
       )
     ])
     error_message = "A node's memory_floating is larger than its memory: ballooning only takes memory away."
@@ -316,10 +350,10 @@ variable "nodes" {
     condition = alltrue([
       for node in var.nodes : try(
         !anytrue([
-          for device in coalesce(node.pci, var.machine_defaults[node.role].pci, var.machine_defaults.all.pci, []) :
+          for device in coalesce(node.pci, lookup(var.machine_defaults, node.role, node).pci, lookup(var.machine_defaults, "all", node).pci, []) :
           coalesce(device.pcie, true)
         ]) ||
-        can(regex("q35", coalesce(node.machine_type, var.machine_defaults[node.role].machine_type, var.machine_defaults.all.machine_type, "q35"))), true
+        can(regex("q35", coalesce(node.machine_type, lookup(var.machine_defaults, node.role, node).machine_type, lookup(var.machine_defaults, "all", node).machine_type, "q35"))), true
       )
     ])
     error_message = "A node has a PCI Express device and no machine_type q35: set pcie = false for the device, or machine_type = \"q35\"."
@@ -343,6 +377,15 @@ variable "vm_id_range" {
   validation {
     condition     = alltrue([for node in var.nodes : node.vm_id >= var.vm_id_range.first && node.vm_id <= var.vm_id_range.last])
     error_message = "A node's vm_id lies outside of vm_id_range."
+  }
+
+  validation {
+    condition = alltrue([
+      for given in concat(values(var.nodes), values(var.machine_defaults)) : given.template == null || try(
+        given.template.vm_id < var.vm_id_range.first || given.template.vm_id > var.vm_id_range.last, true
+      )
+    ])
+    error_message = "A template's vm_id lies in vm_id_range: what stands there belongs to the cluster, and a template does not."
   }
 }
 

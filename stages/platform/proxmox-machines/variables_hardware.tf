@@ -3,90 +3,42 @@ variable "machine_defaults" {
     What the machines have where nodes leaves it open: the values of the role, controlplane or worker, then those of all. The
     attributes are those of nodes, which explains them, except for what belongs to one machine.
   EOT
-  type = object({
-    all = optional(object({
-      cores           = optional(number)
-      cpu_type        = optional(string)
-      cpu_units       = optional(number)
-      numa            = optional(bool)
-      memory          = optional(number)
-      memory_floating = optional(number)
-      machine_type    = optional(string)
-      bios            = optional(string)
-      tpm             = optional(bool)
-      startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
+  type = map(object({
+    cores           = optional(number)
+    cpu_type        = optional(string)
+    cpu_units       = optional(number)
+    numa            = optional(bool)
+    memory          = optional(number)
+    memory_floating = optional(number)
+    machine_type    = optional(string)
+    bios            = optional(string)
+    tpm             = optional(bool)
+    startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
 
-      image                 = optional(string)
-      datastore_id          = optional(string)
-      system_disk           = optional(number)
-      longhorn_disk         = optional(number)
-      longhorn_datastore_id = optional(string)
-      disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
+    image                 = optional(string)
+    template              = optional(object({ vm_id = number, node_name = optional(string), full = optional(bool, true) }))
+    datastore_id          = optional(string)
+    system_disk           = optional(number)
+    longhorn_disk         = optional(number)
+    longhorn_datastore_id = optional(string)
+    disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
 
-      bridge          = optional(string)
-      vlan_id         = optional(number)
-      mtu             = optional(number)
-      network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
+    bridge          = optional(string)
+    vlan_id         = optional(number)
+    mtu             = optional(number)
+    network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
 
-      pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
-      usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
-    }), {})
-    controlplane = optional(object({
-      cores           = optional(number)
-      cpu_type        = optional(string)
-      cpu_units       = optional(number)
-      numa            = optional(bool)
-      memory          = optional(number)
-      memory_floating = optional(number)
-      machine_type    = optional(string)
-      bios            = optional(string)
-      tpm             = optional(bool)
-      startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
+    pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
+    usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
 
-      image                 = optional(string)
-      datastore_id          = optional(string)
-      system_disk           = optional(number)
-      longhorn_disk         = optional(number)
-      longhorn_datastore_id = optional(string)
-      disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
-
-      bridge          = optional(string)
-      vlan_id         = optional(number)
-      mtu             = optional(number)
-      network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
-
-      pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
-      usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
-    }), {})
-    worker = optional(object({
-      cores           = optional(number)
-      cpu_type        = optional(string)
-      cpu_units       = optional(number)
-      numa            = optional(bool)
-      memory          = optional(number)
-      memory_floating = optional(number)
-      machine_type    = optional(string)
-      bios            = optional(string)
-      tpm             = optional(bool)
-      startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
-
-      image                 = optional(string)
-      datastore_id          = optional(string)
-      system_disk           = optional(number)
-      longhorn_disk         = optional(number)
-      longhorn_datastore_id = optional(string)
-      disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
-
-      bridge          = optional(string)
-      vlan_id         = optional(number)
-      mtu             = optional(number)
-      network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
-
-      pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
-      usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
-    }), {})
-  })
+    ha = optional(object({ enabled = optional(bool, true), max_restart = optional(number), max_relocate = optional(number), failback = optional(bool) }))
+  }))
   default = {}
+
+  validation {
+    condition     = alltrue([for key in keys(var.machine_defaults) : contains(["all", "controlplane", "worker"], key)])
+    error_message = "A key of machine_defaults is all, controlplane or worker. A machine's own values stand in nodes."
+  }
 
   validation {
     condition = alltrue([
@@ -221,5 +173,23 @@ variable "machine_defaults" {
       ])
     ])
     error_message = "The mapping of a device in pci or usb is the name of a resource mapping of the datacenter: Datacenter > Resource Mappings."
+  }
+
+  validation {
+    condition = alltrue([
+      for machine in values(var.machine_defaults) : alltrue([
+        for tries in try([machine.ha.max_restart, machine.ha.max_relocate], []) :
+        tries == null || try(tries >= 0 && tries <= 10 && floor(tries) == tries, false)
+      ])
+    ])
+    error_message = "max_restart and max_relocate of a machine's ha are whole numbers from 0 to 10."
+  }
+
+  validation {
+    condition = alltrue([
+      for machine in values(var.machine_defaults) :
+      machine.template == null || try(machine.template.vm_id >= 100 && floor(machine.template.vm_id) == machine.template.vm_id, false)
+    ])
+    error_message = "The template of a machine has the VM id of one, a whole number from 100."
   }
 }

@@ -53,6 +53,34 @@ variable "proxmox_pool" {
   default     = null
 }
 
+variable "proxmox_separate_controlplanes" {
+  description = "A rule of high availability keeps the control planes on different Proxmox nodes. It needs Proxmox VE 9."
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !var.proxmox_separate_controlplanes || length([for node in var.nodes : node if node.role == "controlplane"]) > 1
+    error_message = "proxmox_separate_controlplanes needs three control planes: there is nothing to separate a single one from."
+  }
+
+  validation {
+    condition = !var.proxmox_separate_controlplanes || alltrue([
+      for node in var.nodes : node.role == "worker" || concat([
+        for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] :
+        given.ha.enabled if given.ha != null
+      ], [false])[0]
+    ])
+    error_message = "proxmox_separate_controlplanes needs control planes that are highly available: set machine_defaults = { controlplane = { ha = {} } }."
+  }
+
+  validation {
+    condition = !var.proxmox_separate_controlplanes || length(distinct([
+      for node in var.nodes : coalesce(node.node_name, var.proxmox_node_name) if node.role == "controlplane"
+    ])) == length([for node in var.nodes : node if node.role == "controlplane"])
+    error_message = "proxmox_separate_controlplanes needs control planes on different Proxmox nodes: two have the same node_name, and high availability would move one away."
+  }
+}
+
 variable "proxmox_disk_datastore" {
   description = "Datastore of the machines' disks."
   type        = string
@@ -65,7 +93,7 @@ variable "proxmox_disk_datastore" {
 }
 
 variable "talos_images" {
-  description = "Volume id of Talos' image, by Proxmox node. castle wires it from platform/proxmox-image."
+  description = "Volume id of Talos' image, by machine. castle wires it from platform/proxmox-image."
   type        = map(string)
 }
 

@@ -7,7 +7,7 @@ locals {
           install = {
             disk = machine.install_disk
             # The provider would name its own Talos release, without the extensions.
-            image = "${var.talos_image_factory}/${machine.platform}-installer/${local.schematic_id}:${var.talos_version}"
+            image = "${var.talos_image_factory}/${machine.platform}-installer/${local.schematic_ids[name]}:${var.talos_version}"
           }
           # For Longhorn: iSCSI targets and network block devices.
           kernel = {

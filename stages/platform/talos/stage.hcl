@@ -95,11 +95,18 @@ gate "nodes" "registered" {
 gate "talos_version" "machines" {
   version   = var.talos_version
   machines  = { for name, machine in var.machines : name => machine.address }
-  installer = format("%s/%s-installer/%s:%s", var.talos_image_factory, values(var.machines)[0].platform,
-    length(var.talos_extensions) == 0 ? var.talos_schematic_id : sha256(format( # as in schematic.tf
-      "customization:\n    systemExtensions:\n        officialExtensions:\n%s",
-      join("", [for name in sort(distinct(var.talos_extensions)) : "            - ${name}\n"]),
-    )), var.talos_version)
+  installers = {
+    for name, machine in var.machines : name => format("%s/%s-installer/%s:%s", var.talos_image_factory, machine.platform,
+      compact(concat( # as in schematic.tf
+        [for key in [name, machine.role] : lookup(var.talos_machine_schematics, key, { extensions = [], id = null }).id],
+        [for extensions in [sort(distinct(concat(var.talos_extensions, flatten([
+          for key, given in var.talos_machine_schematics : given.extensions if contains([machine.role, name], key)
+          ]))))] : length(extensions) == 0 ? var.talos_schematic_id : sha256(format(
+          "customization:\n    systemExtensions:\n        officialExtensions:\n%s",
+          join("", [for extension in extensions : "            - ${extension}\n"]),
+        ))],
+    ))[0], var.talos_version)
+  }
   timeout   = "15m"
 }
 

@@ -4,6 +4,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -33,8 +34,12 @@ type examined struct {
 	admitted  error // of the API: nil once it has accepted the token
 }
 
-// download is a file that a node downloads to a storage.
-type download struct{ node, storage, content, file, url string }
+// download is a file that a node downloads to a storage. The factory may not know its schematic yet: the
+// stage makes it first.
+type download struct {
+	node, storage, content, file, url string
+	madeFirst                         bool
+}
 
 // Checks checks the Proxmox of a stage's machines.
 func Checks(s platform.Subject) []finding.Check {
@@ -125,8 +130,13 @@ func examine(s platform.Subject) (*examined, []finding.Finding) {
 		module.SetData(map[string]map[string]cty.Value{"proxmox_datastores": {"here": cty.ObjectVal(
 			map[string]cty.Value{"datastores": cty.EmptyTupleVal})}})
 		for _, b := range module.Known("resource", "proxmox_virtual_environment_download_file") {
+			made := func(schematic tfeval.Block) bool {
+				id := fmt.Sprintf("%x", sha256.Sum256([]byte(schematic.Text("schematic"))))
+				return strings.Contains(b.Text("url"), "/"+id+"/")
+			}
 			d.images = append(d.images, download{b.Text("node_name"), b.Text("datastore_id"),
-				b.Text("content_type"), b.Text("file_name"), b.Text("url")})
+				b.Text("content_type"), b.Text("file_name"), b.Text("url"),
+				slices.ContainsFunc(module.Known("resource", "talos_image_factory_schematic"), made)})
 			d.footprint.Images = append(d.footprint.Images, b.Text("datastore_id"))
 		}
 	}
@@ -188,7 +198,7 @@ func (d *examined) rights(ctx context.Context) []finding.Finding {
 	if err != nil {
 		return finding.Unchecked(finding.Reason(ctx, err))
 	}
-	excess, err := proxmox.ExcessRights(ctx, d.client)
+	excess, err := d.footprint.Excess(ctx, d.client)
 	var found []finding.Finding
 	if len(missing) > 0 {
 		found = finding.Obstacle(
@@ -297,6 +307,8 @@ func (d *examined) downloads(ctx context.Context) (found []finding.Finding) {
 			found = append(found, finding.Good("node %s can download it: %s", i.node, i.url)...)
 		case kind == proxmox.Other || kind == proxmox.Forbidden || kind == proxmox.Unauthorized:
 			found = append(found, finding.Unchecked(finding.Reason(ctx, err))...)
+		case i.madeFirst:
+			found = append(found, finding.Unchecked("the image factory makes the schematic first: "+i.url)...)
 		default:
 			found = append(found, finding.Obstacle(
 				"check the version and schematic in the address, and the node's "+

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/siderolabs/gen/xslices"
@@ -21,17 +22,22 @@ type Use struct {
 	Storages, Bridges []string
 	PCI, USB          []string // resource mappings
 	Image             string   // a volume that its disk is copied from; empty if castle has it downloaded
+	Template          string   // node/id of what it is cloned from; empty if it is none
+	HA                bool     // it is highly available
 }
 
 // UsesOf returns what the machines of a preflight with these values use of their nodes, by key.
 func UsesOf(v gate.Values) (map[string]Use, error) {
 	var storages, bridges, pci, usb map[string][]string
-	nodes, images, all := map[string]string{}, map[string]string{}, map[string]Use{}
+	nodes, images, templates := map[string]string{}, map[string]string{}, map[string]string{}
+	available, all := map[string]bool{}, map[string]Use{}
 	err := errors.Join(v.Decode("storages", &storages), v.Decode("bridges", &bridges), v.Decode("pci", &pci),
-		v.Decode("usb", &usb), v.Decode("images", &images), v.Decode("node_names", &nodes))
+		v.Decode("usb", &usb), v.Decode("images", &images), v.Decode("node_names", &nodes),
+		v.Decode("ha", &available), v.Decode("templates", &templates))
 	for key := range v["vm_ids"].AsValueMap() {
 		all[key] = Use{Machine: key, Node: cmp.Or(nodes[key], v.String("node_name")),
-			Storages: storages[key], Bridges: bridges[key], PCI: pci[key], USB: usb[key], Image: images[key]}
+			Storages: storages[key], Bridges: bridges[key], PCI: pci[key], USB: usb[key], Image: images[key],
+			HA: available[key], Template: templates[key]}
 	}
 	return all, err
 }
@@ -108,6 +114,11 @@ func (u Use) parts(h Hosts, wanted map[string]int) (all []part) {
 	if u.Image != "" {
 		add("image", []string{u.Image}, func(ctx context.Context, name string) (Problem, error) {
 			return h.imageProblem(ctx, u.Node, name)
+		})
+	}
+	if u.Template != "" {
+		add("template", []string{u.Template}, func(ctx context.Context, name string) (Problem, error) {
+			return h.cloneProblem(ctx, u.Node, name)
 		})
 	}
 	slices.SortStableFunc(all, func(a, b part) int { return strings.Compare(a.name, b.name) })
@@ -202,27 +213,71 @@ func (g guest) Key() string { return fmt.Sprint(g.ID) }
 // templateProblem reads the disks in a template's configuration: a token sees the volumes of a machine only
 // if it may change them.
 func (h Hosts) templateProblem(ctx context.Context, id int, name string) (p Problem, err error) {
-	all, err := session.List[guest](ctx, h.Session, "cluster/resources?type=vm")
-	if err != nil {
-		return p, err
-	}
 	fix := fmt.Sprintf("choose another image, or give the token VM.Audit and VM.Clone on /vms/%d", id)
-	i := slices.IndexFunc(all, func(g guest) bool { return g.ID == id })
-	if i < 0 {
+	node, config, err := h.configOf(ctx, id)
+	if err == nil && node == "" {
 		return Problem{fmt.Sprintf("VM %d with the image %s does not exist, or this token may not see it", id,
 			name), fix}, nil
 	}
-	config, err := session.Get(ctx, h.Session, session.Path("nodes/%s/qemu/%d/config", all[i].Node, id),
-		func(config map[string]any) string {
-			if config["digest"] == nil {
-				return "a configuration without a digest"
-			}
-			return ""
-		})
 	for _, value := range config {
 		if text, is := value.(string); is && strings.HasPrefix(text+",", name+",") {
 			return p, err
 		}
 	}
 	return Problem{fmt.Sprintf("VM %d has no disk %s", id, name), fix}, err
+}
+
+// configOf returns the node of a machine and its configuration; no node, if the token sees no such machine.
+func (h Hosts) configOf(ctx context.Context, id int) (node string, config map[string]any, err error) {
+	all, err := session.List[guest](ctx, h.Session, "cluster/resources?type=vm")
+	i := slices.IndexFunc(all, func(g guest) bool { return g.ID == id })
+	if err != nil || i < 0 {
+		return "", nil, err
+	}
+	config, err = session.Get(ctx, h.Session, session.Path("nodes/%s/qemu/%d/config", all[i].Node, id),
+		func(config map[string]any) string {
+			if config["digest"] == nil {
+				return "a configuration without a digest"
+			}
+			return ""
+		})
+	return all[i].Node, config, err
+}
+
+// cloneProblem is that of a template from which a machine on a node is cloned. Proxmox clones to another node
+// only what is on shared storage; the provider would clone to the template's node, and migrate.
+func (h Hosts) cloneProblem(ctx context.Context, node, template string) (p Problem, err error) {
+	named, of, _ := strings.Cut(template, "/")
+	id, err := strconv.Atoi(of)
+	if err != nil {
+		return p, err
+	}
+	home, config, err := h.configOf(ctx, id)
+	disk, _ := config["scsi0"].(string)
+	switch {
+	case err != nil:
+		return p, err
+	case home == "":
+		return Problem{fmt.Sprintf("template VM %d does not exist, or this token may not see it", id),
+			fmt.Sprintf("choose another one, or give the token VM.Audit and VM.Clone on /vms/%d", id)}, nil
+	case home != named:
+		return Problem{fmt.Sprintf("template VM %d is on node %s, not on node %s", id, home, named),
+			"set the template's node_name to " + home}, nil
+	case config["template"] == nil || !values.On(fmt.Sprint(config["template"])):
+		return Problem{fmt.Sprintf("VM %d on node %s is not a template", id, home),
+			fmt.Sprintf("choose another one, or make it one: qm template %d", id)}, nil
+	case disk == "":
+		return Problem{fmt.Sprintf("template VM %d has no disk scsi0, from which the machine starts", id),
+			"attach its disk with Talos as scsi0, or choose another one"}, nil
+	case home == node:
+		return p, nil
+	}
+	storage := values.StorageOf(disk)
+	p, shared, err := h.StorageProblem(ctx, node, storage, "images")
+	if p.What == "" && !shared {
+		p = Problem{fmt.Sprintf("template VM %d is on node %s, and its storage %s is not shared with node %s",
+			id, home, storage, node),
+			"move the template's disk to shared storage, or name a template of " + node}
+	}
+	return p, err
 }
