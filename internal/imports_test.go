@@ -235,6 +235,7 @@ func table() map[string][]string {
 		"internal/report":                {"internal/history"},
 		"internal/tracing":               {"internal/history"},
 		"internal/event/schematest":      {},
+		"internal/emulator/hcloud":       {},
 		"internal/emulator/proxmox":      {},
 		"internal/emulator/talos":        {},
 		"internal/emulator/imagefactory": {},
