@@ -32,6 +32,7 @@ func (Platform) MachinePreflight() string         { return PreflightVMIDs }
 func (Platform) Revisions() revision.System       { return Revisions() }
 func (Platform) Owns(typ string) bool             { return owns(typ) }
 func (Platform) IsMachine(typ string) bool        { return typ == typeVM }
+func (Platform) FoundByPreflights(t string) bool  { return t == typeVM }
 func (Platform) Remedy(o platform.Object) string  { return remedy(o) }
 func (Platform) CheckToken(token string) error    { return CheckToken(token) }
 func (Platform) SameEndpoint(a, b string) bool    { return SameEndpoint(a, b) }
