@@ -18,6 +18,7 @@ type action struct {
 	duration time.Duration
 	after    *action       // it starts when this one has ended
 	needs    bool          // and fails if that one fails
+	before   func()        // runs without the lock before its effect
 	hooks    []func()      // run without the lock before it has ended
 	done     chan struct{} // closed when it has ended
 }
@@ -58,6 +59,9 @@ func (c *call) begin(command string, target reference, after *action, effect fun
 
 func (a *action) work(s *Server, fault Fault, effect func()) {
 	err := a.wait(s.ctx, fault)
+	if err == nil && a.before != nil {
+		a.before()
+	}
 	s.mu.Lock()
 	if err == nil {
 		effect()

@@ -259,9 +259,10 @@ func (s *Server) card(network int64, address string, aliases ...string) schema.S
 }
 
 // plug puts a server into a network, if that still exists.
-func (s *Server) plug(v *schema.Server, card schema.ServerPrivateNet) {
+func (s *Server) plug(a *action, v *schema.Server, card schema.ServerPrivateNet) {
 	if s.networks.rows[card.Network] != nil {
 		v.PrivateNet = append(v.PrivateNet, card)
+		a.tell(s, s.config.OnNetwork, v)
 	}
 }
 
@@ -292,7 +293,9 @@ func (s *Server) attach(c *call, v *schema.Server) (any, error) {
 		aliases = append(aliases, *alias)
 	}
 	card := s.card(network.ID, address, aliases...)
-	return c.act("attach_to_network", s.servers.ref(v), func() { s.plug(v, card) }), nil
+	var a *action
+	a = c.begin("attach_to_network", s.servers.ref(v), nil, func() { s.plug(a, v, card) })
+	return map[string]any{"action": &a.view}, nil
 }
 
 func (s *Server) detach(c *call, v *schema.Server) (any, error) {
@@ -303,9 +306,12 @@ func (s *Server) detach(c *call, v *schema.Server) (any, error) {
 	if !slices.ContainsFunc(v.PrivateNet, inNetwork(in.Network)) {
 		return nil, fail(http.StatusNotFound, "not_found", "server is not attached to the network")
 	}
-	return c.act("detach_from_network", s.servers.ref(v), func() {
+	var a *action
+	a = c.begin("detach_from_network", s.servers.ref(v), nil, func() {
 		v.PrivateNet = slices.DeleteFunc(v.PrivateNet, inNetwork(in.Network))
-	}), nil
+		a.tell(s, s.config.OnNetwork, v)
+	})
+	return map[string]any{"action": &a.view}, nil
 }
 
 // changeAliases replaces the whole list, which is how Talos' virtual IP moves.

@@ -39,9 +39,13 @@ type Config struct {
 	Unavailable []string
 	Duration    time.Duration            // of an action that Durations does not name
 	Durations   map[string]time.Duration // by command: create_server, start_server, attach_to_network, …
-	// The hooks get the server after the action has taken effect, and before the action has ended. They run
-	// without a lock.
-	OnStart, OnStop, OnDelete func(Machine)
+	// OnShutdown gets a server whose guest has to shut down, and returns when the guest is off. Without it
+	// the
+	// guest is off at once.
+	OnShutdown func(Machine)
+	// The other hooks get the server after the action has taken effect, and before the action has ended.
+	// OnNetwork is about a server that has got a private network, or has lost one. They run without a lock.
+	OnStart, OnStop, OnDelete, OnNetwork func(Machine)
 }
 
 // Machine is a server as the hooks see it.
@@ -63,6 +67,7 @@ type Server struct {
 	actions  map[int64]*action
 	locks    map[reference]bool
 	userData map[int64]string
+	deaf     map[int64]bool // servers whose guests ignore that they have to shut down
 	faults   []*Fault
 	requests []Request
 	idle     *sync.Cond // on mu: an action has ended
@@ -87,7 +92,7 @@ func New(c Config) *Server {
 	s := &Server{
 		config: c, mux: http.NewServeMux(), lastID: 1_000_000, address: c.Addresses.Masked().Addr(),
 		budget: budget{limit: c.Limit}, actions: map[int64]*action{}, locks: map[reference]bool{},
-		userData: map[int64]string{},
+		userData: map[int64]string{}, deaf: map[int64]bool{},
 	}
 	s.idle = sync.NewCond(&s.mu)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -164,6 +169,18 @@ func (s *Server) SetProtection(id int64, on bool) {
 	if server := s.servers.rows[id]; server != nil {
 		server.Protection.Delete, server.Protection.Rebuild = on, on
 	}
+}
+
+// Serves reports whether the API has the path of a request.
+func (s *Server) Serves(r *http.Request) bool {
+	_, pattern := s.mux.Handler(r)
+	return pattern != "/"
+}
+
+// SetDeaf has a server's guest ignore a shutdown, or obey again.
+func (s *Server) SetDeaf(id int64, deaf bool) {
+	defer s.locked()()
+	s.deaf[id] = deaf
 }
 
 // PowerOff stops a server without an action, as a guest does that shuts down.

@@ -92,8 +92,9 @@ func (s *Server) started(c *call, v *schema.Server, networks []schema.ServerPriv
 		next, last = append(next, &a.view), a
 	}
 	for _, n := range networks {
-		last = c.begin("attach_to_network", s.servers.ref(v), last, func() { s.plug(v, n) })
-		next = append(next, &last.view)
+		var a *action
+		a = c.begin("attach_to_network", s.servers.ref(v), last, func() { s.plug(a, v, n) })
+		next, last = append(next, &a.view), a
 	}
 	return map[string]any{"server": v, "action": &created.view, "next_actions": next, "root_password": nil}
 }
@@ -174,6 +175,9 @@ func (s *Server) power(command, status string) verb[schema.Server] {
 		var a *action
 		a = c.begin(command, s.servers.ref(v), nil, func() {
 			was := v.Status
+			if command == "shutdown_server" && s.deaf[v.ID] {
+				return // the action is to ask the guest, and has succeeded
+			}
 			v.Status = status
 			if was == "running" && (status == "off" || command != "start_server") {
 				a.tell(s, s.config.OnStop, v)
@@ -182,9 +186,16 @@ func (s *Server) power(command, status string) verb[schema.Server] {
 				a.tell(s, s.config.OnStart, v)
 			}
 		})
+		if s.config.OnShutdown != nil && v.Status == "running" && asks[command] {
+			m := Machine{*v, s.userData[v.ID]}
+			a.before = func() { s.config.OnShutdown(m) }
+		}
 		return map[string]any{"action": &a.view}, nil
 	}
 }
+
+// asks are the commands that ask the guest to shut down.
+var asks = map[string]bool{"shutdown_server": true, "reboot_server": true}
 
 // deleteServer leaves what is not the server's own: volumes, networks, and addresses that are not deleted
 // with it.
