@@ -79,6 +79,9 @@ func StandIn(name string) string {
 			base64.StdEncoding.EncodeToString([]byte("castle:"+random(10))) + `"}, "cache.example.org": ` +
 			`{"username": "castle", "password": "` + random(10) + `"}}}`
 	}
+	if name == CloudToken {
+		return random(32) // in 64 digits
+	}
 	if name == "GIT_SSH_PRIVATE_KEY" || name == "GIT_SSH_KNOWN_HOSTS" {
 		return deployKey(name)
 	}

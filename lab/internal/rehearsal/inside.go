@@ -81,8 +81,9 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 		Speed: p.Options.Speed, Faults: p.Faults, Hosts: p.Survey.Hosts, Secrets: p.Survey.Secrets,
 		Schematics: p.Survey.Schematics,
 		Branches:   p.Survey.Branches, ProxmoxToken: p.Survey.ProxmoxToken,
-		Machines: p.Survey.Machines, Vault: p.Survey.Vault, ObjectStore: p.Survey.ObjectStore,
-		Repository: p.Survey.Repository, Log: log,
+		Machines: p.Survey.Machines, Vault: p.Survey.Vault, Cloud: p.Survey.Cloud,
+		ObjectStore: p.Survey.ObjectStore,
+		Repository:  p.Survey.Repository, Log: log,
 	})
 }
 

@@ -17,23 +17,30 @@ import (
 const (
 	registry     = "registry.terraform.io"
 	proxmoxBuilt = "0.111.1" // the release of the real bpg/proxmox that lab/bpg builds
+	hcloudBuilt  = "1.68.0"  // that of the real hetznercloud/hcloud that lab/hcloud builds
 
 	standIns       = "lab-providers"
 	proxmoxProgram = "terraform-provider-proxmox_v" + proxmoxBuilt
+	hcloudProgram  = "terraform-provider-hcloud_v" + hcloudBuilt
 )
 
 // errNotBuilt reports a missing program of the lab.
 func errNotBuilt(path string) error {
 	return fmt.Errorf("%s is missing\ncastle: hint: install the package castle-lab, or run `make build` in "+
-		"a clone of castle; lab-vault and lab-s3 are in no package: run `make vault` or `make s3` there, "+
-		"and put them beside castle-lab", path)
+		"a clone of castle; lab-vault, lab-s3 and the provider of Hetzner Cloud are in no package: run "+
+		"`make vault`, `make s3` or `make build` there, and put them beside castle-lab", path)
 }
 
 // layOut puts the lab's provider programs from bin, where castle-lab is, into a filesystem mirror
-// for Terraform. It copies them once and links to the copies. Terraform records their hashes, so a
+// for Terraform: the stand-ins, bpg/proxmox, and hetznercloud/hcloud if used is set. It copies
+// them once and links to the copies. Terraform records their hashes, so a
 // build during a rehearsal must not change them.
-func layOut(mirror, programs, bin string) error {
-	for _, name := range []string{standIns, proxmoxProgram} {
+func layOut(mirror, programs, bin string, used bool) error {
+	all := []string{standIns, proxmoxProgram}
+	if used {
+		all = append(all, hcloudProgram)
+	}
+	for _, name := range all {
 		if err := copyProgram(filepath.Join(programs, name),
 			filepath.Join(bin, name)); errors.Is(err, os.ErrNotExist) {
 			return errNotBuilt(filepath.Join(bin, name))
@@ -53,7 +60,11 @@ func layOut(mirror, programs, bin string) error {
 			return err
 		}
 	}
-	return link("bpg/proxmox", proxmoxBuilt, proxmoxProgram, proxmoxProgram)
+	err := link("bpg/proxmox", proxmoxBuilt, proxmoxProgram, proxmoxProgram)
+	if used {
+		err = errors.Join(err, link("hetznercloud/hcloud", hcloudBuilt, hcloudProgram, hcloudProgram))
+	}
+	return err
 }
 
 func copyProgram(to, from string) error {

@@ -121,17 +121,21 @@ func TestEnvironHoldsNothingThatLeadsOutside(t *testing.T) {
 
 func TestLayOutServesEveryProviderUnderItsRealName(t *testing.T) {
 	bin, mirror, programs := t.TempDir(), t.TempDir(), t.TempDir()
-	if err := layOut(mirror, programs, bin); err == nil || !strings.Contains(err.Error(), "make build") {
+	if err := layOut(mirror, programs, bin, true); err == nil || !strings.Contains(err.Error(),
+		"make build") {
 		t.Errorf("nothing is built: %v", err)
 	}
-	for _, name := range []string{"lab-providers", "terraform-provider-proxmox_v" + proxmoxBuilt} {
+	for _, name := range []string{"lab-providers", "terraform-provider-proxmox_v" + proxmoxBuilt,
+		"terraform-provider-hcloud_v" + hcloudBuilt} {
 		check(t, os.WriteFile(filepath.Join(bin, name), []byte(name), 0o755))
 	}
-	check(t, layOut(mirror, programs, bin))
+	check(t, layOut(mirror, programs, bin, true))
 	check(t, os.RemoveAll(bin)) // somebody builds anew
 	want := map[string]string{
 		"bpg/proxmox/0.111.1/linux_amd64/terraform-provider-proxmox_v0.111.1": "" +
 			"terraform-provider-proxmox_v0.111.1",
+		"hetznercloud/hcloud/1.68.0/linux_amd64/terraform-provider-hcloud_v1.68.0": "" +
+			"terraform-provider-hcloud_v1.68.0",
 	}
 	for _, p := range providers.Providers() {
 		here := runtime.GOOS + "_" + runtime.GOARCH
