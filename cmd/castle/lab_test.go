@@ -123,7 +123,8 @@ func inside(t *testing.T, folder string) {
 	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying,
 		"for-stages": forStages, "api": api, "vault": vault, "pod": pod, "by-hand": byHand,
 		"upgrade": upgrade, "defragment": defragment, "upgrade-kubernetes": upgradeKubernetes,
-		"freeze": freeze, "sql": sql, "bucket": bucket, "logins": probeLogins, "volume": volume}
+		"freeze": freeze, "sql": sql, "bucket": bucket, "logins": probeLogins, "volume": volume,
+		"hcloud": hcloud}
 	run(t, folder, func(env *testscript.Env) error {
 		env.Values[spyKey{}], env.Values[holdKey{}] = &spy{}, &hold{}
 		env.Values[plantedKey{}] = newPlanted()
