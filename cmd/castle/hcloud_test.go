@@ -28,6 +28,7 @@ func TestHCloud(t *testing.T) {
 //
 //	hcloud list KIND                how many there are; id, name and status of each
 //	hcloud wait KIND N              until there are at least N
+//	hcloud wait-for KIND NAME STATUS
 //	hcloud create KIND FILE         makes one
 //	hcloud do KIND NAME VERB FILE   an action
 //	hcloud delete KIND NAME
@@ -47,6 +48,9 @@ func hcloud(ts *testscript.TestScript, neg bool, args []string) {
 		n, err := strconv.Atoi(args[2])
 		ts.Check(err)
 		untilCloud(ts, func() bool { return len(cloudResources(ts, kind)) >= n })
+	case "wait-for":
+		isIt := func(r cloudResource) bool { return r.Name == args[2] && r.Status == args[3] }
+		untilCloud(ts, func() bool { return slices.ContainsFunc(cloudResources(ts, kind), isIt) })
 	case "create":
 		callCloud(ts, http.MethodPost, kind, []byte(ts.ReadFile(args[2])))
 	case "do":

@@ -108,8 +108,8 @@ func (p *project) Facts(ctx context.Context, known []gate.Known) ([]platform.Fac
 			continue
 		}
 		f.Node, f.UUID, f.Status = r.location, r.uuid(), string(r.status)
-		if r.status == hcloud.ServerStatusOff {
-			f.Status = "stopped"
+		if r.status == hcloud.ServerStatusOff { // the provider has no argument for it
+			f.Status, f.ByRollout = "stopped", true
 		}
 		if recorded := k.MachineID.UUID; recorded != "" && recorded != f.UUID {
 			f.Differ("has lost its label %s = %s", labelUUID, recorded)

@@ -304,6 +304,11 @@ func TestFactsSayWhatHasChangedOutside(t *testing.T) {
 			t.Fatal(facts, err)
 		}
 		for i, want := range []string{"running", "stopped", "absent"} {
+			if want == "stopped" && !slices.Contains(facts[i].Lines("castle create green"),
+				fmt.Sprintf("wk-01 (VM %d) is stopped on node fsn1; castle rollout green starts it",
+					off.ID)) {
+				t.Errorf("%q", facts[i].Lines("castle create green"))
+			}
 			if facts[i].Status != want || len(facts[i].Differs) != min(i, 1) {
 				t.Errorf("%+v", facts[i])
 			}
