@@ -105,7 +105,7 @@ var rows = effect.Table(map[effect.Kind]string{
 	effect.Replaces:   `datacenter id image location ssh_keys user_data`,
 })
 
-func effects(server string, replaces bool, differences []planned.Difference) (all []effect.Effect) {
+func effects(replaces bool, differences []planned.Difference) (all []effect.Effect) {
 	for _, d := range differences {
 		root, _, _ := strings.Cut(d.Path, ".")
 		root, _, _ = strings.Cut(root, "[")
@@ -113,9 +113,6 @@ func effects(server string, replaces bool, differences []planned.Difference) (al
 		one := effect.Effect{Kind: is, Text: d.Text()}
 		if replaces || !known {
 			one.Kind = effect.Replaces
-		}
-		if root == "server_type" && !replaces {
-			one.Remedy = server + " would be left switched off: replace the machine, one at a time"
 		}
 		all = append(all, one)
 	}

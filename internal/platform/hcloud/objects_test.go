@@ -69,12 +69,12 @@ func TestEffectsOfAChangedServer(t *testing.T) {
 	for path, want := range map[string]effect.Kind{"labels.role": effect.None, "server_type": effect.Restarts,
 		"public_net[0].ipv4": effect.Restarts, "firewall_ids": effect.Interrupts, "image": effect.Replaces,
 		"of_a_newer_provider": effect.Replaces} {
-		got := effects("server 1", false, []planned.Difference{{Path: path}})
+		got := effects(false, []planned.Difference{{Path: path}})
 		if len(got) != 1 || got[0].Kind != want {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
-	if got := effects("server 1", true,
+	if got := effects(true,
 		[]planned.Difference{{Path: "labels"}}); got[0].Kind != effect.Replaces {
 		t.Errorf("%+v", got)
 	}

@@ -52,8 +52,8 @@ func (Platform) MachineID(typ string, attributes map[string]any) (id int, isMach
 	return int(idOf(attributes)), typ == typeServer
 }
 
-func (Platform) Effects(was map[string]any, replaces bool, all []planned.Difference) []effect.Effect {
-	return effects("server "+textOf(was, "id"), replaces, all)
+func (Platform) Effects(_ map[string]any, replaces bool, all []planned.Difference) []effect.Effect {
+	return effects(replaces, all)
 }
 
 func (Platform) Describe(attributes map[string]any) (machine string, disks []string) {

@@ -57,6 +57,9 @@ resource "hcloud_server" "node" {
   firewall_ids       = [hcloud_firewall.machines.id]
   placement_group_id = each.value.role == "controlplane" ? hcloud_placement_group.controlplane.id : null
 
+  # A disk that has grown with its server's type never shrinks, so there would be no way back.
+  keep_disk = true
+
   # The address is the machine's way out, and ends with it.
   public_net {
     ipv4_enabled = true
@@ -96,13 +99,19 @@ resource "hcloud_load_balancer_network" "api" {
   enable_public_interface = var.hcloud_api_public
 }
 
-resource "hcloud_load_balancer_service" "api" {
-  for_each = { kubernetes = 6443, talos = 50000 }
-
+# Without keys: castle treats a key in this stage as a machine's.
+resource "hcloud_load_balancer_service" "kubernetes" {
   load_balancer_id = hcloud_load_balancer.api.id
   protocol         = "tcp"
-  listen_port      = each.value
-  destination_port = each.value
+  listen_port      = 6443
+  destination_port = 6443
+}
+
+resource "hcloud_load_balancer_service" "talos" {
+  load_balancer_id = hcloud_load_balancer.api.id
+  protocol         = "tcp"
+  listen_port      = 50000
+  destination_port = 50000
 }
 
 resource "hcloud_load_balancer_target" "controlplane" {

@@ -30,8 +30,8 @@ preflight "hcloud_resources" "free" {
     "hcloud_load_balancer.api"            = cluster.name
   }
   parts = {
-    "hcloud_network_subnet.machines"                   = ["hcloud_network.cluster", var.network.subnet]
-    "hcloud_load_balancer_service.api[\"kubernetes\"]" = ["hcloud_load_balancer.api", "6443"]
-    "hcloud_load_balancer_service.api[\"talos\"]"      = ["hcloud_load_balancer.api", "50000"]
+    "hcloud_network_subnet.machines"          = ["hcloud_network.cluster", var.network.subnet]
+    "hcloud_load_balancer_service.kubernetes" = ["hcloud_load_balancer.api", "6443"]
+    "hcloud_load_balancer_service.talos"      = ["hcloud_load_balancer.api", "50000"]
   }
 }
