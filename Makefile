@@ -7,6 +7,8 @@ VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo d
 KUBERNETES := 1.36.3
 PROXMOX_VERSION := 0.111.1
 PROXMOX    := bin/terraform-provider-proxmox_v$(PROXMOX_VERSION)
+HCLOUD_VERSION := 1.68.0
+HCLOUD     := bin/terraform-provider-hcloud_v$(HCLOUD_VERSION)
 
 # The versions that a Kubernetes server reports come from the linker.
 component  := k8s.io/component-base/version
@@ -28,6 +30,7 @@ integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' 
 # too, which take minutes each and of which make test has a shorter part.
 kills       := TestRolloutKills|TestRestoreKills|TestPhoenixKills
 rare        := TestOpenTofu|TestRollout|TestRotationKilled|TestLabHardware|TestLabPlanted|TestLabTalos|TestTalosctl
+rare        := $(rare)|TestLabEdit|TestLabGolden|TestLabTailscale|TestLabStorage
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
@@ -68,6 +71,8 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/castle ./cmd/castle
 	$(call say,building the Terraform provider bpg/proxmox from its source (a minute or two the first time))
 	cd lab/bpg && go build -ldflags '-s -w -X main.version=$(PROXMOX_VERSION)' -o ../../$(PROXMOX) github.com/bpg/terraform-provider-proxmox
+	$(call say,building the Terraform provider hetznercloud/hcloud from its source (half a minute the first time))
+	cd lab/hcloud && go build -ldflags '-s -w -X github.com/hetznercloud/terraform-provider-hcloud/hcloud.Version=$(HCLOUD_VERSION)' -o ../../$(HCLOUD) github.com/hetznercloud/terraform-provider-hcloud
 	$(call say,building the lab with a real Kubernetes$(,) and the stand-in providers (five minutes the first time))
 	cd lab && go build -ldflags '-s -w $(kube_flags)' -o ../bin/ ./cmd/lab-providers ./cmd/castle-lab
 

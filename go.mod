@@ -24,6 +24,7 @@ require (
 	github.com/hashicorp/terraform-config-inspect v0.0.0-20260904064934-75d64de68c31
 	github.com/hashicorp/terraform-exec v0.26.0
 	github.com/hashicorp/terraform-json v0.29.0
+	github.com/hetznercloud/hcloud-go/v2 v2.47.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/mattn/go-runewidth v0.0.21
 	github.com/rogpeppe/go-internal v1.16.0
@@ -60,7 +61,14 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require github.com/emicklei/go-restful/v3 v3.13.0 // indirect
+require (
+	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
+	github.com/prometheus/client_golang v1.23.2 // indirect
+	github.com/prometheus/client_model v0.6.2 // indirect
+	github.com/prometheus/common v0.67.5 // indirect
+	github.com/prometheus/procfs v0.20.1 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.3 // indirect

@@ -30,7 +30,8 @@ var (
 // implementations are the stages that take one another's place: what one of them
 // has for others, all have.
 func implementations() [][]string {
-	return [][]string{{"platform/proxmox-machines", "platform/existing-machines"},
+	return [][]string{{"platform/proxmox-machines", "platform/existing-machines",
+		"platform/hcloud-machines"},
 		{"secrets/infisical", "secrets/local", "secrets/vault"}}
 }
 

@@ -14,6 +14,7 @@ require (
 	github.com/google/go-containerregistry v0.21.5
 	github.com/hashicorp/hcl/v2 v2.25.0
 	github.com/hashicorp/terraform-plugin-go v0.31.0
+	github.com/hetznercloud/hcloud-go/v2 v2.47.0
 	github.com/pierrec/lz4/v4 v4.1.29
 	github.com/siderolabs/crypto v0.6.5
 	github.com/siderolabs/talos/pkg/machinery v1.13.0

@@ -58,7 +58,7 @@ func gates(t *testing.T) map[string]waits {
 	t.Helper()
 	found := map[string]waits{}
 	for name, repository := range map[string]string{"blue": "..", "mini": "..", "handover": "..",
-		"tazlab": "..", "cilium": "..", "sources": "..", "iron": metal(t)} {
+		"tazlab": "..", "cilium": "..", "sources": "..", "green": "..", "iron": metal(t)} {
 		loaded, diags := config.Load(config.Options{
 			Repository: repository, Cluster: name, Gates: cluster.GateTypes(),
 			Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
@@ -116,6 +116,8 @@ func TestEveryStageThatMakesSomethingInTheClusterHasAGate(t *testing.T) {
 		"platform/proxmox-machines",  // platform/talos configures them as soon as they answer
 		"platform/existing-machines", // likewise
 		"platform/tailscale",         // platform/talos waits for the devices
+		"platform/hcloud-machines",   // likewise
+		"platform/hcloud-image",      // it reads one that exists
 		"platform/proxmox-image",     // Terraform ends when Proxmox has it
 		// a secret is there as soon as Infisical says so, and nothing stands on it
 		"platform/infisical-access",

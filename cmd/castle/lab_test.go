@@ -124,7 +124,7 @@ func inside(t *testing.T, folder string) {
 		"for-stages": forStages, "api": api, "vault": vault, "pod": pod, "by-hand": byHand,
 		"upgrade": upgrade, "defragment": defragment, "upgrade-kubernetes": upgradeKubernetes,
 		"freeze": freeze, "sql": sql, "bucket": bucket, "documented": documented,
-		"logins": probeLogins, "volume": volume}
+		"logins": probeLogins, "volume": volume, "hcloud": hcloud}
 	run(t, folder, func(env *testscript.Env) error {
 		env.Values[spyKey{}], env.Values[holdKey{}] = &spy{}, &hold{}
 		env.Values[plantedKey{}] = newPlanted()

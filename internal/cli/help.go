@@ -134,6 +134,8 @@ func Variables() []VariableGroup {
 			{"PROXMOX_VE_API_TOKEN", "the API token of Proxmox, for castle nuke and rotated tokens"},
 			{"PROXMOX_VE_ENDPOINT", "the address of Proxmox' API, likewise"},
 			{"PROXMOX_VE_INSECURE", "true: accept any certificate of Proxmox"},
+			{"HCLOUD_TOKEN", "the API token of Hetzner Cloud, for tokens that were rotated"},
+			{"HCLOUD_ENDPOINT", "the address of its API, likewise"},
 			{"INFISICAL_HOST", "the address of Infisical"},
 			{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID", "the machine identity that castle uses at Infisical"},
 			{"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET", "its secret"},

@@ -17,6 +17,8 @@ func TestPlansIdentifyEachObjectAsTerraformImportsIt(t *testing.T) {
 	}{
 		"proxmox_virtual_environment_vm": {map[string]any{"node_name": "pve", "vm_id": 421.0,
 			"smbios": []any{map[string]any{"uuid": "ABC-1"}}}, "pve/421", "abc-1"},
+		"hcloud_server": {map[string]any{"location": "fsn1", "name": "green-cp-01",
+			"labels": map[string]any{"castle_uuid": "ABC-1"}}, "fsn1/green-cp-01", "abc-1"},
 		"proxmox_virtual_environment_download_file": {image, "pve/local:import/talos.qcow2", ""},
 		"proxmox_download_file":                     {image, "pve/local:import/talos.qcow2", ""},
 		"infisical_secret": {map[string]any{"workspace_id": "w", "env_slug": "dev", "folder_path": "/a/b",

@@ -236,8 +236,9 @@ func (w *world) load(t *testing.T) {
 	t.Helper()
 	cluster, diags := config.Load(config.Options{
 		Repository: "../..", Cluster: "mini", Vars: w.vars, CastleVersion: "1.0.0", Library: stages.Library,
-		Templates:  templates.Files,
-		Gates: slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes(), tailscale.GateTypes()),
+		Templates: templates.Files,
+		Gates: slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes(),
+			tailscale.GateTypes()),
 		Preflights: slices.Concat(realproxmox.PreflightTypes(), talos.PreflightTypes(),
 			tailscale.PreflightTypes()),
 		Exists: slices.Concat(kube.ExistsTypes(), talos.ExistsTypes(), realvault.ExistsTypes()),

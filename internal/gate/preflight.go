@@ -112,7 +112,9 @@ type Own struct {
 	// Borrowed: it is where the stage would make it, and may be somebody else's. The stage uses it without a
 	// confirmation, and a destroy leaves it.
 	Borrowed bool
-	Running  bool // a machine that can answer
+	// NewID: the system has given it its id when it was made, so no plan had it.
+	NewID   bool
+	Running bool // a machine that can answer
 }
 
 // Import tells Terraform that the resource at Address is the object with this ID.

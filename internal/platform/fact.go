@@ -18,6 +18,8 @@ type Fact struct {
 	Cards  map[string]string `json:"cards,omitempty"` // hardware addresses, by interface
 	// Pending lists the changes that wait until the machine is stopped and started: memory 4096 → 8192.
 	Pending []string `json:"pending,omitempty"`
+	// ByRollout: if it is stopped, a create does not start it, and a rollout does.
+	ByRollout bool `json:"-"`
 	// Differs lists what is not as castle has left it: has moved from node pve1 to node pve2.
 	Differs []string `json:"differs,omitempty"`
 }
@@ -85,6 +87,9 @@ func (f Fact) Lines(create string) (lines []string) {
 	if len(f.Pending) > 0 {
 		lines = append(lines, fmt.Sprintf("%sneeds a restart: %s; castle rollout drains it, stops and "+
 			"starts it: a reboot inside it does not apply this", name, strings.Join(f.Pending, ", ")))
+	}
+	if f.ByRollout {
+		create = strings.Replace(create, " create ", " rollout ", 1)
 	}
 	if f.Status == "stopped" {
 		lines = append(lines, fmt.Sprintf("%sis stopped on node %s; %s starts it", name, f.Node, create))

@@ -58,6 +58,9 @@ type Resources interface {
 	Identities() map[string]terraform.Identity
 	// IsMachine reports whether castle's stages make their machines with resources of a type.
 	IsMachine(typ string) bool
+	// FoundByPreflights reports whether preflights find the objects of a type that an interrupted run was
+	// creating; others are looked up by their ids.
+	FoundByPreflights(typ string) bool
 	// Effects returns what a change of a machine's resource does to the machine while it runs. was are its
 	// attributes; replaces: Terraform replaces it, because of the differences.
 	Effects(was map[string]any, replaces bool, differences []planned.Difference) []effect.Effect
@@ -179,6 +182,11 @@ func (s Set) IsMachine(typ string) bool { return s.OfResource(typ) != nil }
 // OfResource returns the platform whose machines resources of a type are; nil if they are none.
 func (s Set) OfResource(typ string) Platform {
 	return s.find(func(p Platform) bool { return p.IsMachine(typ) })
+}
+
+// FoundByPreflights reports whether preflights find objects of a type, as Resources does.
+func (s Set) FoundByPreflights(typ string) bool {
+	return s.find(func(p Platform) bool { return p.FoundByPreflights(typ) }) != nil
 }
 
 func (s Set) find(fits func(Platform) bool) Platform {

@@ -66,7 +66,8 @@ func Address(name, source string) string {
 }
 
 // variables are the prefixes of the environment variables by which a provider finds its system, by its name.
-var variables = map[string]string{"infisical": "INFISICAL_", "proxmox": "PROXMOX_VE_", "vault": "VAULT_"}
+var variables = map[string]string{"hcloud": "HCLOUD_", "infisical": "INFISICAL_",
+	"proxmox": "PROXMOX_VE_", "vault": "VAULT_"}
 
 // ReaderOf returns the name of the provider that reads an environment variable; empty if none does.
 func ReaderOf(variable string) string {

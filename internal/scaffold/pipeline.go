@@ -81,11 +81,12 @@ var storeSecrets = map[string][]string{
 	"postgres": {"PGUSER", "PGPASSWORD"},
 }
 
-// providerSecrets are the credentials that a user holds for a provider. The Proxmox token comes from the
-// cluster's secrets; the variable is for a destroy after that one was rotated.
+// providerSecrets are the credentials that a user holds for a provider. The platforms' tokens come from the
+// cluster's secrets; the variables are for a destroy after those were rotated.
 var providerSecrets = map[string][]string{
 	"infisical": {"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"},
 	"vault":     {"VAULT_TOKEN"},
+	"hcloud":    {"HCLOUD_TOKEN"},
 	"proxmox":   {"PROXMOX_VE_API_TOKEN"},
 }
 

@@ -43,6 +43,15 @@ var causes = []cause{
 		"first created", ""},
 	{[]string{"secret", "already exist"}, "the secret is in Infisical and not in Terraform's state: " +
 		"import it, or delete it there", ""},
+	{[]string{"(placement_error"}, "no host of the location has room for one more server of the placement " +
+		"group: try again later, or choose another location", ""},
+	{[]string{"(resource_unavailable"}, "the location has no server of this type now: choose another " +
+		"server_type or location", ""},
+	{[]string{"(resource_limit_exceeded"},
+		"the project's limit is reached: Hetzner Cloud raises it on request " +
+			"(Limits)", ""},
+	{[]string{"(uniqueness_error"}, "the project has a resource of this name, and the state does not: the " +
+		"preflight of the stage's machines tells whose it is", ""},
 	{[]string{"infisical", "401"}, refusedByInfisical, ""},
 	{[]string{"infisical", "unauthorized"}, refusedByInfisical, ""},
 	{[]string{"toomanyrequests"}, "the registry limits anonymous pulls: wait, or give a pull secret", ""},

@@ -81,7 +81,7 @@ func (r *Root) each(ctx context.Context, command string, addresses []string,
 // Identity tells how a plan identifies an object of a type, by templates whose {names} are its attributes.
 type Identity struct {
 	ID   string // by which `terraform import` takes it: {namespace}/{name}
-	UUID string // of a machine: {smbios.uuid} is an attribute of its only block smbios
+	UUID string // of a machine: {smbios.uuid} is an attribute of its only block smbios, or an entry of a map
 }
 
 var attribute = regexp.MustCompile(`\{[\w.]+\}`)
@@ -136,9 +136,12 @@ func fill(template string, from map[string]any) string {
 	return text
 }
 
-// blockOf returns the values of a block that may be there once.
+// blockOf returns the values of a block that may be there once, or of a map.
 func blockOf(values any, name string) map[string]any {
 	v, _ := values.(map[string]any)
+	if entries, is := v[name].(map[string]any); is {
+		return entries
+	}
 	list, _ := v[name].([]any)
 	if len(list) != 1 {
 		return nil

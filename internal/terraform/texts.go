@@ -60,7 +60,7 @@ type Failure string
 const (
 	Permanent   Failure = ""
 	Starting    Failure = "starting"    // an admission webhook that does not serve yet
-	Locked      Failure = "locked"      // Proxmox is working on the same machine or storage
+	Locked      Failure = "locked"      // the platform is working on the same machine or storage
 	Throttled   Failure = "throttled"   // a service's rate limit
 	Overloaded  Failure = "overloaded"  // a service, or its proxy, that cannot answer now
 	Restarting  Failure = "restarting"  // an API server or its etcd that starts or stops
@@ -68,8 +68,8 @@ const (
 	Unfinished  Failure = "unfinished"  // bpg/proxmox has added a disk, and stops where the VM had none
 )
 
-// failures are the texts of Kubernetes, Proxmox, Infisical, Helm and Go's network. The
-// first match counts: a webhook's connection is more than a connection.
+// failures are the texts of Kubernetes, Proxmox, Hetzner Cloud, whose codes are in parentheses, Infisical,
+// Helm and Go's network. The first match counts: a webhook's connection is more than a connection.
 var failures = []struct {
 	kind Failure
 	text func() *regexp.Regexp
@@ -78,11 +78,13 @@ var failures = []struct {
 		`service \S+ not found|x509: certificate (signed by unknown authority|is valid for )|` +
 		`no route to host|connection reset by peer|operation not permitted|: EOF|i/o timeout|` +
 		`TLS handshake timeout|context deadline exceeded)`)},
-	{Locked, lazily(`can't lock file '[^']*' - got timeout|error: got lock request timeout`)},
+	{Locked, lazily(`can't lock file '[^']*' - got timeout|error: got lock request timeout|` +
+		`\((locked|conflict)[,)]`)},
 	{Throttled, lazily(`\[status-code=429\]|\b429 Too Many Requests|` +
 		`received an HTTP 429 response|storage is \(re\)initializing|` +
-		`the server has received too many requests`)},
-	{Overloaded, lazily(`\[status-code=5\d\d\]|received an HTTP (50[234]|59\d) response|` +
+		`the server has received too many requests|\(rate_limit_exceeded[,)]`)},
+	{Overloaded, lazily(`\((unavailable|timeout|bad_gateway)[,)]|` +
+		`\[status-code=5\d\d\]|received an HTTP (50[234]|59\d) response|` +
 		`\b(502 Bad Gateway|503 Service Unavailable|504 Gateway Time-?out)\b`)},
 	{Restarting, lazily(`etcdserver: (leader changed|request timed out|no leader|` +
 		`server stopped)|apiserver is shutting down|the server (is currently unable to handle the request|` +

@@ -97,6 +97,13 @@ func TestFailureOfTellsTransientFromPermanent(t *testing.T) {
 		`received an HTTP 401 response - Reason: Authentication failed!`:                          Permanent,
 		`received an HTTP 403 response - Reason: Permission check failed (/vms/421, VM.Allocate)`: Permanent,
 
+		// Hetzner Cloud
+		"load_balancer is locked (locked, 4f5a)":                        Locked,
+		"network has changed during the request (conflict)":             Locked,
+		"limit of 3600 requests per hour reached (rate_limit_exceeded)": Throttled,
+		"server deletion is protected (protected)":                      Permanent,
+		"error during placement (placement_error, 4f5a)":                Permanent,
+
 		// Infisical
 		`Infisical Client Error: CallUniversalAuthLogin: Unable to complete api request [err=Post ` +
 			`"https://eu.infisical.com/api/v1/auth/universal-auth/login": EOF]`: Unreachable,

@@ -33,6 +33,7 @@ func (Platform) MachinePreflight() string         { return PreflightVMIDs }
 func (Platform) Revisions() revision.System       { return Revisions() }
 func (Platform) Owns(typ string) bool             { return values.Owns(typ) }
 func (Platform) IsMachine(typ string) bool        { return typ == values.TypeVM }
+func (Platform) FoundByPreflights(t string) bool  { return t == values.TypeVM }
 func (Platform) Remedy(o platform.Object) string  { return remedy(o) }
 func (Platform) CheckToken(token string) error    { return CheckToken(token) }
 func (Platform) SameEndpoint(a, b string) bool    { return SameEndpoint(a, b) }

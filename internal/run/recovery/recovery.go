@@ -22,7 +22,7 @@ import (
 )
 
 // InFlight returns the changes in a stage's intent that its state lacks, without those whose objects
-// exist only in the state. Machines are left to the preflights.
+// exist only in the state. Those of machines, and others that preflights find, are left to them.
 func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
 	intent, err := dir.Intent().Read()
 	if err != nil {
@@ -30,7 +30,7 @@ func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
 	}
 	return slices.DeleteFunc(intent.InFlight(st.Has),
 		func(c state.Intended) bool {
-			return cluster.Platforms().IsMachine(c.Type) ||
+			return cluster.Platforms().FoundByPreflights(c.Type) ||
 				endsWithState(c.Type)
 		}), nil
 }

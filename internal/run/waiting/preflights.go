@@ -86,7 +86,9 @@ func Refuse(r *run.Run, s *config.Stage, p *config.Preflight, findings gate.Insp
 	}
 	adopt := "take it over as it is: " + r.Cluster.Command("create") + " --adopt"
 	for _, own := range findings.Ours {
-		if !adopts && !own.Borrowed && !intent.Covers(own.Import.Address, own.Import.ID) {
+		covered := intent.Covers(own.Import.Address, own.Import.ID) ||
+			own.NewID && intent.Replaces(own.Import.Address)
+		if !adopts && !own.Borrowed && !covered {
 			own.AsForeign.Fixes = append([]string{adopt}, own.AsForeign.Fixes...)
 			inTheWay = append(inTheWay, own.AsForeign)
 		}

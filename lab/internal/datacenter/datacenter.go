@@ -64,6 +64,8 @@ type Config struct {
 	Secrets []string
 	// Vault is nil for a cluster that names none.
 	Vault *Vault
+	// Cloud is nil for a cluster that is not in Hetzner Cloud.
+	Cloud *Cloud
 	// ObjectStore is nil for a cluster that names none.
 	ObjectStore *ObjectStore
 	// Schematics are those that the image factory knows from the beginning.
@@ -110,6 +112,7 @@ type Datacenter struct {
 	tailnet *tailnet
 	vault   *landing // nil without one
 	objects *shelf   // nil without one
+	cloud   *cloud   // nil without one
 	dead    *dead
 	first   firstSnapshot
 	full    full
@@ -158,6 +161,9 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		OnStart:   d.started, OnShutdown: d.pressed, OnStop: d.stopped, OnDestroy: d.destroyed,
 	})
 	d.addSources()
+	if c.Cloud != nil {
+		d.cloud = d.found()
+	}
 	for _, command := range c.Hosts.Commands {
 		if _, err := d.proxmox.Pveum(command); err != nil {
 			return nil, err
@@ -254,6 +260,8 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 				schematics.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/v2/"):
 				artifacts.ServeHTTP(w, r)
+			case d.cloud != nil && d.cloud.server.Serves(r):
+				d.cloud.server.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/v1/"):
 				vault.ServeHTTP(w, r)
 			case strings.HasSuffix(r.URL.Path, "/info/refs"):
@@ -284,6 +292,9 @@ func (d *Datacenter) Credentials() map[string]string {
 		"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID":     d.folders.clientID,
 		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET": d.folders.clientSecret,
 	}
+	if d.cloud != nil {
+		all[CloudToken] = d.cloud.token
+	}
 	if d.vault != nil {
 		maps.Copy(all, d.vault.credentials())
 	}
@@ -297,6 +308,9 @@ func (d *Datacenter) Credentials() map[string]string {
 func (d *Datacenter) Close() {
 	d.fleet.Close()
 	d.proxmox.Close()
+	if d.cloud != nil {
+		d.cloud.server.Close()
+	}
 	if d.vault != nil {
 		d.vault.server.Close() //nolint:errcheck // it ends with its standard input
 	}

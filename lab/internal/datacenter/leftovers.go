@@ -33,6 +33,9 @@ func (d *Datacenter) Leftovers() []string {
 	for _, name := range slices.Sorted(maps.Keys(d.proxmox.HAConfig())) {
 		all = append(all, "high availability "+name)
 	}
+	if d.cloud != nil {
+		all = append(all, d.cloud.leftovers()...)
+	}
 	for _, m := range d.config.Machines {
 		if stage := d.fleet.Stage(m.Address); stage != talos.Maintenance {
 			all = append(all, fmt.Sprintf("machine %s at %s: %s", m.Name, m.Address, stage))

@@ -296,6 +296,9 @@ func (d *Datacenter) switchedOff(address string) {
 	if vm.ID == 0 { // no hypervisor has it
 		return
 	}
+	if d.cloud != nil {
+		d.cloud.switchedOff(vm)
+	}
 	d.proxmox.PowerOff(vm.ID)
 	d.stopped(vm)
 }

@@ -55,6 +55,9 @@ func (p *plan) environ() []string {
 		"VAULT_ADDR":  p.Survey.VaultAddress,
 		localVariable: p.Survey.LocalSecrets,
 	}
+	if p.Survey.Cloud != nil {
+		own["HCLOUD_ENDPOINT"] = p.Survey.Cloud.Endpoint
+	}
 	for name, value := range own {
 		if value != "" {
 			all = append(all, name+"="+value)

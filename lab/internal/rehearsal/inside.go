@@ -83,8 +83,9 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 		Branches:   p.Survey.Branches, Tags: p.Survey.Tags, Keys: p.Survey.Keys,
 		TailnetTags:  p.Survey.TailnetTags,
 		ProxmoxToken: p.Survey.ProxmoxToken,
-		Machines:     p.Survey.Machines, Vault: p.Survey.Vault, ObjectStore: p.Survey.ObjectStore,
-		Repository: p.Survey.Repository, Log: log,
+		Machines:     p.Survey.Machines, Vault: p.Survey.Vault, Cloud: p.Survey.Cloud,
+		ObjectStore: p.Survey.ObjectStore,
+		Repository:  p.Survey.Repository, Log: log,
 	})
 }
 

@@ -14,6 +14,13 @@ const localSecrets = "local_secrets"
 
 const localVariable = "TF_VAR_" + localSecrets
 
+// localSecret is one of the values that stand in for those of secrets.tfvars; empty without any.
+func localSecret(values, name string) string {
+	secrets := map[string]string{}
+	_ = json.Unmarshal([]byte(values), &secrets) //nolint:errcheck // localStandIns has made it
+	return secrets[name]
+}
+
 // localStandIns are values for all the secrets that a module names, as the environment
 // has them, and the API token that Proxmox has to let in.
 func localStandIns(module fs.FS, keys sources.Keys) (values, proxmoxToken string, err error) {

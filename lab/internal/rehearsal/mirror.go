@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -17,24 +20,31 @@ import (
 const (
 	registry     = "registry.terraform.io"
 	proxmoxBuilt = "0.111.1" // the release of the real bpg/proxmox that lab/bpg builds
+	hcloudBuilt  = "1.68.0"  // that of the real hetznercloud/hcloud that lab/hcloud builds
 
 	standIns       = "lab-providers"
 	proxmoxProgram = "terraform-provider-proxmox_v" + proxmoxBuilt
+	hcloudProgram  = "terraform-provider-hcloud_v" + hcloudBuilt
 )
 
 // errNotBuilt reports a missing program of the lab.
 func errNotBuilt(path string) error {
 	return fmt.Errorf("%s is missing\ncastle: hint: install the package castle-lab, or run `make build` in "+
-		"a clone of castle; lab-vault and lab-s3 are in no package: run `make vault` or `make s3` there, "+
-		"and put them beside castle-lab", path)
+		"a clone of castle; lab-vault, lab-s3 and the provider of Hetzner Cloud are in no package: run "+
+		"`make vault`, `make s3` or `make build` there, and put them beside castle-lab", path)
 }
 
 // layOut puts the lab's provider programs from bin, where castle-lab is, into a filesystem mirror
-// for Terraform. It copies them once, because a build during a rehearsal must not change them. The package
-// of a stand-in is a script that starts the copy: Terraform hashes each package three times at every init,
-// and with 80 MB for each that was an eighth of a rehearsal's work.
-func layOut(mirror, programs, bin string) error {
-	for _, name := range []string{standIns, proxmoxProgram} {
+// for Terraform: the stand-ins, bpg/proxmox, and hetznercloud/hcloud if used is set. It copies them once,
+// because a build during a rehearsal must not change them. The package of a stand-in is a script that starts
+// the copy: Terraform hashes each package three times at every init, and with 80 MB for each that was an
+// eighth of a rehearsal's work.
+func layOut(mirror, programs, bin string, used bool) error {
+	real := map[string]string{"bpg/proxmox": proxmoxProgram}
+	if used {
+		real["hetznercloud/hcloud"] = hcloudProgram
+	}
+	for _, name := range append(slices.Collect(maps.Values(real)), standIns) {
 		if err := copyProgram(filepath.Join(programs, name),
 			filepath.Join(bin, name)); errors.Is(err, os.ErrNotExist) {
 			return errNotBuilt(filepath.Join(bin, name))
@@ -54,9 +64,14 @@ func layOut(mirror, programs, bin string) error {
 			return err
 		}
 	}
-	dir, err := folder("bpg/proxmox", proxmoxBuilt)
-	program := filepath.Join(programs, proxmoxProgram)
-	return errors.Join(err, os.Symlink(program, filepath.Join(dir, proxmoxProgram)))
+	for source, name := range real {
+		dir, err := folder(source, name[strings.LastIndex(name, "_v")+2:])
+		program := filepath.Join(programs, name)
+		if err := errors.Join(err, os.Symlink(program, filepath.Join(dir, name))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func copyProgram(to, from string) error {

@@ -206,7 +206,7 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 			err = os.WriteFile(p.path(providers.FileName), lock.File(), 0o600)
 		}
 	} else {
-		err = layOut(p.path("mirror"), p.path("programs"), bin)
+		err = layOut(p.path("mirror"), p.path("programs"), bin, p.Survey.Cloud != nil)
 	}
 	if err != nil {
 		return err

@@ -122,17 +122,22 @@ func TestEnvironHoldsNothingThatLeadsOutside(t *testing.T) {
 
 func TestLayOutServesEveryProviderUnderItsRealName(t *testing.T) {
 	bin, mirror, programs := t.TempDir(), t.TempDir(), t.TempDir()
-	if err := layOut(mirror, programs, bin); err == nil || !strings.Contains(err.Error(), "make build") {
+	if err := layOut(mirror, programs, bin, true); err == nil || !strings.Contains(err.Error(),
+		"make build") {
 		t.Errorf("nothing is built: %v", err)
 	}
-	for _, name := range []string{"lab-providers", "terraform-provider-proxmox_v" + proxmoxBuilt} {
+	for _, name := range []string{"lab-providers", "terraform-provider-proxmox_v" + proxmoxBuilt,
+		"terraform-provider-hcloud_v" + hcloudBuilt} {
 		check(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho "+name+" as ${0##*/} $1\n"),
 			0o755))
 	}
-	check(t, layOut(mirror, programs, bin))
+	check(t, layOut(mirror, programs, bin, true))
 	check(t, os.RemoveAll(bin)) // somebody builds anew
-	here, real := runtime.GOOS+"_"+runtime.GOARCH, "terraform-provider-proxmox_v"+proxmoxBuilt
-	want := map[string]string{filepath.Join("bpg/proxmox", proxmoxBuilt, here, real): real}
+	here := runtime.GOOS + "_" + runtime.GOARCH
+	want := map[string]string{
+		filepath.Join("bpg/proxmox", proxmoxBuilt, here, proxmoxProgram):       proxmoxProgram,
+		filepath.Join("hetznercloud/hcloud", hcloudBuilt, here, hcloudProgram): hcloudProgram,
+	}
 	for _, p := range providers.Providers() {
 		want[filepath.Join(p.Source, p.Version, here, p.Binary())] = "lab-providers"
 	}

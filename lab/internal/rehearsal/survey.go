@@ -51,6 +51,7 @@ type survey struct {
 	Proxmox, Infisical, VaultAddress string
 	APIEndpoint, VIP                 string // of Kubernetes
 
+	Cloud *datacenter.Cloud // what the configuration expects of Hetzner Cloud; nil without
 	Vault *datacenter.Vault // what the configuration expects of one; nil without
 	// ObjectStore is the S3 bucket that the configuration expects; nil without
 	ObjectStore  *datacenter.ObjectStore
@@ -193,7 +194,7 @@ func errorsOf(diags hcl.Diagnostics) hcl.Diagnostics {
 // has the addresses and hosts, which package network finds by form.
 func (s *survey) read(inputs []map[string]cty.Value) {
 	nodes, storages, machines := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	uses := proxmox.Footprint{}
+	uses, release := proxmox.Footprint{}, ""
 	for _, values := range inputs {
 		for _, name := range machineNames(values["nodes"]) {
 			machines[s.Name+"-"+name] = true
@@ -201,6 +202,10 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 		for name, v := range values {
 			each(name, v, func(name, text string) {
 				switch {
+				case name == "hcloud_endpoint":
+					s.cloud().Endpoint = text
+				case name == "talos_version":
+					release = text
 				case name == "proxmox_endpoint":
 					s.Proxmox = text
 				case name == "api_endpoint":
@@ -239,6 +244,9 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 			})
 		}
 	}
+	if s.Cloud != nil {
+		s.Cloud.Talos = release
+	}
 	s.Hosts.Nodes, s.Hosts.Storages = slices.Sorted(maps.Keys(nodes)), slices.Sorted(maps.Keys(storages))
 	uses.Bridges = s.Hosts.Bridges
 	if len(s.uses) > 0 {
@@ -249,6 +257,13 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 	s.Hosts.Templates = uses.Cloned
 	uses.Nodes, s.Nodes = s.Hosts.Nodes, slices.Sorted(maps.Keys(machines))
 	s.Hosts.Commands = limits(uses, s.ProxmoxToken)
+}
+
+func (s *survey) cloud() *datacenter.Cloud {
+	if s.Cloud == nil {
+		s.Cloud = &datacenter.Cloud{Token: localSecret(s.LocalSecrets, datacenter.CloudToken)}
+	}
+	return s.Cloud
 }
 
 // limits returns the commands that limit the cluster's token to its pool, as docs/proxmox.md has them for an

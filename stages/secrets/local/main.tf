@@ -3,6 +3,7 @@ locals {
   names = {
     proxmox_token_id        = "PROXMOX_TOKEN_ID"
     proxmox_token_secret    = "PROXMOX_TOKEN_SECRET"
+    hcloud_token            = "HCLOUD_TOKEN"
     ssh_private_key         = "SSH_PRIVATE_KEY"
     ssh_public_key          = "SSH_PUBLIC_KEY"
     s3_access_key_id        = "AWS_ACCESS_KEY_ID"
@@ -20,7 +21,7 @@ locals {
   }
 
   # Few clusters have these, so nobody has to list them.
-  optional = setunion(var.local_optional_secrets, ["REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS", "SOPS_AGE_KEY", "TAILSCALE_OAUTH_CLIENT_ID", "TAILSCALE_OAUTH_CLIENT_SECRET"])
+  optional = setunion(var.local_optional_secrets, ["HCLOUD_TOKEN", "REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS", "SOPS_AGE_KEY", "TAILSCALE_OAUTH_CLIENT_ID", "TAILSCALE_OAUTH_CLIENT_SECRET"])
 
   value = { for output, name in local.names : output => try(length(var.local_secrets[name]) > 0 ? var.local_secrets[name] : null, null) }
 

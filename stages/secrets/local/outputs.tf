@@ -14,6 +14,12 @@ output "proxmox_api_token" {
   }
 }
 
+output "hcloud_token" {
+  description = "API token of a project of Hetzner Cloud, or null."
+  value       = local.value.hcloud_token
+  sensitive   = true
+}
+
 output "ssh_private_key" {
   description = "Private SSH key of the cluster's operator, or null. No stage of the library needs it: Talos has no SSH."
   value       = local.value.ssh_private_key

@@ -3,6 +3,7 @@ locals {
   names = {
     proxmox_token_id        = "PROXMOX_TOKEN_ID"
     proxmox_token_secret    = "PROXMOX_TOKEN_SECRET"
+    hcloud_token            = "HCLOUD_TOKEN"
     ssh_private_key         = "SSH_PRIVATE_KEY"
     ssh_public_key          = "SSH_PUBLIC_KEY"
     s3_access_key_id        = "AWS_ACCESS_KEY_ID"
@@ -23,7 +24,7 @@ locals {
   }
 
   # Few clusters have these, so nobody has to list them.
-  optional = setunion(var.vault_optional_secrets, ["REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS", "SOPS_AGE_KEY"])
+  optional = setunion(var.vault_optional_secrets, ["HCLOUD_TOKEN", "REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS", "SOPS_AGE_KEY"])
 
   # A secret whose last version was deleted is not an object.
   secrets = coalesce(jsondecode(data.vault_kv_secret_v2.cluster.data_json), {})

@@ -1,0 +1,210 @@
+package hcloud
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// The methods of project answer as platform.Datacenter says.
+var _ platform.Datacenter = (*project)(nil)
+
+func (p *project) Name() string { return Platform{}.Name() }
+
+// TokenExpiry is never: tokens of Hetzner Cloud are valid until they are deleted.
+func (p *project) TokenExpiry(context.Context) (expires time.Time, fix string, err error) {
+	return time.Time{}, "", nil
+}
+
+// Gone waits while an action is running on a server that still exists: it may be its deletion.
+func (p *project) Gone(ctx context.Context, all []platform.Object, report func(string)) ([]event.OwnedObject,
+	error) {
+	reported := map[string]bool{}
+	var objects []event.OwnedObject
+	settled := func(ctx context.Context) (bool, error) {
+		found, err := p.list(ctx, kindsOf(all))
+		objects = proved(all, found, err)
+		for _, o := range all {
+			r, exists := find(found, o)
+			if !exists || !r.locked {
+				continue
+			}
+			if text := r.String() + ": an action is running on it; waiting for its end"; !reported[text] {
+				reported[text] = true
+				report(text)
+			}
+			return false, nil
+		}
+		return true, nil
+	}
+	err := wait.PollUntilContextTimeout(ctx, p.interval, p.timeout, true, settled)
+	if ctx.Err() != nil {
+		return objects, context.Cause(ctx)
+	}
+	if wait.Interrupted(err) {
+		err = nil
+	}
+	return objects, err
+}
+
+// Now is Gone without waiting.
+func (p *project) Now(ctx context.Context, all []platform.Object) []event.OwnedObject {
+	found, err := p.list(ctx, kindsOf(all))
+	return proved(all, found, err)
+}
+
+// proved compares objects with the project's. Without an answer, none is gone.
+func proved(all []platform.Object, found []resource, unread error) (objects []event.OwnedObject) {
+	for _, o := range all {
+		e := event.OwnedObject{Kind: o.Kind, ID: cmp.Or(o.Name, o.ID()), Gone: true}
+		if o.Node != "" {
+			e.Where = "location " + o.Node
+		}
+		r, exists := find(found, o)
+		switch {
+		case unread != nil:
+			e.Gone, e.Reason = false, "not checked: "+unread.Error()
+		case exists:
+			e.Gone, e.Reason, e.Fix = false, "still there", r.remedy()
+		}
+		objects = append(objects, e)
+	}
+	return objects
+}
+
+// Facts reads how the servers among known are now.
+func (p *project) Facts(ctx context.Context, known []gate.Known) ([]platform.Fact, error) {
+	known = slices.DeleteFunc(slices.Clone(known), func(k gate.Known) bool {
+		return k.Type != typeServer || idOf(k.Attributes) == 0
+	})
+	if len(known) == 0 {
+		return nil, nil
+	}
+	all, err := p.list(ctx, servers())
+	if err != nil {
+		return nil, err
+	}
+	facts := make([]platform.Fact, len(known))
+	for i, k := range known {
+		key, _ := terraform.KeyOf(k.Address)
+		f := platform.Fact{Key: cmp.Or(key, textOf(k.Attributes, "name")), ID: int(idOf(k.Attributes)),
+			Status: "absent"}
+		r, exists := ofState(all, k)
+		if !exists {
+			f.Differ("does not exist any more")
+			facts[i] = f
+			continue
+		}
+		f.Node, f.UUID, f.Status = r.location, r.uuid(), string(r.status)
+		if r.status == hcloud.ServerStatusOff { // the provider has no argument for it
+			f.Status, f.ByRollout = "stopped", true
+		}
+		if recorded := k.MachineID.UUID; recorded != "" && recorded != f.UUID {
+			f.Differ("has lost its label %s = %s", labelUUID, recorded)
+		}
+		facts[i] = f
+	}
+	return facts, nil
+}
+
+// shutdownTime bounds a guest's own shutdown. Talos first ends the pods that a drain leaves.
+const shutdownTime = 5 * time.Minute
+
+// Restart shuts a server down and starts it. Its id proves it, because no other server ever gets it.
+func (p *project) Restart(ctx context.Context, m platform.Object, say func(string)) error {
+	server := &hcloud.Server{ID: int64(m.VM)}
+	step := func(what string, do func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response,
+		error)) error {
+		say(fmt.Sprintf("server %d %s", m.VM, what))
+		action, _, err := do(ctx, server)
+		if err == nil {
+			err = p.api.Action.WaitFor(ctx, action)
+		}
+		if err != nil && ctx.Err() == nil {
+			err = fmt.Errorf("server %d: %w", m.VM, err)
+		}
+		return err
+	}
+	is := func(status hcloud.ServerStatus) wait.ConditionWithContextFunc {
+		return func(ctx context.Context) (bool, error) {
+			now, _, err := p.api.Server.GetByID(ctx, server.ID)
+			if err == nil && now == nil {
+				err = fmt.Errorf("server %d does not exist any more", m.VM)
+			}
+			return err == nil && now.Status == status, err
+		}
+	}
+	off, err := is(hcloud.ServerStatusOff)(ctx)
+	if err != nil {
+		return err
+	}
+	if !off {
+		if err := step("shuts down", p.api.Server.Shutdown); err != nil {
+			return err
+		}
+		err := wait.PollUntilContextTimeout(ctx, p.interval, shutdownTime, true, is(hcloud.ServerStatusOff))
+		if wait.Interrupted(err) && ctx.Err() == nil {
+			err = step("does not shut down; it is switched off", p.api.Server.Poweroff)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return step("starts", p.api.Server.Poweron)
+}
+
+// Complete returns the objects as they are: each has an entry in the state, and no server moves.
+func (p *project) Complete(_ context.Context, all []platform.Object) []platform.Object { return all }
+
+// Blocked lists the objects that are protected against deletion.
+func (p *project) Blocked(ctx context.Context, all []platform.Object) (blocked []event.OwnedObject,
+	err error) {
+	found, err := p.list(ctx, kindsOf(all))
+	for _, o := range all {
+		if r, exists := find(found, o); exists && r.protected {
+			blocked = append(blocked, event.OwnedObject{Kind: o.Kind, ID: cmp.Or(o.Name, o.ID()),
+				Reason: "protected against deletion",
+				Fix:    fmt.Sprintf("hcloud %s disable-protection %d delete", r.kind.command(), r.id)})
+		}
+	}
+	return blocked, err
+}
+
+// FileUser returns nobody: no stage makes files in a project.
+func (p *project) FileUser(context.Context, string, string, []platform.Object) (string, error) {
+	return "", nil
+}
+
+// Unrecorded lists the servers with the cluster's label that are none of the known ones.
+func (p *project) Unrecorded(ctx context.Context, cluster string, _ gate.Values, known []gate.Known) (
+	machines []platform.Guest, unseen []int, err error) {
+	all, err := p.list(ctx, servers())
+	for _, r := range all {
+		isIt := func(k gate.Known) bool {
+			id := strconv.FormatInt(r.id, 10)
+			return k.Type == typeServer && idOf(k.Attributes) == r.id || k.MachineID.ID == id ||
+				k.MachineID.UUID != "" && k.MachineID.UUID == r.uuid()
+		}
+		if r.labels[labelCluster] == cluster && !slices.ContainsFunc(known, isIt) {
+			machines = append(machines, platform.Guest{ID: int(r.id), Name: r.name, Kind: r.kind.name,
+				Node: r.location, Status: string(r.status), State: string(r.status), UUID: r.uuid()})
+		}
+	}
+	return machines, nil, err
+}
+
+// errNoNuke says what castle cannot do yet.
+var errNoNuke = errors.New("castle nuke does not reach Hetzner Cloud: " +
+	"`hcloud server list -l " + labelCluster + "=NAME` lists the servers of a cluster whose record is lost")

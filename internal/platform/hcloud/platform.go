@@ -1,0 +1,185 @@
+// Package hcloud is the platform Hetzner Cloud: servers, networks, load balancers and firewalls of one
+// project.
+//
+// A resource has an id that the API never uses again, and a name that is unique among those of its kind. So
+// an
+// id in a state proves a resource, and a creation cannot take somebody else's for its own: the API refuses
+// the
+// name. What a killed run has made is found by its name, and proved by the label with its uuid, which the
+// stages derive from the cluster's key.
+package hcloud
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
+	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/revision"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/internal/terraform/planned"
+)
+
+// Platform is Hetzner Cloud.
+type Platform struct{}
+
+var _ platform.Platform = Platform{}
+
+// The methods of Platform answer as the interfaces of package platform say.
+
+func (Platform) Name() string                                   { return "Hetzner Cloud" }
+func (Platform) Preflights() []gate.PreflightType               { return []gate.PreflightType{resources()} }
+func (Platform) MachinePreflight() string                       { return Preflight }
+func (Platform) Owns(typ string) bool                           { return owns(typ) }
+func (Platform) IsMachine(typ string) bool                      { return typ == typeServer }
+func (Platform) FoundByPreflights(typ string) bool              { return owns(typ) }
+func (Platform) FileID(gate.Known) string                       { return "" }
+func (Platform) Identities() map[string]terraform.Identity      { return identities() }
+func (Platform) CheckToken(token string) error                  { return checkToken(token) }
+func (Platform) ObjectsOf(known []gate.Known) []platform.Object { return objectsOf(known) }
+
+func (Platform) FileOf(string, string) (platform.Object, bool) { return platform.Object{}, false }
+
+func (Platform) MachineID(typ string, attributes map[string]any) (id int, isMachine bool) {
+	return int(idOf(attributes)), typ == typeServer
+}
+
+func (Platform) Effects(_ map[string]any, replaces bool, all []planned.Difference) []effect.Effect {
+	return effects(replaces, all)
+}
+
+func (Platform) Describe(attributes map[string]any) (machine string, disks []string) {
+	return describe(attributes), nil
+}
+
+func (Platform) LacksMachines(v gate.Values, known []gate.Known) bool { return lacksMachines(v, known) }
+
+func (Platform) Remedy(o platform.Object) string {
+	i := slices.IndexFunc(kinds, func(k *kind) bool { return k.name == o.Kind })
+	return resource{kind: kinds[max(i, 0)], id: number(o)}.remedy()
+}
+
+func (Platform) Account(v gate.Values) (platform.Account, []int, error) {
+	return accountOf(v), nil, nil
+}
+
+// The variables of the provider.
+const endpointVariable, tokenVariable = "HCLOUD_ENDPOINT", "HCLOUD_TOKEN"
+
+func (Platform) Variables() (endpoint, token string) { return endpointVariable, tokenVariable }
+
+// Environment has the public API where the environment names a token alone.
+func (Platform) Environment(environ []string) platform.Account {
+	a := platform.Account{Endpoint: process.Getenv(environ, endpointVariable),
+		Token: process.Getenv(environ, tokenVariable)}
+	if a.Token != "" {
+		a.Endpoint = cmp.Or(a.Endpoint, defaultEndpoint)
+	}
+	return a
+}
+
+func (Platform) SameEndpoint(a, b string) bool {
+	plain := func(s string) string {
+		return strings.ToLower(strings.TrimRight(cmp.Or(s, defaultEndpoint),
+			"/"))
+	}
+	return plain(a) == plain(b)
+}
+
+func (Platform) Open(a platform.Account) (platform.Datacenter, error) { return open(a) }
+
+func (Platform) Nuke(platform.Account, platform.Signs, func(any, string) error) (platform.Nuke, error) {
+	return nil, errNoNuke
+}
+
+// Checks are doctor's: whether the API accepts the token, and whether the names are free.
+func (Platform) Checks(s platform.Subject) []finding.Check {
+	p, err := open(accountOf(s.Machines.Values))
+	api := func(ctx context.Context) []finding.Finding {
+		if err != nil {
+			return finding.Obstacle("correct hcloud_endpoint", "%v", err)
+		}
+		if !s.Machines.Values.Has("api_token") {
+			return finding.Unchecked("the API token is not known: " +
+				cmp.Or(s.Unread, "it is an output of another stage, which has none yet"))
+		}
+		switch writes, err := p.mayWrite(ctx); {
+		case err == platform.ErrRefused:
+			return finding.Obstacle("make a token in the project: Security > API tokens",
+				"the API refuses the token")
+		case err != nil:
+			return finding.Obstacle("check hcloud_endpoint and the network", "%v", finding.Reason(ctx, err))
+		case !writes:
+			return finding.Obstacle("make one with the permission Read & Write",
+				"the API token may only read")
+		}
+		return finding.Good("the API accepts the token, which may write")
+	}
+	return []finding.Check{{Name: "hcloud.api", Run: api}, {Name: "hcloud.names",
+		Run: func(ctx context.Context) []finding.Finding { return s.Inspect(ctx, s.Machines, "free") }}}
+}
+
+// Revisions reads the revisions of a stage's resources: a digest of their names, labels and protection, of a
+// server also its type and whether it runs.
+func (Platform) Revisions() revision.System {
+	const name = "hcloud"
+	read := func(ctx context.Context, s revision.Stage, known []revision.Object) ([]revision.Object, error) {
+		all := slices.Clone(known)
+		if known == nil {
+			all = revisable(s)
+		}
+		values := s.Preflights[Preflight]
+		if len(all) == 0 || values == nil {
+			return nil, nil
+		}
+		p, err := open(accountOf(values))
+		if err != nil {
+			return nil, err
+		}
+		ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+		defer stop()
+		found, err := p.list(ctx, kinds)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all {
+			all[i].System, all[i].Revision = name, ""
+			if r, exists := find(found, platform.Object{Kind: all[i].Kind, Volume: all[i].Ref}); exists {
+				all[i].Revision = r.revision()
+			}
+		}
+		return all, nil
+	}
+	return revision.System{Name: name, Read: read}
+}
+
+func revisable(s revision.Stage) (all []revision.Object) {
+	for _, r := range s.State.Managed() {
+		known := []gate.Known{{Address: r.Address, Type: r.Type, Attributes: r.Attributes}}
+		for _, o := range objectsOf(known) {
+			if !r.Deposed {
+				all = append(all, revision.Object{Kind: o.Kind, Name: o.Name, Ref: o.ID(),
+					Address: r.Address})
+			}
+		}
+	}
+	return all
+}
+
+func (r resource) revision() string {
+	// fmt prints maps in the order of their keys.
+	sum := sha256.Sum256(fmt.Append(nil, r.name, r.labels, r.protected, r.size, r.location))
+	text := fmt.Sprintf("%x", sum[:8])
+	if r.status == "off" {
+		text += "/stopped"
+	}
+	return text
+}

@@ -1,0 +1,254 @@
+package hcloud
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/siderolabs/gen/xslices"
+
+	"github.com/ephemeral-castle/castle/internal/platform"
+)
+
+// The labels of every resource that castle's stages make. The uuid proves a resource castle's own, the
+// cluster
+// only tells people whose it is.
+const (
+	labelCluster = "castle_cluster"
+	labelUUID    = "castle_uuid"
+)
+
+// defaultEndpoint is the API's address.
+const defaultEndpoint = "https://api.hetzner.cloud/v1"
+
+// project is what a token gives access to.
+type project struct {
+	api *hcloud.Client
+	// Interval lies between two looks at a resource, Timeout bounds the wait for one.
+	interval, timeout time.Duration
+}
+
+// open makes a client. It makes no request. The library repeats requests that the API has refused for the
+// moment; it follows no redirect, which would take the token along.
+func open(a platform.Account) (*project, error) {
+	endpoint, err := url.Parse(cmp.Or(a.Endpoint, defaultEndpoint))
+	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && !isLoopback(endpoint.Hostname()) {
+		return nil, fmt.Errorf("%q is not the address of an API, such as %s", a.Endpoint, defaultEndpoint)
+	}
+	direct := &http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	return &project{interval: time.Second, timeout: 10 * time.Minute, api: hcloud.NewClient(
+		hcloud.WithEndpoint(strings.TrimRight(endpoint.String(), "/")), hcloud.WithToken(a.Token),
+		hcloud.WithHTTPClient(direct), hcloud.WithApplication("castle", ""),
+		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Second)}),
+		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 3,
+			BackoffFunc: hcloud.ConstantBackoff(time.Second)}),
+	)}, nil
+}
+
+func isLoopback(host string) bool { return host == "localhost" || strings.HasPrefix(host, "127.") }
+
+// Admitted returns platform.ErrRefused if the API does not know the token.
+func (p *project) Admitted(ctx context.Context) error {
+	_, _, err := p.api.Location.List(ctx, hcloud.LocationListOpts{})
+	return refused(err)
+}
+
+func refused(err error) error {
+	if hcloud.IsError(err, hcloud.ErrorCodeUnauthorized) {
+		return platform.ErrRefused
+	}
+	return err
+}
+
+// mayWrite returns whether the token may change the project. It sends a request for a group without a name
+// and
+// a type, which the API never fulfills.
+func (p *project) mayWrite(ctx context.Context) (bool, error) {
+	_, _, err := p.api.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{Name: " ", Type: "none"})
+	switch {
+	case hcloud.IsError(err, hcloud.ErrorCodeTokenReadonly):
+		return false, nil
+	case hcloud.IsError(err, hcloud.ErrorCodeInvalidInput):
+		return true, nil
+	case err == nil:
+		err = errors.New("the API has made a placement group without a type")
+	}
+	return false, refused(err)
+}
+
+// resource is one of a project's, of any kind.
+type resource struct {
+	kind      *kind
+	id        int64
+	name      string
+	labels    map[string]string
+	protected bool
+	// These are a server's.
+	location string
+	status   hcloud.ServerStatus
+	locked   bool // an action is running on it
+	size     string
+	parts    []string // of a network its subnets, of a load balancer the ports of its services
+}
+
+func (r resource) uuid() string { return strings.ToLower(r.labels[labelUUID]) }
+
+// String is server 42 "green-cp-01".
+func (r resource) String() string {
+	return fmt.Sprintf("%s %d %q", strings.ReplaceAll(r.kind.command(), "-", " "), r.id, r.name)
+}
+
+// describe adds what tells people whose it is.
+func (r resource) describe() string {
+	text := r.String()
+	if r.status != "" {
+		text += fmt.Sprintf(" in %s, %s", r.location, r.status)
+	}
+	if cluster := r.labels[labelCluster]; cluster != "" {
+		return text + ", of the cluster " + cluster
+	}
+	return text + ", without a label of castle"
+}
+
+// remedy removes it by hand.
+func (r resource) remedy() string { return fmt.Sprintf("hcloud %s delete %d", r.kind.command(), r.id) }
+
+// kind is a kind of resources that exist on their own.
+type kind struct {
+	typ  string // of Terraform's resources
+	name string // server
+	list func(context.Context, *hcloud.Client) ([]resource, error)
+}
+
+// command is the kind's command of the program hcloud.
+func (k *kind) command() string {
+	return strings.ReplaceAll(strings.TrimPrefix(k.typ, "hcloud_"), "_", "-")
+}
+
+// kinds are those that castle's stages make, machines first, and those that may outlive them.
+var kinds = []*kind{
+	{"hcloud_server", platform.Machine, func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
+		all, err := c.Server.All(ctx)
+		return xslices.Map(all, func(v *hcloud.Server) resource {
+			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
+				status: v.Status, locked: v.Locked}
+			if v.Location != nil {
+				r.location = v.Location.Name
+			}
+			if v.ServerType != nil {
+				r.size = v.ServerType.Name
+			}
+			return r
+		}), err
+	}},
+	{"hcloud_load_balancer", "load balancer", func(ctx context.Context, c *hcloud.Client) ([]resource,
+		error) {
+		all, err := c.LoadBalancer.All(ctx)
+		return xslices.Map(all, func(v *hcloud.LoadBalancer) resource {
+			return resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
+				parts: xslices.Map(v.Services, func(s hcloud.LoadBalancerService) string {
+					return strconv.Itoa(s.ListenPort)
+				})}
+		}), err
+	}},
+	{"hcloud_volume", "volume", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
+		all, err := c.Volume.All(ctx)
+		return xslices.Map(all, func(v *hcloud.Volume) resource {
+			return resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete}
+		}), err
+	}},
+	{"hcloud_primary_ip", "primary IP", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
+		all, err := c.PrimaryIP.All(ctx)
+		return xslices.Map(all, func(v *hcloud.PrimaryIP) resource {
+			return resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete}
+		}), err
+	}},
+	{"hcloud_firewall", "firewall", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
+		all, err := c.Firewall.All(ctx)
+		return xslices.Map(all, func(v *hcloud.Firewall) resource {
+			return resource{id: v.ID, name: v.Name, labels: v.Labels}
+		}), err
+	}},
+	{"hcloud_placement_group", "placement group", func(ctx context.Context, c *hcloud.Client) ([]resource,
+		error) {
+		all, err := c.PlacementGroup.All(ctx)
+		return xslices.Map(all, func(v *hcloud.PlacementGroup) resource {
+			return resource{id: v.ID, name: v.Name, labels: v.Labels}
+		}), err
+	}},
+	{"hcloud_network", "network", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
+		all, err := c.Network.All(ctx)
+		return xslices.Map(all, func(v *hcloud.Network) resource {
+			return resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
+				parts: xslices.Map(v.Subnets,
+					func(s hcloud.NetworkSubnet) string { return s.IPRange.String() })}
+		}), err
+	}},
+	{"hcloud_snapshot", "image", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
+		all, err := c.Image.AllWithOpts(ctx,
+			hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}})
+		return xslices.Map(all, func(v *hcloud.Image) resource {
+			return resource{id: v.ID, name: cmp.Or(v.Name, v.Description), labels: v.Labels,
+				protected: v.Protection.Delete}
+		}), err
+	}},
+}
+
+// typeServer is the type of Terraform's resources that are machines.
+const typeServer = "hcloud_server"
+
+// kindOf returns the kind of a type of Terraform's resources; nil if it has none.
+func kindOf(typ string) *kind {
+	i := slices.IndexFunc(kinds, func(k *kind) bool { return k.typ == typ })
+	if i < 0 {
+		return nil
+	}
+	return kinds[i]
+}
+
+// list reads all resources of some kinds. Every page is read, so what it lacks does not exist.
+func (p *project) list(ctx context.Context, some []*kind) ([]resource, error) {
+	var all []resource
+	for _, k := range some {
+		found, err := k.list(ctx, p.api)
+		if err != nil {
+			return nil, fmt.Errorf("list the project's %ss: %w", k.name,
+				refused(err))
+		}
+		for i := range found {
+			found[i].kind = k
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+func servers() []*kind { return kinds[:1] }
+
+// with finds the resource of a kind with an id.
+func with(all []resource, k *kind, id int64) (resource, bool) {
+	i := slices.IndexFunc(all, func(r resource) bool { return r.kind == k && r.id == id })
+	if i < 0 {
+		return resource{}, false
+	}
+	return all[i], true
+}
+
+// named finds the resource of a kind with a name, which is unique in a project.
+func named(all []resource, k *kind, name string) (resource, bool) {
+	i := slices.IndexFunc(all, func(r resource) bool { return r.kind == k && r.name == name })
+	if i < 0 {
+		return resource{}, false
+	}
+	return all[i], true
+}

@@ -1,0 +1,168 @@
+package datacenter
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/hcloud"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+)
+
+// CloudToken is the name of the secret that holds the token of Hetzner Cloud.
+const CloudToken = "HCLOUD_TOKEN"
+
+// Cloud is what a configuration expects of its project of Hetzner Cloud.
+type Cloud struct {
+	Endpoint string
+	Talos    string // the release of the snapshot that somebody has made
+	Token    string // empty for one that only Infisical knows
+}
+
+// cloud is the project, with the machines of its servers. A server is on the lab's network while it runs and
+// has
+// a private address.
+type cloud struct {
+	d       *Datacenter
+	server  *hcloud.Server
+	token   string
+	mu      sync.Mutex
+	on, all map[int64]proxmox.VM // as the rest of the lab knows machines
+}
+
+// actionDurations returns the durations of actions in a location of Hetzner Cloud.
+func actionDurations(speed float64) map[string]time.Duration {
+	seconds := map[string]float64{
+		"create_server": 6, "start_server": 3, "stop_server": 2, "shutdown_server": 1, "delete_server": 2,
+		"attach_to_network": 2, "detach_from_network": 2, "create_load_balancer": 3, "create_image": 60,
+	}
+	all := map[string]time.Duration{}
+	for command, s := range seconds {
+		all[command] = scaled(time.Duration(s*float64(time.Second)), speed)
+	}
+	return all
+}
+
+func (d *Datacenter) found() *cloud {
+	x := &cloud{d: d, token: cmp.Or(d.config.Cloud.Token, d.folders.secrets[CloudToken]),
+		on: map[int64]proxmox.VM{}, all: map[int64]proxmox.VM{}}
+	x.server = hcloud.New(hcloud.Config{Token: x.token, Duration: scaled(time.Second, d.config.Speed),
+		Durations: actionDurations(d.config.Speed),
+		OnStart:   x.changed, OnNetwork: x.changed, OnStop: x.stopped, OnDelete: x.deleted,
+		OnShutdown: x.pressed})
+	for _, architecture := range []string{"x86", "arm"} {
+		x.server.AddImage(schema.Image{Description: "Talos " + d.config.Cloud.Talos,
+			Architecture: architecture,
+			Labels:       map[string]string{"os": "talos", "version": d.config.Cloud.Talos}})
+	}
+	return x
+}
+
+// machineOf is a server as the rest of the lab knows machines. One without a private address is not
+// reachable.
+func machineOf(m hcloud.Machine) (vm proxmox.VM, reachable bool) {
+	v := m.Server
+	vm = proxmox.VM{ID: int(v.ID), Name: v.Name, Kind: "qemu", Node: v.Location.Name,
+		Config: map[string]string{
+			"cores": fmt.Sprint(v.ServerType.Cores), "memory": fmt.Sprint(int(v.ServerType.Memory) << 10)}}
+	if v.Image != nil {
+		vm.Image = "talos " + v.Image.Labels["version"]
+	}
+	if len(v.PrivateNet) == 0 {
+		return vm, false
+	}
+	address, err := netip.ParseAddr(v.PrivateNet[0].IP)
+	vm.Address = netip.PrefixFrom(address, 24)
+	vm.Config["net0"] = "virtio=" + v.PrivateNet[0].MACAddress
+	return vm, err == nil
+}
+
+// changed is a server that has started, or whose private network has changed.
+func (x *cloud) changed(m hcloud.Machine) {
+	vm, reachable := machineOf(m)
+	reachable = reachable && m.Server.Status == "running"
+	x.mu.Lock()
+	was, on := x.on[m.Server.ID]
+	if reachable {
+		x.on[m.Server.ID], x.all[m.Server.ID] = vm, vm
+	} else {
+		delete(x.on, m.Server.ID)
+	}
+	x.mu.Unlock()
+	if on && reachable && was.Address == vm.Address {
+		return
+	}
+	if on {
+		x.d.stopped(was)
+	}
+	if reachable {
+		x.d.started(vm)
+	}
+}
+
+func (x *cloud) stopped(m hcloud.Machine) {
+	x.mu.Lock()
+	vm, on := x.on[m.Server.ID]
+	delete(x.on, m.Server.ID)
+	x.mu.Unlock()
+	if on {
+		x.d.stopped(vm)
+	}
+}
+
+func (x *cloud) deleted(m hcloud.Machine) {
+	x.mu.Lock()
+	vm, was := x.all[m.Server.ID]
+	delete(x.all, m.Server.ID)
+	x.mu.Unlock()
+	if was {
+		x.d.destroyed(vm)
+	}
+}
+
+func (x *cloud) pressed(m hcloud.Machine) {
+	if vm, reachable := machineOf(m); reachable {
+		x.d.pressed(vm)
+	}
+}
+
+// switchedOff is a machine that has ended by itself.
+func (x *cloud) switchedOff(vm proxmox.VM) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.on, int64(vm.ID))
+	x.server.PowerOff(int64(vm.ID))
+}
+
+// leftovers lists what a destroy should have deleted.
+func (x *cloud) leftovers() (all []string) {
+	add := func(kind string, id int64, name string) {
+		all = append(all, fmt.Sprintf("%s %d %q of Hetzner Cloud", kind, id, name))
+	}
+	for _, v := range x.server.Servers() {
+		add("server", v.ID, v.Name)
+	}
+	for _, v := range x.server.Networks() {
+		add("network", v.ID, v.Name)
+	}
+	for _, v := range x.server.LoadBalancers() {
+		add("load balancer", v.ID, v.Name)
+	}
+	for _, v := range x.server.Firewalls() {
+		add("firewall", v.ID, v.Name)
+	}
+	for _, v := range x.server.PlacementGroups() {
+		add("placement group", v.ID, v.Name)
+	}
+	for _, v := range x.server.PrimaryIPs() {
+		add("primary IP", v.ID, v.Name)
+	}
+	for _, v := range x.server.Volumes() {
+		add("volume", v.ID, v.Name)
+	}
+	return all
+}

@@ -1,0 +1,4 @@
+provider "hcloud" {
+  endpoint = var.hcloud_endpoint
+  token    = var.hcloud_token
+}
