@@ -231,6 +231,9 @@ func Known(st *state.State, ids ...gate.MachineID) []gate.Known {
 	return all
 }
 
+// Schematic is the type of a resource of Talos' provider that is in no machine: only the state has it.
+const Schematic = "talos_image_factory_schematic"
+
 // InMachines reports whether a provider's resources exist only inside the machines and end with them.
 func InMachines(provider string) bool { return provider == "registry.terraform.io/siderolabs/talos" }
 

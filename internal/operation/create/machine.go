@@ -85,7 +85,7 @@ func (m *Machine) check(ctx context.Context, a *attempt, before *state.State, in
 		remakes := begun || hangs || slices.Contains(m.Replace, c.Address) ||
 			slices.Contains(a.outdated, c.Address)
 		switch {
-		case c.Type == "talos_image_factory_schematic": // it only leaves the state
+		case c.Type == cluster.Schematic: // it only leaves the state
 		case keyed && name != m.Name,
 			c.Action == "delete" && !(keyed && m.Leaves),
 			c.Action == "replace" && !(keyed && remakes):

@@ -64,7 +64,7 @@ func Select(c *cluster.Cluster, o Options) ([]*Stage, error) {
 	for _, s := range selected {
 		s.ended = ends && !o.Graceful
 		s.EndsWithCluster = s.ended && (len(s.lost()) < len(s.inFlight) ||
-			slices.ContainsFunc(s.state.Managed(), s.ends))
+			slices.ContainsFunc(s.state.Managed(), s.endsByItself))
 	}
 	return selected, nil
 }
@@ -161,6 +161,10 @@ func (s *Stage) ends(res state.Resource) bool {
 	return s.inCluster(res) || s.Record.Layer == cluster.PlatformLayer && !s.Record.EndsCluster &&
 		cluster.InMachines(res.Provider)
 }
+
+// endsByItself is ends without schematics of the image factory, which stand in the state alone: a stage that
+// has nothing else of the kind, such as one for images, is destroyed as usual.
+func (s *Stage) endsByItself(res state.Resource) bool { return s.ends(res) && res.Type != cluster.Schematic }
 
 func (s *Stage) hasInCluster() bool { return slices.ContainsFunc(s.state.Managed(), s.inCluster) }
 
