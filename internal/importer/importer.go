@@ -173,19 +173,36 @@ func (d *draft) finish() (*Cluster, error) {
 			d.gap(d.places[n.Name], n.Name, "names no disk by its path", "set its install_disk in "+
 				"terraform.tfvars; `talosctl get disks --insecure --nodes "+n.Address.String()+"` lists them")
 		}
-		own := d.extensions[n.Name]
-		if own == nil {
-			own = d.extensions[role(*n)]
-		}
-		d.set(d.places[n.Name], "talos_extensions", texts(own))
 	}
-	if d.values["talos_extensions"].LengthInt() == 0 { // castle's own installer
-		delete(d.values, "talos_extensions")
-	}
+	d.schematics()
 	d.api()
 	d.collect()
 	c.Gaps = sorted(c.Gaps)
 	return c, nil
+}
+
+// schematics gives all machines their extensions, or each its own where they differ.
+func (d *draft) schematics() {
+	same := true
+	of := map[string]cty.Value{}
+	for _, n := range d.cluster.Nodes {
+		own, is := d.extensions[n.Name]
+		if !is {
+			own = d.extensions[role(n)]
+		}
+		of[n.Name] = texts(own)
+		same = same && of[n.Name].RawEquals(of[d.cluster.Nodes[0].Name])
+	}
+	for name, extensions := range of {
+		switch {
+		case extensions.LengthInt() == 0: // castle's own installer
+		case same:
+			d.values["talos_extensions"] = extensions
+		default:
+			d.entry("talos_machine_schematics", name,
+				cty.ObjectVal(map[string]cty.Value{"extensions": extensions}))
+		}
+	}
 }
 
 // sorted orders gaps by file and line, each once.

@@ -132,6 +132,24 @@ cniConfig: { name: flannel }
 	}, "talconfig.yaml:nodes[1]: has a further address: fd00::12")
 }
 
+func TestMachinesKeepTheirOwnExtensions(t *testing.T) {
+	dir := written(t, map[string]string{"talconfig.yaml": `
+clusterName: green
+endpoint: https://10.1.0.5:6443
+nodes:
+  - { hostname: a, ipAddress: 10.1.0.11, controlPlane: true, installDisk: /dev/sda }
+  - { hostname: b, ipAddress: 10.1.0.12, installDisk: /dev/sda }
+worker:
+  schematic: { customization: { systemExtensions: { officialExtensions: [siderolabs/iscsi-tools] } } }
+`})
+	c, err := Talhelper(filepath.Join(dir, "talconfig.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, map[string]string{"talos_extensions": "",
+		"talos_machine_schematics": `{ b = { extensions = ["siderolabs/iscsi-tools"] } }`})
+}
+
 func TestTalhelperNamesWhatItLeaves(t *testing.T) {
 	dir := written(t, map[string]string{
 		"talsecret.sops.yaml": "cluster: {}\n",
