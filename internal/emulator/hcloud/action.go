@@ -26,15 +26,13 @@ type action struct {
 func (a *action) running() bool { return a.view.Finished == nil }
 
 // act starts an action on a resource, and returns it as an answer. effect runs under the lock when its
-// duration
-// is over.
+// duration is over.
 func (c *call) act(command string, target reference, effect func()) any {
 	return map[string]any{"action": &c.begin(command, target, nil, effect).view}
 }
 
 // begin starts an action when another one has succeeded, if there is one, or when the last one on the
-// resource
-// has ended.
+// resource has ended.
 func (c *call) begin(command string, target reference, after *action, effect func()) *action {
 	s := c.s
 	s.lastID++

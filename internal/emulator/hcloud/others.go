@@ -145,8 +145,7 @@ func (s *Server) give(v *schema.Server, ip *schema.PrimaryIP) {
 }
 
 // plannedAddresses are the primary IPs with which a server is created; nil, a family that it lacks. New ones
-// are
-// not kept yet.
+// are not kept yet.
 func (s *Server) plannedAddresses(v *schema.Server, in *schema.ServerCreatePublicNet) (v4,
 	v6 *schema.PrimaryIP,
 	err error) {

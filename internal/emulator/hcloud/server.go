@@ -40,8 +40,7 @@ type Config struct {
 	Duration    time.Duration            // of an action that Durations does not name
 	Durations   map[string]time.Duration // by command: create_server, start_server, attach_to_network, …
 	// OnShutdown gets a server whose guest has to shut down, and returns when the guest is off. Without it
-	// the
-	// guest is off at once.
+	// the guest is off at once.
 	OnShutdown func(Machine)
 	// The other hooks get the server after the action has taken effect, and before the action has ended.
 	// OnNetwork is about a server that has got a private network, or has lost one. They run without a lock.

@@ -164,7 +164,9 @@ func (s *Stage) ends(res state.Resource) bool {
 
 // endsByItself is ends without schematics of the image factory, which stand in the state alone: a stage that
 // has nothing else of the kind, such as one for images, is destroyed as usual.
-func (s *Stage) endsByItself(res state.Resource) bool { return s.ends(res) && res.Type != cluster.Schematic }
+func (s *Stage) endsByItself(res state.Resource) bool {
+	return s.ends(res) && res.Type != cluster.Schematic
+}
 
 func (s *Stage) hasInCluster() bool { return slices.ContainsFunc(s.state.Managed(), s.inCluster) }
 

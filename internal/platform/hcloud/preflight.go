@@ -25,9 +25,8 @@ const Preflight = "hcloud_resources"
 //
 // The API refuses a name that is taken, and deletes by ids that it never uses again, so the provider takes
 // nothing of somebody else's. The preflight says so before anything is made, and finds what an interrupted
-// run
-// has made: a resource outside the state is castle's own only if its uuid is the one that derives from the
-// cluster's key, or the one that a plan had before the server existed.
+// run has made: a resource outside the state is castle's own only if its uuid is the one that derives from
+// the cluster's key, or the one that a plan had before the server existed.
 func resources() gate.PreflightType {
 	texts := func(help string) gate.Attribute { return gate.Attribute{Type: cty.Map(cty.String), Help: help} }
 	required := func(a gate.Attribute) gate.Attribute {

@@ -19,8 +19,7 @@ import (
 )
 
 // The labels of every resource that castle's stages make. The uuid proves a resource castle's own, the
-// cluster
-// only tells people whose it is.
+// cluster only tells people whose it is.
 const (
 	labelCluster = "castle_cluster"
 	labelUUID    = "castle_uuid"
@@ -71,8 +70,7 @@ func refused(err error) error {
 }
 
 // mayWrite returns whether the token may change the project. It sends a request for a group without a name
-// and
-// a type, which the API never fulfills.
+// and a type, which the API never fulfills.
 func (p *project) mayWrite(ctx context.Context) (bool, error) {
 	_, _, err := p.api.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{Name: " ", Type: "none"})
 	switch {

@@ -5,8 +5,7 @@
 // Below PATH/backupstore/volumes/<2>/<2>/VOLUME/ lie volume.cfg, backups/backup_NAME.cfg,
 // blocks/<2>/<2>/CHECKSUM.blk and, for a while, locks/lock-ID.lck. The digits of a volume are those of its
 // name's checksum. A block has the checksum of its contents before compression, lies there once for all
-// backups
-// of the volume, and is deleted with the last backup that names it.
+// backups of the volume, and is deleted with the last backup that names it.
 package backupstore
 
 import (

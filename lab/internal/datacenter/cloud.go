@@ -24,8 +24,7 @@ type Cloud struct {
 }
 
 // cloud is the project, with the machines of its servers. A server is on the lab's network while it runs and
-// has
-// a private address.
+// has a private address.
 type cloud struct {
 	d       *Datacenter
 	server  *hcloud.Server

@@ -14,8 +14,7 @@ import (
 )
 
 // review looks at nodes, at recurring jobs, which anybody may make without making a volume, and at volumes
-// and
-// their backups. Everything else passes.
+// and their backups. Everything else passes.
 func (l *longhorn) review(ctx context.Context, r *admissionv1.AdmissionRequest) error {
 	switch {
 	case r.Resource.Resource == "nodes" && r.Operation == admissionv1.Delete:

@@ -224,8 +224,7 @@ func (h *webhook) unless(path string, handler http.Handler) http.Handler {
 }
 
 // review answers the API server as controller-runtime does; an error that is a status of its own is quoted as
-// it
-// is.
+// it is.
 func review(m patcher) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		var r admissionv1.AdmissionReview

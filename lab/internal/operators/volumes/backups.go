@@ -42,8 +42,7 @@ func (b *backup) ended() bool {
 }
 
 // backup takes the steps of a backup (backup_controller.go): it is made from a snapshot, and then its status
-// is
-// what the store has of it.
+// is what the store has of it.
 func (s *state) backup(ctx context.Context, b *backup) error {
 	volume := b.Labels[labelVolume]
 	if volume == "" {

@@ -104,8 +104,7 @@ func (s *state) add(ctx context.Context, name string, size, copies int64) (*volu
 
 // attach lets a volume follow the Pod that uses its claim; without one it is where somebody has attached it
 // by hand, with a ticket of the type longhorn-api. A controller that needs its engine leaves it where it is,
-// or
-// has it attached anywhere.
+// or has it attached anywhere.
 func (s *state) attach(ctx context.Context, v *volume) error {
 	at := slices.IndexFunc(s.tickets, func(one *attachment) bool { return one.Name == v.Name })
 	if at < 0 {

@@ -140,8 +140,7 @@ func (s *stage) admit(t *testing.T, plural string, o *unstructured.Unstructured)
 }
 
 // settle looks until all that has begun is done. A second passes with each look: what is asked for in the
-// same
-// second as the last one is not seen.
+// same second as the last one is not seen.
 func (s *stage) settle(t *testing.T) {
 	t.Helper()
 	for range 8 {

@@ -33,8 +33,7 @@ func (s *state) release(ctx context.Context, plural string, o metav1.Object) err
 }
 
 // The types of attachment tickets, beside "csi-attacher" and "longhorn-api". Their controllers attach a
-// volume
-// that nobody uses, and let it go.
+// volume that nobody uses, and let it go.
 const (
 	bySnapshot = "snapshot-controller"
 	byBackup   = "backup-controller"
@@ -61,8 +60,7 @@ func (s *state) running(v *volume) (all []*replica) {
 }
 
 // snapshot takes the steps of a snapshot (snapshot_controller.go): it is taken by the engine, and is ready
-// once
-// the engine reports it.
+// once the engine reports it.
 func (s *state) snapshot(ctx context.Context, sn *snapshot) error {
 	v := s.volumeOf(sn.Spec.Volume)
 	if sn.DeletionTimestamp != nil {
