@@ -175,7 +175,7 @@ fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for 
 integration: build vault s3 browser $(TERRAFORM) ## Run the tests that need real Terraform (TERRAFORM=tofu: with OpenTofu)
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
 	@$(if $(TERRAFORM),CASTLE_TERRAFORM=$(TERRAFORM) PATH="$(CURDIR)/bin:$$PATH") \
-	go test -timeout 60m -parallel 6 -tags $(tags),integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
+	go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: rehearsals

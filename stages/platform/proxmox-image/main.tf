@@ -16,6 +16,12 @@ locals {
       substr(local.schematic_ids[name], 0, 12),
     ])
   }
+
+  # Machines that may have another image than the others of their node.
+  own_schematic = {
+    for name, node in var.nodes : name => length(setintersection(keys(var.talos_machine_schematics), [name, node.role])) > 0
+  }
+
   fetched = {
     for image in distinct(values(local.images)) : image => {
       host      = local.shared ? local.hosts[0] : split("/", image)[0]

@@ -158,10 +158,11 @@ resource "proxmox_virtual_environment_vm" "node" {
     }
   }
 
+  # A machine that leaves has no image any more while it is still there.
   disk {
     interface    = "scsi0"
     datastore_id = each.value.datastore_id
-    import_from  = each.value.template != null ? null : each.value.image != null ? each.value.image : var.talos_images[each.key]
+    import_from  = each.value.template != null ? null : each.value.image != null ? each.value.image : lookup(var.talos_images, each.key, lookup(var.talos_images, "node/${local.hosts[each.key]}", null))
     size         = each.value.system_disk
     discard      = "on"
     iothread     = true

@@ -93,7 +93,7 @@ variable "proxmox_disk_datastore" {
 }
 
 variable "talos_images" {
-  description = "Volume id of Talos' image, by machine. castle wires it from platform/proxmox-image."
+  description = "Volume id of Talos' image, by machine or, as node/<name>, by Proxmox node. castle wires it from platform/proxmox-image."
   type        = map(string)
 }
 
