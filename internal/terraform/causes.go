@@ -47,9 +47,8 @@ var causes = []cause{
 		"group: try again later, or choose another location", ""},
 	{[]string{"(resource_unavailable"}, "the location has no server of this type now: choose another " +
 		"server_type or location", ""},
-	{[]string{"(resource_limit_exceeded"},
-		"the project's limit is reached: Hetzner Cloud raises it on request " +
-			"(Limits)", ""},
+	{[]string{"(resource_limit_exceeded"}, "the project's limit is reached: Hetzner Cloud raises it on " +
+		"request (Limits)", ""},
 	{[]string{"(uniqueness_error"}, "the project has a resource of this name, and the state does not: the " +
 		"preflight of the stage's machines tells whose it is", ""},
 	{[]string{"infisical", "401"}, refusedByInfisical, ""},

@@ -1,7 +1,7 @@
 // Command lab-providers is every stand-in Terraform provider of the lab in one
-// binary. Which one it is follows from the name by which Terraform starts it:
-// terraform-provider-<type>_v<version>, a link that castle-lab puts into its
-// filesystem mirror.
+// binary. Which one it is follows from the name by which it is started:
+// terraform-provider-<type>_v<version>, a link that castle-lab makes. The package
+// in castle-lab's filesystem mirror is a script that starts this link.
 package main
 
 import (
@@ -34,7 +34,7 @@ func run(name string) error {
 			return plugin.Serve(p.Source, implementations()[p.Type]())
 		}
 	}
-	return fmt.Errorf("%s is the name of no provider: Terraform starts this binary through links such as %s",
+	return fmt.Errorf("%s is the name of no provider: this binary is started through links such as %s",
 		name, providers.Providers()[0].Binary())
 }
 

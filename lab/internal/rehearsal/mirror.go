@@ -37,8 +37,8 @@ func errNotBuilt(path string) error {
 // layOut puts the lab's provider programs from bin, where castle-lab is, into a filesystem mirror
 // for Terraform: the stand-ins, bpg/proxmox, and hetznercloud/hcloud if used is set. It copies them once,
 // because a build during a rehearsal must not change them. The package of a stand-in is a script that starts
-// the copy: Terraform hashes each package three times at every init, and with 80 MB for each that was an
-// eighth of a rehearsal's work.
+// the copy: Terraform hashes each package three times at every init, and with 80 MB for each that was a
+// twelfth of a rehearsal's work.
 func layOut(mirror, programs, bin string, used bool) error {
 	real := map[string]string{"bpg/proxmox": proxmoxProgram}
 	if used {
