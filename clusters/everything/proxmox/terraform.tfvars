@@ -39,6 +39,7 @@ machine_defaults = {
     bios            = "seabios"
     tpm             = false
     startup         = { order = 2 }
+    dhcp            = false
     datastore_id    = "local-lvm"
     system_disk     = 20
     bridge          = "vmbr0"
@@ -72,6 +73,7 @@ nodes = {
     role      = "worker"
     vm_id     = 492
     address   = "192.168.1.176"
+    dhcp      = true # reserved for mac_address
     node_name = "proxmox"
 
     cores           = 4

@@ -1,6 +1,9 @@
 package datacenter
 
 import (
+	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
@@ -81,4 +84,18 @@ func (a *addresses) discard(address string, vm int) bool {
 	delete(a.on, address)
 	delete(a.disks, address)
 	return true
+}
+
+// leased returns a listener that knows the address of a VM which asks for it by DHCP: the one that is
+// reserved for its first card. Another VM gets one from the pool, where nobody looks for it.
+func (d *Datacenter) leased(listen func(proxmox.VM)) func(proxmox.VM) {
+	return func(vm proxmox.VM) {
+		asks := slices.Contains(strings.Split(vm.Config["ipconfig0"], ","), "ip=dhcp")
+		if cards := cards(vm); asks && len(cards) > 0 {
+			if address, is := d.config.Hosts.Reserved[strings.ToUpper(cards[0].MAC)]; is {
+				vm.Address, vm.Second = netip.PrefixFrom(address, 24), vm.Address
+			}
+		}
+		listen(vm)
+	}
 }

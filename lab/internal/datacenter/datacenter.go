@@ -95,6 +95,8 @@ type Hosts struct {
 	Sources  []string // images that castle does not download: files, and disks of templates
 	// Templates are those that machines are cloned from, pve1/9000, with disks on shared storage, if any.
 	Templates []string
+	// Reserved are the addresses that the DHCP server has reserved, by the MAC of a card in upper case.
+	Reserved map[string]netip.Addr
 	// Commands of pveum have made the pool of the cluster and limited its API token. Without any, the token
 	// may do everything.
 	Commands []string
@@ -158,7 +160,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		Durations: taskDurations(c.Speed),
 		Patience:  scaled(5*time.Minute, c.Speed), // as long as castle waits
 		Fetch:     d.images.Refusal,
-		OnStart:   d.started, OnShutdown: d.pressed, OnStop: d.stopped, OnDestroy: d.destroyed,
+		OnStart:   d.leased(d.started), OnShutdown: d.leased(d.pressed), OnStop: d.leased(d.stopped),
+		OnDestroy: d.leased(d.destroyed),
 	})
 	d.addSources()
 	if c.Cloud != nil {

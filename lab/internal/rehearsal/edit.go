@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -110,6 +111,10 @@ func (s *survey) add(o *survey) {
 	s.Hosts.Devices = union(s.Hosts.Devices, o.Hosts.Devices, itself)
 	s.Hosts.Sources = union(s.Hosts.Sources, o.Hosts.Sources, itself)
 	s.Hosts.Templates = union(s.Hosts.Templates, o.Hosts.Templates, itself)
+	reserved := map[string]netip.Addr{}
+	maps.Copy(reserved, o.Hosts.Reserved)
+	maps.Copy(reserved, s.Hosts.Reserved) // a card keeps its address
+	s.Hosts.Reserved = reserved
 	s.Hosts.Commands = union(s.Hosts.Commands, o.Hosts.Commands, itself)
 	s.Machines = union(s.Machines, o.Machines, func(m talos.Machine) string { return m.Address })
 	s.Nodes = union(s.Nodes, o.Nodes, itself)

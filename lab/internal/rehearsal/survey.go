@@ -198,6 +198,7 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 	for _, values := range inputs {
 		for _, name := range machineNames(values["nodes"]) {
 			machines[s.Name+"-"+name] = true
+			s.reserve(values["nodes"], name)
 		}
 		for name, v := range values {
 			each(name, v, func(name, text string) {
@@ -277,6 +278,28 @@ func limits(uses proxmox.Footprint, token string) []string {
 	exists := func(command string) bool { return strings.HasPrefix(command, "pveum user ") }
 	return append(slices.DeleteFunc(uses.Commands(id), exists),
 		"pveum acl delete / --users "+user+" --roles Administrator")
+}
+
+// reserve has the DHCP server keep a machine's address for its card, as docs/proxmox.md tells the user to.
+func (s *survey) reserve(nodes cty.Value, name string) {
+	machine, _ := nodes.AsValueMap()[name].UnmarkDeep()
+	text := func(attribute string) string {
+		if !machine.Type().IsObjectType() || !machine.Type().HasAttribute(attribute) {
+			return ""
+		}
+		v := machine.GetAttr(attribute)
+		if v.IsNull() || !v.IsKnown() || v.Type() != cty.String {
+			return ""
+		}
+		return v.AsString()
+	}
+	address, err := netip.ParseAddr(text("address"))
+	if mac := text("mac_address"); err == nil && mac != "" {
+		if s.Hosts.Reserved == nil {
+			s.Hosts.Reserved = map[string]netip.Addr{}
+		}
+		s.Hosts.Reserved[strings.ToUpper(mac)] = address
+	}
 }
 
 // machineNames are the keys of the variable nodes.

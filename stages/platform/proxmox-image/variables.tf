@@ -17,6 +17,7 @@ variable "nodes" {
     node_name = optional(string)
 
     secondary_address = optional(string)
+    dhcp              = optional(bool)
 
     cores           = optional(number)
     cpu_type        = optional(string)

@@ -23,6 +23,7 @@ locals {
     startup         = null
 
     secondary_address = null
+    dhcp              = false
 
     image                 = null
     template              = null
@@ -60,10 +61,10 @@ locals {
         vlan_id     = machine.vlan_id
         mac_address = machine.mac_address
         mtu         = machine.mtu
-        addresses = concat(["${machine.address}/${var.network.prefix}"], [
+        addresses = concat([machine.dhcp ? "dhcp" : "${machine.address}/${var.network.prefix}"], [
           for secondary in machine.secondary_address[*] : "${secondary}/${split("/", var.network.secondary_subnet)[1]}"
         ])
-        gateways = compact([var.network.gateway, var.network.secondary_gateway])
+        gateways = compact([machine.dhcp ? null : var.network.gateway, var.network.secondary_gateway])
       }],
       [
         for card in machine.network_devices :

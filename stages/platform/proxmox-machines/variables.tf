@@ -11,7 +11,8 @@ variable "cluster_name" {
 variable "nodes" {
   description = <<-EOT
     The machines by name. role is controlplane or worker; vm_id and address are fixed, so a cluster is always built from the
-    same machines. secondary_address, in network.secondary_subnet, is of the other IP family. node_name is the Proxmox node (proxmox_node_name by default). What a machine leaves open has the value of
+    same machines. secondary_address, in network.secondary_subnet, is of the other IP family. With dhcp, the machine asks a DHCP server for its
+    address, which is reserved there for its mac_address. node_name is the Proxmox node (proxmox_node_name by default). What a machine leaves open has the value of
     machine_defaults, else: cores 4, memory 8192 (MiB), system_disk 32 (GiB), cpu_type x86-64-v2-AES, machine_type q35, bios
     seabios, datastore_id proxmox_disk_datastore, bridge and vlan_id those of network. A node with longhorn_disk gets a disk of
     that size for Longhorn, as scsi1. disks are further ones by interface, scsi2 to scsi30; Talos finds scsi2 as
@@ -31,6 +32,7 @@ variable "nodes" {
     node_name = optional(string)
 
     secondary_address = optional(string)
+    dhcp              = optional(bool)
 
     cores           = optional(number)
     cpu_type        = optional(string)
@@ -103,6 +105,16 @@ variable "nodes" {
   validation {
     condition     = alltrue([for node in var.nodes : can(cidrhost("${node.address}/32", 0))])
     error_message = "A node's address is an IPv4 or IPv6 address without a prefix length."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : node.mac_address != null && !can(regex(":", node.address)) || !concat([
+        for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] :
+        given.dhcp if given.dhcp != null
+      ], [false])[0]
+    ])
+    error_message = "A node with dhcp has an IPv4 address and the mac_address that the DHCP server reserves it for."
   }
 
   # castle compares addresses as texts.

@@ -14,6 +14,7 @@ variable "machine_defaults" {
     bios            = optional(string)
     tpm             = optional(bool)
     startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
+    dhcp            = optional(bool)
 
     image                 = optional(string)
     template              = optional(object({ vm_id = number, node_name = optional(string), full = optional(bool, true) }))
