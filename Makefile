@@ -134,7 +134,8 @@ test-long: ## What make test leaves out: packages, ten minutes of fuzzing, long 
 # The tools of a release, in a module of their own. Without a clone's remote, goreleaser ignores the commit.
 goreleaser = GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url \
 	GIT_CONFIG_VALUE_0=https://github.com/ephemeral-castle/castle.git \
-	KUBE_FLAGS='$(kube_flags)' PROXMOX_VERSION=$(PROXMOX_VERSION) HOMEBREW_TAP_TOKEN=$${HOMEBREW_TAP_TOKEN-} \
+	KUBE_FLAGS='$(kube_flags)' PROXMOX_VERSION=$(PROXMOX_VERSION) HCLOUD_VERSION=$(HCLOUD_VERSION) \
+	HOMEBREW_TAP_TOKEN=$${HOMEBREW_TAP_TOKEN-} \
 	go tool -modfile=release/go.mod goreleaser
 
 .PHONY: release-snapshot
