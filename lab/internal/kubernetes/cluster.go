@@ -62,6 +62,10 @@ func Start(ctx context.Context, c Config) (*Cluster, error) {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	e := &egress{client: l.Client, routes: l.Routes}
+	if e.nodes, err = newKubelets(l.Client, e, c.CA); err != nil {
+		return nil, fmt.Errorf("kubelets: %w", err)
+	}
+	l.run(ctx, "kubelets", func() error { return e.nodes.run(ctx) })
 	l.run(ctx, "kube-apiserver", func() error {
 		return runAPIServer(ctx, apiServerFlags(c, f, etcd), c, e.selector())
 	})
@@ -204,6 +208,7 @@ func apiServerFlags(c Config, f files, etcd string) []string {
 		"--proxy-client-cert-file=" + f.path("front.crt"), "--proxy-client-key-file=" + f.path("front.key"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true", "--profiling=false",
+		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname", // as Talos sets it
 	}
 	if len(c.Admission) != 0 {
 		flags = append(flags, "--admission-control-config-file="+f.path("admission.yaml"))

@@ -3,10 +3,11 @@
 //
 // The API, admission, webhooks, garbage collection, rollouts and scheduling are real, so they
 // behave in the lab as in a real cluster. Pods run no containers: they become ready after a short
-// delay, or after the one in their annotation lab.castle/ready-after ("5s"). There is no kubelet,
-// so logs and exec fail, and no network between Pods. The API server's own calls to Services
-// (webhooks) do work. They follow cluster IP, ready EndpointSlice and Pod to the local process that
-// is registered for the Pod in Routes. Without such a process they fail with the kernel's error.
+// delay, or after the one in their annotation lab.castle/ready-after ("5s"). Logs and commands of a
+// container are what the API knows of it, and there is no network between Pods. The API server's own
+// calls to Services (webhooks) do work. They follow cluster IP, ready EndpointSlice and Pod to the
+// local process that is registered for the Pod in Routes. Without such a process they fail with the
+// kernel's error.
 //
 // A process holds at most one control plane, once: the components keep global registries and end
 // only with the process. To stop and start one, run this package in a separate process and kill

@@ -56,6 +56,7 @@ func (r *Routes) lookup(workload string) (string, bool) {
 type egress struct {
 	client client.Interface
 	routes *Routes
+	nodes  *kubelets
 }
 
 func (e *egress) selector() *egressselector.EgressSelector {
@@ -68,6 +69,9 @@ func (e *egress) dial(ctx context.Context, network, address string) (net.Conn, e
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
+	}
+	if port == strconv.Itoa(kubeletPort) {
+		return e.nodes.dial(ctx, network, host)
 	}
 	target := address
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
@@ -88,14 +92,15 @@ func (e *egress) dial(ctx context.Context, network, address string) (net.Conn, e
 	return c, err
 }
 
-// refused returns the kernel's own error, with the requested address.
-func refused(network, address string) error {
+func refused(network, address string) error { return failed(network, address, syscall.ECONNREFUSED) }
+
+// failed returns the kernel's own error, with the requested address.
+func failed(network, address string, why syscall.Errno) error {
 	a, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		return err
 	}
-	return &net.OpError{Op: "dial", Net: network, Addr: a,
-		Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	return &net.OpError{Op: "dial", Net: network, Addr: a, Err: os.NewSyscallError("connect", why)}
 }
 
 // resolve finds the local process behind a Service's cluster IP and port.

@@ -131,6 +131,7 @@ func TestControlPlane(t *testing.T) {
 		check(t, c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, "guard",
 			metav1.DeleteOptions{}))
 	})
+	t.Run("serves logs, commands and ports of Pods", func(t *testing.T) { answerPods(t, c) })
 	t.Run("binds a claim to the volume that its driver has made", func(t *testing.T) {
 		provision(ctx, t, c)
 	})
@@ -142,6 +143,11 @@ func TestControlPlane(t *testing.T) {
 		n := await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionUnknown })
 		if n.Annotations["lab.castle/stopped"] == "" {
 			t.Error("nobody could see later that the node has stopped")
+		}
+		_, err := c.Client.CoreV1().Pods("default").GetLogs(runningPod(t, c).Name,
+			&corev1.PodLogOptions{}).Stream(ctx)
+		if err == nil || !strings.Contains(err.Error(), "connect: no route to host") {
+			t.Errorf("logs of a node that is off: %v", err)
 		}
 		available := func(want int32) {
 			await(t, func() (watch.Interface, error) {
@@ -304,15 +310,29 @@ func await[T any](t *testing.T, open func() (watch.Interface, error), good func(
 }
 
 func deploy(ctx context.Context, c *kubernetes.Cluster, name, readyAfter string) error {
-	labels := map[string]string{"app": name}
-	_, err := c.Client.AppsV1().Deployments("default").Create(ctx, &appsv1.Deployment{
+	labels, config := map[string]string{"app": name}, corev1.LocalObjectReference{Name: name}
+	greeting := &corev1.ConfigMapKeySelector{LocalObjectReference: config, Key: "greeting.conf"}
+	_, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Data:       map[string]string{greeting.Key: "from the ConfigMap"}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = c.Client.AppsV1().Deployments("default").Create(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels,
 					Annotations: map[string]string{kubernetes.ReadyAfter: readyAfter}},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.org/c"}}},
+				Spec: corev1.PodSpec{
+					Containers: []corev1.Container{{Name: "c", Image: "example.org/c",
+						Env: []corev1.EnvVar{{Name: "GREETING", Value: "hello"},
+							{Name: "FROM", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: greeting}}},
+						VolumeMounts: []corev1.VolumeMount{{Name: "config", MountPath: "/etc/operator"}}}},
+					Volumes: []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{
+						ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: config}}}},
+				},
 			},
 		},
 	}, metav1.CreateOptions{})

@@ -123,6 +123,7 @@ func runKwok(ctx context.Context, c Config, kubeconfig string) error {
 		ImpersonatingTypedClient:     set.ToImpersonatingTypedClient(),
 		ManageNodesWithLabelSelector: runningLabel + "=true",
 		CIDR:                         strings.Split(c.PodCIDR, ",")[0],
+		NodePort:                     kubeletPort,
 		LocalStages:                  local,
 		PodPlayStageParallelism:      4, NodePlayStageParallelism: 4, PodsOnNodeSyncParallelism: 4,
 		NodeLeaseParallelism: 4, NodeLeaseDurationSeconds: leaseSeconds,
