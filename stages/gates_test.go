@@ -57,10 +57,14 @@ nodes   = { cp-01 = { role = "controlplane", address = "192.168.1.241" } }
 func gates(t *testing.T) map[string]waits {
 	t.Helper()
 	found := map[string]waits{}
-	for name, repository := range map[string]string{"blue": "..", "mini": "..", "handover": "..",
-		"tazlab": "..", "cilium": "..", "sources": "..", "green": "..", "iron": metal(t)} {
+	metal := metal(t)
+	for _, at := range []config.Options{{Cluster: "blue"}, {Cluster: "mini"}, {Cluster: "handover"},
+		{Cluster: "tazlab"}, {Cluster: "cilium"}, {Cluster: "sources"}, {Cluster: "green"},
+		{Cluster: "cilium", Vars: map[string]string{"cilium_bgp": "null"}},
+		{Cluster: "iron", Repository: metal}} {
 		loaded, diags := config.Load(config.Options{
-			Repository: repository, Cluster: name, Gates: cluster.GateTypes(),
+			Repository: cmp.Or(at.Repository, ".."), Cluster: at.Cluster, Vars: at.Vars,
+			Gates:      cluster.GateTypes(),
 			Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 			Survivors: cluster.SurvivorTypes(),
 			Library:   stages.Library, Templates: templates.Files,

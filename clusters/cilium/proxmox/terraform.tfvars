@@ -37,3 +37,6 @@ cilium_values           = ["hubble: { enabled: false }"]
 
 # The load balancer is Cilium, too.
 cilium_pool_addresses = ["192.168.1.164-192.168.1.167", "192.168.1.168/30"]
+
+# The router learns them by BGP, and expects a session with each node. Without this value, nodes announce them on layer 2.
+cilium_bgp = { local_asn = 64512, peers = { router = { address = "192.168.1.1", asn = 64513 } } }

@@ -38,6 +38,8 @@ var findings = map[gate.Kind]string{
 		"the pool, or delete the pool",
 	gates.Unannounced: "no CiliumL2AnnouncementPolicy selects the Service and a node with a ready agent, " +
 		"or the agents run without l2announcements",
+	gates.NoSession: "the router does not expect the node's address or its AS number, does not answer at " +
+		"port 179, or the agents run without bgpControlPlane",
 	gates.SpecDiffers: "somebody has set it: castle create restores what the stage's chart sets, and " +
 		"kubectl edit the rest",
 }

@@ -50,6 +50,7 @@ var explanations = map[string]explanation{
 	"network_policy":     {lookAtAll("networkpolicies"), collectNothing},
 	"address_pool":       {lookAtAll("ipaddresspools.metallb.io"), collectNothing},
 	"announcement":       {always(lookAtAnnouncements), collectNothing},
+	"bgp_sessions":       {lookAtAll("ciliumbgpnodeconfigs"), collectNothing},
 }
 
 // Explains reports whether the gate type has an explanation.

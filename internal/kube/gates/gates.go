@@ -49,6 +49,7 @@ const (
 	TrafficDenied  gate.Kind = "traffic-denied"
 	AddressTaken   gate.Kind = "address-taken" // a pool has an address that belongs to a machine
 	Unannounced    gate.Kind = "unannounced"   // no node answers ARP for a Service's address
+	NoSession      gate.Kind = "no-session"    // a node has no BGP session with a router
 	SpecDiffers    gate.Kind = "spec-differs"
 )
 
@@ -65,7 +66,7 @@ func definitions() []definition {
 	return []definition{
 		kubernetesAPI(), kubernetesVersion(), nodes(), endpointSlice(), webhook(), workload(),
 		crd(), condition(), storageClass(), loadBalancer(), flux(), networkPolicy(), addressPool(),
-		announcement(),
+		announcement(), bgpSessions(),
 	}
 }
 

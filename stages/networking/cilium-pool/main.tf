@@ -15,6 +15,8 @@ resource "helm_release" "cilium_pool" {
     name       = var.cilium_pool_name
     interfaces = var.cilium_pool_interfaces
     blocks     = local.blocks
+    bgp        = var.cilium_bgp
+    families   = distinct([for pair in local.ends : can(regex(":", pair[0])) ? "ipv6" : "ipv4"])
   })]
 
   lifecycle {

@@ -1,5 +1,5 @@
 stage {
-  summary = "The addresses that Cilium may assign, announced on layer 2"
+  summary = "The addresses that Cilium may assign, announced on layer 2 or by BGP"
 
   inputs = {
     cilium_pool_namespace = platform.cilium_namespace
@@ -25,6 +25,7 @@ gate "condition" "pool" {
 
 # Agents set no condition. Without a selector, every node may announce every Service.
 gate "condition" "policy" {
+  when        = var.cilium_bgp == null
   api_version = "cilium.io/v2alpha1"
   kind        = "CiliumL2AnnouncementPolicy"
   name        = var.cilium_pool_name
@@ -39,6 +40,14 @@ gate "condition" "policy" {
 
 # An address that no agent announces reaches nobody. Where there is no Service yet, the gate is open.
 gate "announcement" "services" {
+  when      = var.cilium_bgp == null
   namespace = var.cilium_pool_namespace
   timeout   = "5m"
+}
+
+# A router learns the addresses in its sessions with the nodes.
+gate "bgp_sessions" "routers" {
+  when    = var.cilium_bgp != null
+  peers   = var.cilium_bgp != null ? keys(var.cilium_bgp.peers) : []
+  timeout = "5m"
 }

@@ -28,6 +28,33 @@ variable "cilium_pool_interfaces" {
   default     = []
 }
 
+variable "cilium_bgp" {
+  description = "Announces the addresses to routers by BGP, instead of to the nodes' own network on layer 2: the cluster's AS number, and the address and the AS number of each router, by a name. null: layer 2."
+  type        = object({ local_asn = number, peers = map(object({ address = string, asn = number })) })
+  default     = null
+
+  validation {
+    condition = var.cilium_bgp == null || alltrue([
+      for asn in try(concat([var.cilium_bgp.local_asn], values(var.cilium_bgp.peers)[*].asn), []) :
+      try(asn >= 1 && asn <= 4294967295 && floor(asn) == asn, false)
+    ])
+    error_message = "local_asn and asn in cilium_bgp are AS numbers: whole ones from 1 to 4294967295."
+  }
+
+  validation {
+    condition     = var.cilium_bgp == null || try(length(var.cilium_bgp.peers) > 0, false)
+    error_message = "cilium_bgp has at least one router in peers."
+  }
+
+  validation {
+    condition = var.cilium_bgp == null || alltrue([
+      for name, peer in try(var.cilium_bgp.peers, {}) :
+      can(regex("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", name)) && can(cidrhost("${peer.address}/32", 0))
+    ])
+    error_message = "A router in peers of cilium_bgp has a name of lower-case letters, digits and inner hyphens, and an IP address."
+  }
+}
+
 variable "cilium_pool_namespace" {
   description = "Cilium's namespace, which holds the leases of announced Services. castle wires it."
   type        = string

@@ -49,6 +49,7 @@ resource "helm_release" "cilium" {
 
       # For networking/cilium-pool. Each announced Service has a lease that its holder renews.
       l2announcements    = { enabled = true }
+      bgpControlPlane    = { enabled = var.cilium_bgp != null }
       k8sClientRateLimit = { qps = 20, burst = 40 }
     })],
     [yamlencode(var.cilium_routing_mode == "tunnel" ? { routingMode = "tunnel" } : {

@@ -48,6 +48,12 @@ variable "cilium_pod_subnets" {
   default     = null
 }
 
+variable "cilium_bgp" {
+  description = "Routers to which networking/cilium-pool announces addresses by BGP; null: Cilium speaks no BGP."
+  type        = object({ local_asn = number, peers = map(object({ address = string, asn = number })) })
+  default     = null
+}
+
 variable "cilium_values" {
   description = "Further values of the chart (YAML), applied last."
   type        = list(string)

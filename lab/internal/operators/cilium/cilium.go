@@ -3,8 +3,8 @@
 // The operator creates the custom resource definitions, which the chart does not hold. Agents wait for
 // these, so their Pods wait for the operator here, too. The operator taints a node whose agent is not ready
 // yet, and removes the taint again. It gives Services of type LoadBalancer their addresses; an agent holds
-// the lease of each Service that it announces. Sources: operator/watchers/node_taint.go,
-// operator/pkg/lbipam and pkg/l2announcer of Cilium 1.18.
+// the lease of each Service that it announces, or has a session with each router that the BGP control plane
+// names. Sources: operator/watchers/node_taint.go, operator/pkg/lbipam and pkg/l2announcer of Cilium 1.18.
 //
 // No packet flows: the datapath, and with it the way to a Service, is not part of the lab.
 package cilium
@@ -79,7 +79,7 @@ func (c *Cilium) Look(ctx context.Context) error {
 		})
 	})
 	return errors.Join(err, reading, c.release(ctx, able), c.allocate(ctx),
-		c.announce(ctx, nodes.Items, agents))
+		c.announce(ctx, nodes.Items, agents), c.speaks(ctx, nodes.Items, agents))
 }
 
 // split returns the agents and the operators among Cilium's Pods.

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -24,6 +25,10 @@ func definitions() schema.GroupVersionResource {
 func policies() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "cilium.io", Version: "v2alpha1",
 		Resource: "ciliuml2announcementpolicies"}
+}
+
+func bgp(plural string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: plural}
 }
 
 // stage is a cluster of one node with an agent and an operator, which reach the API at a port of the node.
@@ -46,12 +51,15 @@ func stage(t *testing.T, port string, more ...runtime.Object) *clustertest.Stage
 			Spec: corev1.NodeSpec{PodCIDR: "10.244.0.0/24"}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"},
 			Data: map[string]string{"ipam": "kubernetes", "enable-lb-ipam": "true",
-				"enable-l2-announcements": "true"}},
+				"enable-l2-announcements": "true", "enable-bgp-control-plane": "true"}},
 	}, more...)
 	return clustertest.New(map[schema.GroupVersionResource]string{
-		definitions():  "CustomResourceDefinitionList",
-		cilium.Pools(): "CiliumLoadBalancerIPPoolList",
-		policies():     "CiliumL2AnnouncementPolicyList",
+		definitions():                  "CustomResourceDefinitionList",
+		cilium.Pools():                 "CiliumLoadBalancerIPPoolList",
+		policies():                     "CiliumL2AnnouncementPolicyList",
+		bgp("ciliumbgpclusterconfigs"): "CiliumBGPClusterConfigList",
+		bgp("ciliumbgpnodeconfigs"):    "CiliumBGPNodeConfigList",
+		bgp("ciliumbgppeerconfigs"):    "CiliumBGPPeerConfigList",
 	}, 1, objects...)
 }
 
@@ -237,5 +245,52 @@ func TestPoolsThatOverlapConflict(t *testing.T) {
 		if got := cluster.ConditionOf(found.Object, "cilium.io/PoolConflict"); got != want {
 			t.Errorf("pool %s: PoolConflict is %q, want %q", name, got, want)
 		}
+	}
+}
+
+// The operator makes the object of a node, and its agent opens the sessions in it, for which it needs the
+// CiliumBGPPeerConfig that they name.
+func TestNodesPeerWithRouters(t *testing.T) {
+	s := stage(t, "7445")
+	s.Create(t, bgp("ciliumbgpclusterconfigs"), `{"apiVersion":"cilium.io/v2",
+		"kind":"CiliumBGPClusterConfig","metadata":{"name":"main","generation":1},"spec":{"bgpInstances":[
+		{"name":"castle","localASN":64512,"peers":[{"name":"router","peerAddress":"192.168.1.1",
+		"peerASN":64513,"peerConfigRef":{"name":"main"}}]}]}}`)
+	c := run(t, s)
+	state := func() string {
+		t.Helper()
+		all, _, err := unstructured.NestedSlice(s.Get(t, bgp("ciliumbgpnodeconfigs"), "",
+			"green-cp-01").Object, "status", "bgpInstances")
+		if err != nil || len(all) != 1 {
+			t.Fatalf("instances: %v, %v", all, err)
+		}
+		peers, _, err := unstructured.NestedSlice(all[0].(map[string]any), "peers")
+		if err != nil || len(peers) != 1 {
+			t.Fatalf("peers: %v, %v", peers, err)
+		}
+		return cluster.Text(peers[0].(map[string]any), "peeringState")
+	}
+	s.Later(t, 10*time.Second, c)
+	of := s.Get(t, bgp("ciliumbgpclusterconfigs"), "", "main")
+	if state() != "active" || cluster.ConditionOf(of.Object, "cilium.io/MissingPeerConfigs") != "True" {
+		t.Errorf("without its configuration, a session is %s: %v", state(), of.Object["status"])
+	}
+	s.Create(t, bgp("ciliumbgppeerconfigs"), `{"apiVersion":"cilium.io/v2","kind":"CiliumBGPPeerConfig",
+		"metadata":{"name":"main"},"spec":{}}`)
+	s.Look(t, c)
+	if state() != "active" {
+		t.Errorf("a session is %s at once", state())
+	}
+	s.Later(t, 6*time.Second, c)
+	if state() != "established" {
+		t.Errorf("a session is %s", state())
+	}
+	if err := s.World.Untyped.Resource(bgp("ciliumbgpclusterconfigs")).Delete(t.Context(), "main",
+		metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Look(t, c)
+	if left, err := s.World.List(t.Context(), bgp("ciliumbgpnodeconfigs"), ""); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
