@@ -49,6 +49,8 @@ type Cluster struct {
 	Name, Platform string // "blue", "proxmox"
 	Dir            string // <repository>/clusters/blue/proxmox
 	Protect        bool   // destroy refuses; true also where cluster.hcl cannot be read
+	// Labels choose the cluster by a selector of package labels.
+	Labels map[string]string
 	// Snapshots is how many castle keeps of each stage's state; 0, which is all, if castle.hcl has an error.
 	Snapshots int
 	// Runs is of how many runs castle keeps the journals and receipts; 0, which is all, likewise.
