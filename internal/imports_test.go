@@ -181,6 +181,7 @@ func table() map[string][]string {
 		"internal/config": {"internal/folders", "internal/gate", "internal/graph", "internal/providers",
 			"internal/syntax", "internal/state/keys", "internal/store/location", "internal/survivor"},
 		"internal/folders":         {"internal/syntax"},
+		"internal/fleet":           {"internal/folders", "internal/syntax"},
 		"internal/syntax":          {},
 		"internal/graph":           {},
 		"internal/survivor":        {"internal/gate"},
