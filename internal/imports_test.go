@@ -186,6 +186,7 @@ func table() map[string][]string {
 		"internal/folders":         {"internal/syntax"},
 		"internal/labels":          {"internal/syntax"},
 		"internal/module":          {"internal/syntax"},
+		"internal/fleet":           {"internal/folders", "internal/syntax"},
 		"internal/syntax":          {},
 		"internal/graph":           {},
 		"internal/survivor":        {"internal/gate"},
