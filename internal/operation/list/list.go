@@ -10,17 +10,11 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/siderolabs/gen/xslices"
-	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -29,6 +23,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/labels"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -95,12 +90,13 @@ func Run(ctx context.Context, o cluster.Options, chosen fleet.Selector) ([]Clust
 		var stages []string
 		var err error
 		if c.Configured {
-			var listed []Stage
-			listed, err = Stages(o.Repository, name)
+			var listed []outline.Stage
+			listed, err = outline.Enabled(o.Repository, name)
 			if err == nil {
 				c.Labels, err = labels.Of(o.Repository, name)
 			}
-			stages, c.Stages = xslices.Map(listed, func(s Stage) string { return s.Name }), len(listed)
+			c.Stages = len(listed)
+			stages = xslices.Map(listed, func(s outline.Stage) string { return s.Name })
 		}
 		if err == nil && !chosen.Matches(labels.All(c.Labels, name)) {
 			return Cluster{Status: Absent} // as one that is gone
@@ -238,46 +234,4 @@ func outputsOf(dir *state.Stage) (map[string]output, error) {
 		maps.DeleteFunc(found, func(_ string, o output) bool { return o.Sensitive })
 		return found, nil
 	}
-}
-
-// Stage is a stage that the file of a cluster lists.
-type Stage struct{ Name, Source string }
-
-// Layer is the layer of the stage.
-func (s Stage) Layer() string { return path.Dir(s.Source) }
-
-// Stages returns the stages that the file of a cluster, "blue/proxmox", enables. It reads no stage, so
-// that it is quick. A stage whose enabled is an expression counts as enabled.
-func Stages(repository, cluster string) ([]Stage, error) {
-	path := filepath.Join(repository, "clusters", filepath.FromSlash(cluster), "cluster.hcl")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	f, diags := hclsyntax.ParseConfig(data, path, hcl.InitialPos)
-	if diags.HasErrors() {
-		return nil, diags
-	}
-	var stages []Stage
-	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
-		if b.Type != "stage" || len(b.Labels) != 1 || constant(b, "enabled").RawEquals(cty.False) {
-			continue
-		}
-		s := Stage{Name: b.Labels[0]}
-		if source := constant(b, "source"); source.Type() == cty.String && source.IsWhollyKnown() {
-			s.Source = source.AsString()
-		}
-		stages = append(stages, s)
-	}
-	return stages, nil
-}
-
-// constant returns an attribute that is a constant, else a value of no type.
-func constant(b *hclsyntax.Block, name string) cty.Value {
-	if attr := b.Body.Attributes[name]; attr != nil {
-		if v, diags := attr.Expr.Value(nil); !diags.HasErrors() && !v.IsNull() {
-			return v
-		}
-	}
-	return cty.DynamicVal
 }
