@@ -67,6 +67,8 @@ type Cluster struct {
 	owners    map[string]map[string]*Stage // layer, output: the enabled stage that has it
 	secrets   map[string]Written           // of secrets.tfvars
 	committed []Written
+
+	above, below []layer // of values outside the stages: these override inputs, and inputs those
 }
 
 // GitOps is a clone of the repository that Flux reads. castle reads it as it is: it neither pulls nor writes.

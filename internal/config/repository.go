@@ -17,6 +17,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -34,6 +35,8 @@ type Definitions struct {
 	mu      sync.Mutex
 	sources func() []string
 	known   map[string]func() *definition
+	// clusters are the sources that each cluster of the repository lists; nil where castle cannot read them.
+	clusters func() map[string][]string
 
 	misnamed error // the folders whose names break the rule, known after sources
 }
@@ -64,6 +67,9 @@ func newLibrary(o Options, files map[string]*hcl.File) *library {
 	defer l.definitions.mu.Unlock()
 	if l.definitions.known == nil {
 		l.definitions.known, l.definitions.sources = map[string]func() *definition{}, sync.OnceValue(l.find)
+		l.definitions.clusters = sync.OnceValue(func() map[string][]string {
+			return outline.Sources(o.Repository)
+		})
 	}
 	return l
 }
