@@ -24,6 +24,8 @@ func sentences() map[string]string {
 		"clusterSyntax.Cluster": "settings of the whole cluster",
 		"clusterSyntax.Cluster.Protect": "true: castle destroy, recreate and nuke refuse to " +
 			"destroy the cluster",
+		"clusterSyntax.Cluster.Labels": "labels by which --select chooses clusters, such as " +
+			"{ env = \"staging\" }: constants, with the syntax of Kubernetes",
 		"clusterSyntax.GitOps": "the repository that Flux reads; it replaces the " +
 			"block in castle.hcl",
 		"clusterSyntax.Stages": "a stage of the cluster; what it sets replaces the " +

@@ -210,7 +210,7 @@ func (s *Stage) input(name string, sc Scope) (cty.Value, hcl.Diagnostics) {
 	if diags.HasErrors() {
 		return cty.UnknownVal(v.Type), diags
 	}
-	settled, err := v.settle(x)
+	settled, err := v.Settle(x)
 	if err != nil {
 		if misfits := b.misfits(fmt.Sprintf("stage %s: input %s: ", s.Name, name), v); len(misfits) > 0 {
 			return cty.UnknownVal(v.Type), misfits

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/json"
 
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
@@ -132,7 +133,8 @@ func (l *library) readFolder(source string) *definition {
 		versions: map[string]string{}, resources: map[string]bool{}}
 	s := &d.stage
 	s.Source, s.Layer, s.Origin = source, path.Dir(source), path.Join("stages", source)
-	s.Variables, s.Outputs, s.Providers = map[string]Variable{}, map[string]Output{}, map[string]string{}
+	s.Variables, s.Outputs = map[string]module.Variable{}, map[string]module.Output{}
+	s.Providers = map[string]string{}
 	folder := s.Origin
 	s.Module = os.DirFS(filepath.Join(l.repository, filepath.FromSlash(folder)))
 	if info, err := fs.Stat(s.Module, "."); l.repository == "" || err != nil || !info.IsDir() {

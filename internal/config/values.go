@@ -16,6 +16,7 @@ import (
 	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -282,7 +283,7 @@ func (r *inputValues) bindGates(s *Stage) {
 }
 
 // binding returns a variable's value, by precedence.
-func (r *inputValues) binding(s *Stage, v Variable) *Written {
+func (r *inputValues) binding(s *Stage, v module.Variable) *Written {
 	if x, ok := r.above[v.Name]; ok {
 		r.checkWired(s, v.Name)
 		return r.settle(x, v)
@@ -299,7 +300,8 @@ func (r *inputValues) binding(s *Stage, v Variable) *Written {
 			return r.settle(x, v)
 		}
 	}
-	b := &Written{Name: v.Name, Value: v.fallback, at: v.declared}
+	fallback, _ := v.Default()
+	b := &Written{Name: v.Name, Value: fallback, at: v.Declared()}
 	if v.Required {
 		r.missing[v.Name] = append(r.missing[v.Name], s)
 		b.Value, b.broken = cty.UnknownVal(v.Type), true
@@ -308,14 +310,12 @@ func (r *inputValues) binding(s *Stage, v Variable) *Written {
 }
 
 // settle converts a value to the type of a variable.
-func (r *inputValues) settle(x Written, v Variable) *Written {
+func (r *inputValues) settle(x Written, v module.Variable) *Written {
 	var err error
-	if x.text && !v.literal {
-		x.Value, err = parse(x.Value.AsString())
-		err = v.mismatch(err)
-	}
-	if err == nil {
-		x.Value, err = v.settle(x.Value)
+	if x.text {
+		x.Value, err = v.SettleText(x.Value.AsString())
+	} else {
+		x.Value, err = v.Settle(x.Value)
 	}
 	problems := x.misfits("variable "+v.Name+": ", v)
 	if len(problems) == 0 && err != nil {
@@ -335,35 +335,21 @@ func (r *inputValues) settle(x Written, v Variable) *Written {
 }
 
 // misfits reports the parts of the value that do not suit the variable.
-func (w Written) misfits(of string, v Variable) (diags hcl.Diagnostics) {
+func (w Written) misfits(of string, v module.Variable) (diags hcl.Diagnostics) {
 	if w.expr == nil {
 		return nil
 	}
-	for _, m := range syntax.Misfits(w.expr, w.at, v.constraint) {
+	for _, m := range syntax.Misfits(w.expr, w.at, v.Constraint()) {
 		at := m.At
 		if v.Sensitive {
 			at = w.at
 		}
 		d := syntax.Problem(at, of+strings.TrimPrefix(m.Part+": ", ": ")+m.Text,
-			"%s The variable is declared at %s.", m.Reason, syntax.Place(v.declared))
+			"%s The variable is declared at %s.", m.Reason, syntax.Place(v.Declared()))
 		d.Extra = syntax.Unread{Name: m.Part[strings.LastIndexByte(m.Part, '.')+1:]} // it may be a secret's
 		diags = append(diags, d)
 	}
 	return diags
-}
-
-// parse evaluates the text of an expression.
-func parse(text string) (cty.Value, error) {
-	expr, diags := hclsyntax.ParseExpression([]byte(text), "", hcl.InitialPos)
-	v := cty.NilVal
-	if !diags.HasErrors() {
-		v, diags = expr.Value(nil)
-	}
-	if diags.HasErrors() {
-		return cty.NilVal, fmt.Errorf("its text is read as an expression: %s: %s", diags[0].Summary,
-			strings.TrimSuffix(diags[0].Detail, "."))
-	}
-	return v, nil
 }
 
 // checkWired reports a file's value for a variable that stage.hcl wires, unless another stage takes it.
@@ -439,7 +425,7 @@ func (r *inputValues) reportValue(name string) {
 		where = fmt.Sprintf("It is sensitive: set it in %s (mode 0600) or as TF_VAR_%s",
 			r.load.file("secrets.tfvars"), name)
 	}
-	r.load.diags.add(v.declared, "variable "+name+": no value", "It is required by %s. %s.",
+	r.load.diags.add(v.Declared(), "variable "+name+": no value", "It is required by %s. %s.",
 		stageNames(r.missing[name]), where)
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/history"
+	"github.com/ephemeral-castle/castle/internal/labels"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -48,11 +49,13 @@ type Cluster struct {
 	Cluster    string `json:"cluster"`
 	Platform   string `json:"platform"`
 	Status     string `json:"status"`
-	Configured bool   `json:"configured"`         // the repository has it
-	Ready      int    `json:"stages_recorded"`    // stages whose last apply was good
-	Stages     int    `json:"stages"`             // that are configured, else recorded
-	Nodes      int    `json:"nodes,omitempty"`    // 0: none recorded
-	Endpoint   string `json:"endpoint,omitempty"` // of the Kubernetes API
+	Configured bool   `json:"configured"` // the repository has it
+	// Labels are those of its cluster.hcl.
+	Labels   map[string]string `json:"labels,omitempty"`
+	Ready    int               `json:"stages_recorded"`    // stages whose last apply was good
+	Stages   int               `json:"stages"`             // that are configured, else recorded
+	Nodes    int               `json:"nodes,omitempty"`    // 0: none recorded
+	Endpoint string            `json:"endpoint,omitempty"` // of the Kubernetes API
 	// LastRun is the newest run; nil if there was none.
 	LastRun *history.Run `json:"last_run,omitempty"`
 	Created time.Time    `json:"created,omitzero"` // when its first stage was recorded
@@ -62,8 +65,9 @@ type Cluster struct {
 // Name is the cluster with its platform: blue/proxmox.
 func (c Cluster) Name() string { return c.Cluster + "/" + c.Platform }
 
-// Run lists the clusters by name, also if others have names that castle refuses: a *naming.Error for each.
-func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
+// Run lists the clusters that the selector chooses by name, also if others have names that castle refuses: a
+// *naming.Error for each. A cluster whose labels castle cannot read is always listed, with the problem.
+func Run(ctx context.Context, o cluster.Options, chosen labels.Selector) ([]Cluster, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
 		return nil, err
@@ -92,7 +96,13 @@ func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
 		if c.Configured {
 			var listed []Stage
 			listed, err = Stages(o.Repository, name)
+			if err == nil {
+				c.Labels, err = labels.Of(o.Repository, name)
+			}
 			stages, c.Stages = xslices.Map(listed, func(s Stage) string { return s.Name }), len(listed)
+		}
+		if err == nil && !chosen.Matches(c.Labels) {
+			return Cluster{Status: Absent} // as one that is gone
 		}
 		if err == nil && slices.Contains(recorded, name) {
 			err = c.read(ctx, store, root, stages)
