@@ -13,6 +13,7 @@ import (
 	human "k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/labels"
@@ -46,13 +47,13 @@ are those of cluster.hcl, if a cluster has any; --select chooses by them, as kub
 		SuggestFor: []string{"ls", "get", "clusters"},
 		Args:       usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var chosen labels.Selector
 			o, err := a.complete(cluster.Options{Recorded: true})
-			if err == nil && cmd.Flags().Changed(selectFlag) {
-				chosen, err = parseSelector(choose)
-			}
 			if err != nil {
 				return err
+			}
+			chosen, err := fleet.ParseSelector(choose)
+			if err != nil {
+				return refuse("--%s: %v", selectFlag, err)
 			}
 			all, wrong := clusters.Run(cmd.Context(), o, chosen)
 			if wrong != nil && !is[*naming.Error](wrong) {
@@ -69,18 +70,9 @@ are those of cluster.hcl, if a cluster has any; --select chooses by them, as kub
 
 const selectFlag = "select"
 
-// parseSelector reads the value of --select.
-func parseSelector(text string) (labels.Selector, error) {
-	chosen, err := labels.Parse(text)
-	if err != nil {
-		return chosen, refuse("--%s: %v", selectFlag, err)
-	}
-	return chosen, nil
-}
-
-func printList(a *app, w io.Writer, all []clusters.Cluster, chosen labels.Selector) {
+func printList(a *app, w io.Writer, all []clusters.Cluster, chosen fleet.Selector) {
 	switch {
-	case len(all) == 0 && !chosen.Empty():
+	case len(all) == 0 && len(chosen) > 0:
 		fmt.Fprintf(a.stderr, "castle: no cluster has such labels: %s\n", chosen)
 		return
 	case len(all) == 0:

@@ -18,7 +18,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -28,18 +27,13 @@ import (
 	"github.com/zclconf/go-cty/cty/gocty"
 
 	"github.com/ephemeral-castle/castle/internal/folders"
+	"github.com/ephemeral-castle/castle/internal/labels"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // File is the name of the file, in the root of the repository.
 const File = "fleet.hcl"
-
-// The labels that every cluster has: its own name and that of its platform.
-const (
-	ClusterLabel  = "cluster"
-	PlatformLabel = "platform"
-)
 
 // Fleet is the clusters of a repository in the order of their waves.
 type Fleet struct {
@@ -66,7 +60,7 @@ type Wave struct {
 // Cluster is a cluster with its labels.
 type Cluster struct {
 	Name   string            // blue/proxmox
-	Labels map[string]string // with ClusterLabel and PlatformLabel
+	Labels map[string]string // as labels.All returns them
 }
 
 // Names returns the names of clusters.
@@ -216,9 +210,7 @@ func (r *reader) parse(name string) *hcl.File {
 }
 
 // labels reads the labels of a cluster: the attribute labels of the block cluster in its cluster.hcl.
-func (r *reader) labels(cluster string) map[string]string {
-	name, platform, _ := strings.Cut(cluster, "/")
-	labels := map[string]string{}
+func (r *reader) labels(cluster string) (all map[string]string) {
 	file := path.Join("clusters", cluster, "cluster.hcl")
 	if f := r.parse(file); f != nil {
 		for _, b := range f.Body.(*hclsyntax.Body).Blocks {
@@ -226,18 +218,13 @@ func (r *reader) labels(cluster string) map[string]string {
 			if b.Type != "cluster" || attr == nil {
 				continue
 			}
-			if v, ok := r.value(attr.AsHCLAttribute(), cty.Map(cty.String)); ok {
-				if err := gocty.FromCtyValue(v, &labels); err != nil { // a null among them
-					r.problem(attr.Expr.Range(), "labels: unsuitable value", "%s.", err)
-				}
-			}
-			if len(r.diags) > 0 {
+			own, diags := labels.Read(attr.AsHCLAttribute())
+			if all, r.diags = own, append(r.diags, diags...); len(r.diags) > 0 {
 				r.files[file] = f
 			}
 		}
 	}
-	labels[ClusterLabel], labels[PlatformLabel] = name, platform
-	return labels
+	return labels.All(all, cluster)
 }
 
 // value evaluates an attribute that is a constant; ok is false where it is absent or unsuitable.

@@ -1,60 +1,49 @@
-// Package labels owns the labels of clusters, and the selectors that choose clusters by them. Keys, values
-// and selectors have the syntax of Kubernetes. Labels are constants of cluster.hcl, so that Of reads them
-// without the stages: a list of a thousand clusters needs no more.
+// Package labels reads the labels of clusters, by which the selectors of package fleet choose them. Keys and
+// values have the syntax of Kubernetes. Labels are constants of cluster.hcl, so that Of reads them without
+// the stages: a list of a thousand clusters needs no more.
 package labels
 
 import (
-	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
-	kubernetes "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
-// Selector chooses clusters. The zero value chooses all.
-type Selector struct{ parsed kubernetes.Selector }
+// The labels that every cluster has: its own name and that of its platform.
+const (
+	Cluster  = "cluster"
+	Platform = "platform"
+)
 
-// Parse reads a selector such as env=staging,site!=rome. An empty text is an error, so that an empty variable
-// of a shell does not choose every cluster.
-func Parse(text string) (Selector, error) {
-	if strings.TrimSpace(text) == "" {
-		return Selector{}, errors.New("the selector is empty; write one such as env=staging,site!=rome")
+// All returns the labels of a cluster, "blue/proxmox", with those that every cluster has.
+func All(of map[string]string, cluster string) map[string]string {
+	all := maps.Clone(of)
+	if all == nil {
+		all = make(map[string]string)
 	}
-	parsed, err := kubernetes.Parse(text)
-	if err != nil {
-		return Selector{}, fmt.Errorf("selector %q: %w; write one such as env=staging,site!=rome", text, err)
-	}
-	return Selector{parsed}, nil
-}
-
-// Matches reports whether the selector chooses a cluster with these labels. As in Kubernetes, a cluster
-// without the key matches env!=staging, and not env=staging.
-func (s Selector) Matches(of map[string]string) bool {
-	return s.parsed == nil || s.parsed.Matches(kubernetes.Set(of))
-}
-
-// Empty reports whether the selector chooses every cluster.
-func (s Selector) Empty() bool { return s.parsed == nil || s.parsed.Empty() }
-
-// String is the selector in its usual form.
-func (s Selector) String() string {
-	if s.parsed == nil {
-		return ""
-	}
-	return s.parsed.String()
+	all[Cluster], all[Platform], _ = strings.Cut(cluster, "/")
+	return all
 }
 
 // Text writes labels by key: env=staging,site=rome.
-func Text(of map[string]string) string { return kubernetes.Set(of).String() }
+func Text(of map[string]string) string {
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		pairs = append(pairs, key+"="+of[key])
+	}
+	return strings.Join(pairs, ",")
+}
 
 // Read returns the labels of the attribute labels of the block cluster, which may be nil.
 func Read(attr *hcl.Attribute) (map[string]string, hcl.Diagnostics) {
@@ -81,10 +70,11 @@ func Read(attr *hcl.Attribute) (map[string]string, hcl.Diagnostics) {
 	return all, wrong
 }
 
-// constant evaluates an expression; one that needs a name or fails has no type.
+// constant evaluates an expression to a text; one that needs a name or fails has no type.
 func constant(expr hcl.Expression) cty.Value {
 	v, diags := expr.Value(nil)
-	if diags.HasErrors() || v.IsNull() {
+	v, err := syntax.Convert(v, cty.String) // a number is written without quotes
+	if diags.HasErrors() || err != nil || v.IsNull() || !v.IsKnown() {
 		return cty.DynamicVal
 	}
 	return v
@@ -92,11 +82,13 @@ func constant(expr hcl.Expression) cty.Value {
 
 // unsuitable returns why a pair is no label, as a sentence; "" if it is one.
 func unsuitable(key, value cty.Value, twice bool) string {
-	if key.Type() != cty.String || value.Type() != cty.String {
+	switch {
+	case key.Type() != cty.String || value.Type() != cty.String:
 		return "Key and value are texts, and constants: write env = \"staging\"."
-	}
-	if twice {
+	case twice:
 		return "The key is there twice. Remove one of them."
+	case key.AsString() == Cluster || key.AsString() == Platform:
+		return "Every cluster has this label: it is the name of its folder. Choose another key."
 	}
 	what, given, reasons := "key", key.AsString(), validation.IsQualifiedName(key.AsString())
 	if len(reasons) == 0 {

@@ -10,52 +10,15 @@ import (
 	"github.com/ephemeral-castle/castle/internal/labels"
 )
 
-func TestSelectorsChooseAsKubernetesDoes(t *testing.T) {
-	rome := map[string]string{"env": "staging", "site": "rome"}
-	for text, want := range map[string]bool{
-		"env=staging":               true,
-		"env==staging,site=rome":    true,
-		"env=staging,site!=rome":    false,
-		"tier!=gold":                true, // no such label
-		"tier=gold":                 false,
-		"site":                      true,
-		"!site":                     false,
-		"site in (milan, rome)":     true,
-		"site notin (rome),env":     false,
-		" env = staging , site ":    true,
-		"castle.example/wave=first": false,
-	} {
-		s, err := labels.Parse(text)
-		if err != nil || s.Matches(rome) != want || s.Empty() {
-			t.Errorf("%q: %t, empty %t, %v; want %t", text, s.Matches(rome), s.Empty(), err, want)
-		}
-	}
-	if s := (labels.Selector{}); !s.Matches(nil) || !s.Empty() || s.String() != "" {
-		t.Error("the zero selector does not choose everything")
-	}
-}
-
-func TestSelectorsThatAreNoneAreRefused(t *testing.T) {
-	for text, part := range map[string]string{
-		"":               "is empty",
-		"  ":             "is empty",
-		"env=stag ing":   `selector "env=stag ing"`,
-		"env in staging": "write one such as",
-		"-env":           "name part must",
-	} {
-		if _, err := labels.Parse(text); err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("%q: %v, want %q", text, err, part)
-		}
-	}
-}
-
 func TestLabelsAreReadFromClusterFile(t *testing.T) {
 	const two = `env = "staging", "example.com/site" = "rome"`
 	for body, want := range map[string]string{
 		"cluster { labels = { " + two + " } }":  "env=staging,example.com/site=rome",
 		`cluster {}`:                            "",
 		`stage "a" { source = "b/c" }`:          "",
-		`cluster { labels = { env = 3 } }`:      "cluster.hcl:1,22-29: label env: unsuitable; Key and value",
+		`cluster { labels = { env = [3] } }`:    "cluster.hcl:1,22-31: label env: unsuitable; Key and value",
+		`cluster { labels = { env = 3 } }`:      "env=3",
+		`cluster { labels = { cluster = "a" }}`: "Every cluster has this label",
 		`cluster { labels = "x" }`:              "labels: unsuitable value",
 		`cluster { labels = { "a b" = "x" } }`:  `The key "a b" is not one of Kubernetes`,
 		`cluster { labels = { env = "a/b" } }`:  `The value "a/b" is not one of Kubernetes`,
@@ -79,8 +42,8 @@ func TestLabelsAreReadFromClusterFile(t *testing.T) {
 	if _, err := labels.Of(t.TempDir(), "blue/proxmox"); err == nil {
 		t.Error("no error without the file")
 	}
-	set := map[string]string{"b": "1", "a": "2"}
-	if s, err := labels.Parse(labels.Text(set)); err != nil || !s.Matches(maps.Clone(set)) {
-		t.Errorf("%s: %v", labels.Text(set), err)
+	want := map[string]string{"a": "1", labels.Cluster: "blue", labels.Platform: "proxmox"}
+	if got := labels.All(map[string]string{"a": "1"}, "blue/proxmox"); !maps.Equal(got, want) {
+		t.Errorf("all: %v", got)
 	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/labels"
@@ -67,7 +68,7 @@ func (c Cluster) Name() string { return c.Cluster + "/" + c.Platform }
 
 // Run lists the clusters that the selector chooses by name, also if others have names that castle refuses: a
 // *naming.Error for each. A cluster whose labels castle cannot read is always listed, with the problem.
-func Run(ctx context.Context, o cluster.Options, chosen labels.Selector) ([]Cluster, error) {
+func Run(ctx context.Context, o cluster.Options, chosen fleet.Selector) ([]Cluster, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func Run(ctx context.Context, o cluster.Options, chosen labels.Selector) ([]Clus
 			}
 			stages, c.Stages = xslices.Map(listed, func(s Stage) string { return s.Name }), len(listed)
 		}
-		if err == nil && !chosen.Matches(c.Labels) {
+		if err == nil && !chosen.Matches(labels.All(c.Labels, name)) {
 			return Cluster{Status: Absent} // as one that is gone
 		}
 		if err == nil && slices.Contains(recorded, name) {
