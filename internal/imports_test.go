@@ -185,6 +185,7 @@ func table() map[string][]string {
 			"internal/providers", "internal/syntax", "internal/state/keys", "internal/store/location",
 			"internal/survivor"},
 		"internal/folders":         {"internal/syntax"},
+		"internal/fleet/record":    {"internal/fleet", "internal/state/commits", "internal/store"},
 		"internal/labels":          {"internal/syntax"},
 		"internal/module":          {"internal/syntax"},
 		"internal/fleet":           {"internal/folders", "internal/labels", "internal/syntax"},
