@@ -11,6 +11,7 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"math"
@@ -18,6 +19,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -144,6 +146,27 @@ func (f *Fleet) Clusters() (all []Cluster) {
 		all = append(all, w.Clusters...)
 	}
 	return all
+}
+
+// Each calls do for all values, at most parallel at a time, in their order. It begins none any more once ctx
+// is done.
+func Each[T any](ctx context.Context, parallel int, all []T, do func(i int, one T)) {
+	var group sync.WaitGroup
+	room := make(chan struct{}, parallel)
+	for i, one := range all {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() {
+			defer func() { <-room }()
+			do(i, one)
+		})
+	}
+	group.Wait()
 }
 
 // waves reads fleet.hcl; given is whether there is one.
