@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +14,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/operation/changed"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/report"
+	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
 
 func newChanged(a *app) *cobra.Command {
@@ -30,7 +36,8 @@ counts with both names. A cluster that is not there any more is deleted: castle 
 works from its record.
 
 The exit code is 0 with any number of clusters, and 2 if there is no such commit, as in a
-shallow clone. In a job of GitHub Actions, castle sets the output clusters to their names.`,
+shallow clone. In a job of GitHub Actions, castle sets outputs for the jobs of a matrix:
+clusters, and wave-NAME for each wave of fleet.hcl.`,
 		Example: `  castle changed --since main
   castle changed --since HEAD~1 --select env=staging -o json`,
 		Args: usage(cobra.NoArgs),
@@ -50,13 +57,38 @@ shallow clone. In a job of GitHub Actions, castle sets the output clusters to th
 			if err != nil {
 				return err
 			}
-			return a.print(r, func(w io.Writer) { printChanged(a, w, r) })
+			err = a.print(r, func(w io.Writer) { printChanged(a, w, r) })
+			return errors.Join(err, tellMatrices(a, o, r))
 		},
 	}
 	cmd.Flags().StringVar(&since, "since", "", "the `REF` where the change began: a branch, tag or commit")
 	cmd.Flags().StringVarP(&choose, selectFlag, "l", "", "only clusters whose labels the `SELECTOR` "+
 		"chooses, such as env=staging,site!=rome")
 	return cmd
+}
+
+// tellMatrices gives a job of GitHub the clusters that are touched, as the matrices of later jobs.
+func tellMatrices(a *app, o cluster.Options, r *changed.Report) error {
+	if findPipeline(a) != report.GitHub {
+		return nil
+	}
+	f, diags := fleet.Load(o.Repository)
+	if diags.HasErrors() {
+		return &cluster.ConfigError{Diagnostics: diags, Files: f.Files}
+	}
+	all := fleet.Names(slices.Concat(f.Clusters(), f.Unassigned))
+	var lines strings.Builder
+	add := func(name string, clusters []fleet.Cluster) error {
+		matrix, err := json.Marshal(scaffold.Legs(clusters, all))
+		fmt.Fprintf(&lines, "%s=%s\n", name, matrix)
+		return err
+	}
+	untouched := func(c fleet.Cluster) bool { return !r.Touches(c.Name) }
+	err := add("clusters", slices.DeleteFunc(f.Clusters(), untouched))
+	for _, p := range f.Parts(r.Touches) {
+		err = errors.Join(err, add("wave-"+p.Name, p.Clusters))
+	}
+	return errors.Join(err, appendTo(process.Getenv(a.environ, "GITHUB_OUTPUT"), lines.String()))
 }
 
 // mostFiles is how many files a line of castle changed names.

@@ -171,3 +171,32 @@ func TestAThousandClustersAreReadInAnInstant(t *testing.T) {
 	}
 	t.Logf("read in %v", time.Since(start))
 }
+
+func TestPartsArePipelinesJobs(t *testing.T) {
+	files := threeClusters()
+	files["fleet.hcl"] = "wave \"rome\" {\n  select = \"site=rome\"\n  canary = 1\n}\nwave \"rest\" {}"
+	f, diags := fleet.Load(repository(t, files))
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	for _, one := range []struct {
+		touched, want string
+	}{
+		{"blue/proxmox green/proxmox red/hcloud",
+			"rome-canary true [blue/proxmox] rome false [green/proxmox] rest true [red/hcloud] "},
+		{"green/proxmox", "rome-canary true [green/proxmox] rome false [] rest true [] "},
+		{"", "rome-canary true [] rome false [] rest true [] "},
+	} {
+		got := ""
+		for _, p := range f.Parts(func(name string) bool { return strings.Contains(one.touched, name) }) {
+			got += fmt.Sprintf("%s %t %v ", p.Name, p.First, fleet.Names(p.Clusters))
+		}
+		if got != one.want {
+			t.Errorf("%q: %s, want %s", one.touched, got, one.want)
+		}
+	}
+	rome, red := f.Waves[0].Clusters[0].Runner("any"), f.Waves[1].Clusters[0].Runner("any")
+	if rome != "rome" || red != "any" {
+		t.Errorf("runners: %s, %s", rome, red)
+	}
+}

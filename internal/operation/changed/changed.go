@@ -46,6 +46,13 @@ type Cluster struct {
 	Labels map[string]string `json:"labels,omitempty"` // with cluster and platform
 }
 
+// Touches reports whether the change touches a cluster that is there.
+func (r *Report) Touches(name string) bool {
+	return slices.ContainsFunc(r.Clusters, func(c Cluster) bool {
+		return c.Name == name && c.Change != Deleted
+	})
+}
+
 // Run compares the working tree with the merge base of ref and HEAD. A file that was renamed counts with both
 // names.
 func Run(ctx context.Context, o cluster.Options, ref string, chosen fleet.Selector) (*Report, error) {
