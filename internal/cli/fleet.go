@@ -106,7 +106,10 @@ func (a *app) children() (*waves.Children, error) {
 	if err != nil {
 		return nil, err
 	}
-	flags := []string{"--directory", a.directory}
+	var flags []string
+	if a.directory != "." {
+		flags = append(flags, "--directory", a.directory)
+	}
 	if a.stateDir != "" {
 		flags = append(flags, "--state-dir", a.stateDir)
 	}

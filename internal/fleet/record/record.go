@@ -60,6 +60,8 @@ type Writer struct {
 	Boot  string `json:"boot"` // identifies the machine since its start, with its process table
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // of the process
+	// Lasts is how long the writer is silent at most.
+	Lasts time.Duration `json:"lasts"`
 }
 
 // Done is how the command ended for one cluster.
@@ -228,6 +230,7 @@ func (l *Log) Begin(ctx context.Context, w Writer) (*Run, error) {
 			err = errors.Join(err, l.store.Delete(ctx, key))
 		}
 	}
+	w.Lasts = l.lasts
 	r := l.run(fmt.Sprintf("%s-fleet-%06x", now.Format(idLayout), rand.IntN(1<<24)))
 	return r, errors.Join(err, r.Append(ctx, Entry{Writer: &w}))
 }
@@ -237,11 +240,11 @@ func (l *Log) Begin(ctx context.Context, w Writer) (*Run, error) {
 func (r *Run) Continue(ctx context.Context, w Writer, notice func(string)) error {
 	if r.Ended == "" && !r.Writer.gone(w) {
 		notice(fmt.Sprintf("the run %s of %s has no end: castle watches for %v whether it is at work", r.ID,
-			r.Writer.By, r.log.lasts))
+			r.Writer.By, r.Writer.Lasts))
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(r.log.lasts):
+		case <-time.After(r.Writer.Lasts):
 		}
 		runs, err := list(ctx, r.log.store, r.folder)
 		if err != nil {
@@ -251,6 +254,7 @@ func (r *Run) Continue(ctx context.Context, w Writer, notice func(string)) error
 			return &HeldError{r}
 		}
 	}
+	w.Lasts = r.log.lasts
 	return r.Append(ctx, Entry{Writer: &w})
 }
 

@@ -138,6 +138,7 @@ func (x Exit) Ended() Ended {
 		e.Outcome = event.OutcomeRefused
 	case 130:
 		e.Outcome = event.OutcomeInterrupted
+		return e
 	}
 	if x.Ending != nil && len(x.Ending.Causes) > 0 {
 		e.Reason = x.Ending.Causes[0].Text
@@ -175,18 +176,17 @@ func (x Exit) Closed() string {
 	return foreign.OneLine(cmp.Or(other, x.reason()))
 }
 
-// reason is the first error that the child has printed.
-func (x Exit) reason() string {
+// reason is the last error that the child has printed. Notices come before.
+func (x Exit) reason() (text string) {
 	for line := range strings.Lines(x.Errors) {
-		text, is := strings.CutPrefix(line, "castle: ")
-		if is && !strings.HasPrefix(text, "note: ") {
-			return text
+		if one, is := strings.CutPrefix(line, "castle: "); is && !strings.HasPrefix(one, "note: ") {
+			text = one
 		}
 	}
-	if x.Err != nil {
+	if text == "" && x.Err != nil {
 		return x.Err.Error()
 	}
-	return strings.TrimSpace(x.Errors)
+	return cmp.Or(text, strings.TrimSpace(x.Errors))
 }
 
 // mostErrors is how much of a child's stderr is kept.

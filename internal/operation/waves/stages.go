@@ -1,8 +1,6 @@
 package waves
 
 import (
-	"cmp"
-
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
@@ -30,8 +28,6 @@ func (s *Stages) Report(e event.Event) {
 		send(event.StepEnded)
 		of.Step, of.Text = "", e.Text
 		send(s.ended(e))
-	case e.Kind == event.ClusterSkipped && e.Text == doneBefore:
-		send(event.StageUpToDate)
 	case e.Kind == event.ClusterSkipped:
 		send(event.StageSkipped)
 	case e.Kind == event.WaveStarted || e.Kind == event.WaveEnded:
@@ -77,7 +73,9 @@ func (s *Stages) stage(e, of event.Event) {
 	}
 	if result, ends := e.Kind.Ends(); ends {
 		of.Kind, of.Text, of.Seconds = event.Resource, string(result), e.Seconds
-		of.Text = cmp.Or(map[event.Result]string{event.ResultUpToDate: "up to date"}[result], of.Text)
+		if result == event.ResultUpToDate { // no report counts it as changed
+			of.Action, of.Text = "read", "up to date"
+		}
 		s.Next(of)
 	}
 }
