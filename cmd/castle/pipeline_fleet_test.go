@@ -12,8 +12,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"filippo.io/age"
 	"sigs.k8s.io/yaml"
@@ -112,6 +115,59 @@ wave "production" {
 		"production green/proxmox castle": "success", "summary": "success"})
 	again := f.triggerFleet("push", green, "")
 	f.contains(again.logs["wave-staging-canary blue/proxmox rome"], "2 up to date")
+
+	// A machine is lost in the middle of an apply. The same pipeline completes it on another one.
+	before := f.git("rev-parse", "HEAD")
+	f.commit("slow", map[string]string{"stages/networking/slow/stage.hcl": "stage {}\n",
+		"stages/networking/slow/main.tf": "", "stages/networking/slow/fake.json": `{"waits": ["apply"],
+			"resources": {"terraform_data.slow": ""}}`,
+		"clusters/red/proxmox/cluster.hcl": files["clusters/red/proxmox/cluster.hcl"] +
+			"stage \"slow\" { source = \"networking/slow\" }\n"})
+	const red = "wave-staging-canary red/proxmox milan"
+	f.started = f.loseApply
+	f.expectJobs("a lost machine", f.triggerFleet("push", before, ""), map[string]string{
+		"changed": "success", red: "failure", "summary": "success"})
+	f.started = func(*exec.Cmd) { must(t, os.WriteFile(f.path("home", "go"), nil, 0o600)) }
+	resumed := f.triggerFleet("push", before, "")
+	f.expectJobs("the same jobs", resumed, map[string]string{"changed": "success", red: "success",
+		"summary": "success"})
+	f.contains(resumed.summary["summary"], "red/proxmox    created  2/2")
+}
+
+// loseApply kills all processes of a machine whose Terraform waits in an apply.
+func (f *forge) loseApply(script *exec.Cmd) {
+	text, err := os.ReadFile(script.Args[len(script.Args)-1])
+	must(f.t, err)
+	if !bytes.Contains(text, []byte("castle create")) {
+		return
+	}
+	must(f.t, syscall.Mkfifo(f.path("home", "go"), 0o600))
+	waits := func() bool {
+		_, err := os.Stat(f.path("home", "waiting"))
+		return err == nil
+	}
+	if !eventually(time.Minute, 20*time.Millisecond, waits) {
+		f.t.Fatal("no apply waits")
+	}
+	must(f.t, syscall.Kill(-script.Process.Pid, syscall.SIGKILL))
+	home := []byte("HOME=" + f.path("home") + "\x00")
+	gone := func() bool { // the machine's own processes alone have its home
+		found := false
+		dirs, err := filepath.Glob("/proc/[0-9]*")
+		must(f.t, err)
+		for _, dir := range dirs {
+			environ, err := os.ReadFile(filepath.Join(dir, "environ"))
+			pid, none := strconv.Atoi(filepath.Base(dir))
+			if err == nil && none == nil && bytes.Contains(environ, home) {
+				syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
+				found = true
+			}
+		}
+		return !found
+	}
+	if !eventually(time.Minute, 20*time.Millisecond, gone) {
+		f.t.Fatal("the machine's processes do not end")
+	}
 }
 
 // newFleetForge makes a Git repository with a store.
