@@ -28,6 +28,8 @@ type Variable struct {
 	// Places are all that set the variable, the strongest first. The last may be its default.
 	Places []*Place `json:"places"`
 	Stages []Stage  `json:"stages"` // that declare the variable, with what each gets
+
+	masker *secret.Masker // a value may be made of another variable, which is a secret
 }
 
 // Place sets a variable.
@@ -81,7 +83,7 @@ func Run(o cluster.Options, name string, clusters []string) (*Result, error) {
 		c, diags := config.Load(options)
 		result.Diagnostics = append(result.Diagnostics, diags...)
 		maps.Copy(result.Files, c.Files)
-		if v := explain(c, name); len(v.Places)+len(v.Stages) > 0 {
+		if v := explain(c, name, o.NewMasker(c)); len(v.Places)+len(v.Stages) > 0 {
 			result.Variables = append(result.Variables, v)
 		}
 		for _, s := range c.Stages {
@@ -95,19 +97,13 @@ func Run(o cluster.Options, name string, clusters []string) (*Result, error) {
 }
 
 // explain explains a variable of a cluster.
-func explain(c *config.Cluster, name string) *Variable {
+func explain(c *config.Cluster, name string, masker *secret.Masker) *Variable {
 	v := &Variable{Cluster: c.Name + "/" + c.Platform, Name: name, Sensitive: secret.LikelyName(name),
-		Places: []*Place{}, Stages: []Stage{}}
+		Places: []*Place{}, Stages: []Stage{}, masker: masker}
 	for _, s := range slices.Concat(c.Stages, c.Disabled) {
 		v.Sensitive = v.Sensitive || s.Variables[name].Sensitive
 	}
-	private := c.Secrets()
 	for _, w := range c.Settings(name, nil) {
-		texts := map[string]bool{}
-		syntax.CollectTexts(texts, w.Value)
-		for text := range texts {
-			v.Sensitive = v.Sensitive || slices.Contains(private, text)
-		}
 		v.Sensitive = v.Sensitive || path.Base(w.At().Filename) == "secrets.tfvars" // also of numbers
 	}
 	v.add(c, c.Settings(name, nil))
@@ -136,7 +132,7 @@ func (v *Variable) add(c *config.Cluster, settings []config.Written) []*Place {
 			p.Line = 0
 		}
 		if f := c.Files[at.Filename]; f != nil && p.Value == "" && !v.Sensitive {
-			p.Expression = string(w.Range().SliceBytes(f.Bytes))
+			p.Expression = v.masker.Hide(string(w.Range().SliceBytes(f.Bytes)))
 		}
 		i := slices.IndexFunc(v.Places, func(q *Place) bool { return q.File == p.File && q.Line == p.Line })
 		if i < 0 {
@@ -157,5 +153,5 @@ func (v *Variable) text(value cty.Value) string {
 	if err != nil {
 		return ""
 	}
-	return string(data)
+	return v.masker.Hide(string(data))
 }
