@@ -20,7 +20,7 @@ func pages() (map[string]string, error) {
 		"commands.md": commandsPage(cli.Command()), "environment.md": environmentPage(),
 		"exit-codes.md": exitCodesPage(),
 	}
-	types, err := readTypes("../internal/config")
+	types, err := readTypes("../internal/config", "../internal/fleet")
 	if err != nil {
 		return nil, err
 	}

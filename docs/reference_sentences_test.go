@@ -24,6 +24,8 @@ func sentences() map[string]string {
 		"clusterSyntax.Cluster": "settings of the whole cluster",
 		"clusterSyntax.Cluster.Protect": "true: castle destroy, recreate and nuke refuse to " +
 			"destroy the cluster",
+		"clusterSyntax.Cluster.Labels": "labels by which --select chooses clusters, such as " +
+			"{ env = \"staging\" }: constants, with the syntax of Kubernetes",
 		"clusterSyntax.GitOps": "the repository that Flux reads; it replaces the " +
 			"block in castle.hcl",
 		"clusterSyntax.Stages": "a stage of the cluster; what it sets replaces the " +
@@ -90,6 +92,20 @@ func sentences() map[string]string {
 			" tries the import",
 		"adoptSyntax.Exists.Type": "the type of the look",
 		"adoptSyntax.Exists.Args": "the arguments of the type, and timeout",
+		"fleetSyntax.Waves": "clusters that may be changed at the same time; waves come one after the " +
+			"other. A cluster belongs to the first wave that matches it",
+		"waveSyntax.Name": "the name of the wave",
+		"waveSyntax.Select": "the labels of its clusters: conditions `key=value`, `key!=value`, `key` or " +
+			"`!key`, separated by commas; every cluster that no earlier wave has, if not set",
+		"waveSyntax.Parallel": "how many of its clusters are changed at a time; the value of `--parallel` " +
+			"if not set",
+		"waveSyntax.Canary": "how many of its clusters come first: the others begin when these have " +
+			"succeeded and soaked",
+		"waveSyntax.MaxFailures": "how many of its clusters may fail before the wave does; 0 if not set",
+		"waveSyntax.Approval":    "somebody has to approve the wave before it begins",
+		"waveSyntax.Pause":       "the time between the end of the wave before and the beginning of this one",
+		"waveSyntax.Soak": "how long the gates of its clusters must stay open, after the canary and after " +
+			"the wave, before anything else begins",
 		"stateSyntax.Snapshots": "how many snapshots castle keeps of each stage's " +
 			"state, at least 2; 20 if not set",
 		"stateSyntax.Store": "the URL of the store that several machines share; " +

@@ -25,17 +25,24 @@ func configFiles() []configFile {
 			"of a cluster." + more, "clusterSyntax"},
 		{"stage-hcl.md", "stage.hcl", "`stages/<layer>/<stage>/stage.hcl` describes a stage, beside its " +
 			"Terraform files.\n[Writing stages](../stages.md) has examples.", "stageSyntax"},
+		{"fleet-hcl.md", "fleet.hcl", "`fleet.hcl` in the root of a repository is optional and says in " +
+			"which order the clusters are changed.\n[Fleets](../fleet.md) has an example.",
+			"fleetSyntax"},
 	}
 }
 
 // structs are the struct types of a package by name.
 type structs map[string]*ast.StructType
 
-// readTypes reads the types in the Go files of a folder, with their comments.
-func readTypes(folder string) (structs, error) {
-	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
-	if err != nil {
-		return nil, err
+// readTypes reads the types in the Go files of folders, with their comments.
+func readTypes(folders ...string) (structs, error) {
+	var files []string
+	for _, folder := range folders {
+		found, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
 	}
 	all := structs{}
 	for _, name := range files {

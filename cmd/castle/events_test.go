@@ -23,7 +23,7 @@ func keepEvents(args []string) io.Writer {
 		return slices.Contains([]string{"create", "destroy", "recreate", "plan"}, arg)
 	}
 	if folder == "" || !slices.Contains(args, "json") || !slices.ContainsFunc(args, isEvents) ||
-		slices.Contains(args, "report") {
+		slices.Contains(args, "report") || slices.Contains(args, "fleet") && slices.Contains(args, "plan") {
 		return os.Stdout
 	}
 	f, err := os.CreateTemp(folder, "*.jsonl")

@@ -119,6 +119,8 @@ func (e *expression) unary() string {
 		return "false"
 	case "success":
 		return boolean(!e.failed)
+	case "failure":
+		return boolean(e.failed)
 	}
 	panic("unknown function " + token)
 }

@@ -26,25 +26,44 @@ func TestTutorial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	typed(t, "docs/tutorial.md", string(page))
+}
+
+// TestFleetTutorial types the tutorial of docs/fleet.md likewise, with three clusters and real Terraform.
+func TestFleetTutorial(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/fleet.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	_, tutorial, _ := strings.Cut(string(page), "## Tutorial")
+	typed(t, "docs/fleet.md", tutorial, "HOME="+home, "CASTLE_STATE_DIR="+filepath.Join(home, "state"))
+}
+
+// typed types the commands of a page in an empty folder.
+func typed(t *testing.T, name, page string, environ ...string) {
+	t.Helper()
 	bin, err := filepath.Abs("../../bin")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want []string // the typed lines and the printed ones
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(page) {
 		if line, is := strings.CutPrefix(line, "    "); is {
 			want = append(want, strings.TrimRight(line, "\n"))
 		}
 	}
 	shell := exec.CommandContext(t.Context(), "sh", "-e")
 	shell.Dir, shell.Env = t.TempDir(), append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	shell.Env = append(shell.Env, environ...)
 	shell.Stdin = strings.NewReader(session(want))
 	var out bytes.Buffer
 	shell.Stdout, shell.Stderr = &out, &out
 	if err := shell.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	compare(t, want, strings.Split(out.String(), "\n"))
+	compare(t, name, want, strings.Split(out.String(), "\n"))
 }
 
 // session returns what the shell reads: each typed line, printed first. The lines between the one that opens
@@ -70,7 +89,7 @@ func session(want []string) string {
 }
 
 // compare fails unless the page's lines are those that were printed.
-func compare(t *testing.T, want, printed []string) {
+func compare(t *testing.T, name string, want, printed []string) {
 	t.Helper()
 	at, skip := 0, false
 	for _, line := range want {
@@ -83,7 +102,7 @@ func compare(t *testing.T, want, printed []string) {
 			found++
 		}
 		if found == len(printed) || found > at && !skip {
-			t.Fatalf("docs/tutorial.md has the line\n%s\nand castle printed\n%s", line,
+			t.Fatalf("%s has the line\n%s\nand castle printed\n%s", name, line,
 				strings.Join(printed[at:], "\n"))
 		}
 		at, skip = found+1, false

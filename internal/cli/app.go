@@ -108,9 +108,9 @@ really ready, and destroys the whole cluster again.`)
 		newSecrets(a), newDoctor(a), newRehearse(a), newCI(a))
 	addGroup(root, "change", "Create, change and destroy a cluster:", newPlan(a), newCreate(a), newRollout(a),
 		newBackup(a), newRestore(a), newCredentials(a), newRotate(a), newDestroy(a), newRecreate(a),
-		newNuke(a))
-	addGroup(root, "look", "Inspect a cluster:", newList(a), newStatus(a), newGate(a), newGraph(a),
-		newOutput(a), newEnv(a), newOutdated(a))
+		newNuke(a), newFleet(a))
+	addGroup(root, "look", "Inspect a cluster:", newList(a), newChanged(a), newStatus(a), newGate(a),
+		newGraph(a), newOutput(a), newEnv(a), newOutdated(a))
 	addGroup(root, "runs", "Inspect runs:", newLogs(a), newHistory(a), newReport(a))
 	addGroup(root, "administer", "Administer stages, states and providers:", newStage(a), newState(a),
 		newProviders(a), newTerraform(a), newUnlock(a))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -10,11 +11,14 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/foreign"
+	explanation "github.com/ephemeral-castle/castle/internal/operation/explain"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newCheck(a *app) *cobra.Command {
-	return a.valueFlags(&cobra.Command{
+	explained := ""
+	cmd := a.valueFlags(&cobra.Command{
 		Use:   "check [CLUSTER]",
 		Short: "Validate the configuration offline",
 		Long: `Validate the configuration of a cluster, or of every cluster of the repository,
@@ -23,9 +27,14 @@ references and types; addresses, networks, names and VM ids, also those of other
 clusters; the Talos machine configuration, rendered and validated as Talos does;
 incompatible versions; secrets in files for Git; file modes. castle runs nothing
 and contacts nothing. docs/check.md lists the rules. Warnings do not change the
-exit code.`,
+exit code.
+
+With --explain, castle says where the value of a variable comes from: each place that
+sets it, the strongest first, which stages use it, and what each stage gets. It hides
+the values of secrets.`,
 		Example: `  castle check blue
   castle check
+  castle check blue --explain metallb_chart_version
   castle check blue -o json`,
 		SuggestFor: []string{"validate", "lint"},
 		Args:       a.optionalCluster(),
@@ -34,6 +43,13 @@ exit code.`,
 			if err != nil {
 				return err
 			}
+			if explained != "" {
+				result, err := explanation.Run(o, explained, args)
+				if err != nil {
+					return err
+				}
+				return printExplanation(a, explained, result)
+			}
 			report, err := cluster.Check(o, args...)
 			if err != nil {
 				return err
@@ -41,6 +57,57 @@ exit code.`,
 			return printCheck(a, report)
 		},
 	})
+	cmd.Flags().StringVar(&explained, "explain", "", "say where the value of the variable `NAME` comes from")
+	return cmd
+}
+
+// printExplanation prints where the value of a variable comes from. An error of the configuration decides the
+// exit code, as without --explain.
+func printExplanation(a *app, name string, r *explanation.Result) error {
+	if len(r.Variables) == 0 && !r.Diagnostics.HasErrors() {
+		return refuse("variable %q: no stage declares it, and nothing sets it%s", name,
+			nearestName(name, r.Known))
+	}
+	err := a.print(map[string]any{"variables": append([]*explanation.Variable{}, r.Variables...)},
+		func(w io.Writer) {
+			for i, v := range r.Variables {
+				fmt.Fprintf(w, "%s%s of %s%s\n", textIf(i > 0, "\n"), v.Name, v.Cluster,
+					textIf(v.Sensitive, " (a secret, which castle does not show)"))
+				printVariable(w, v)
+			}
+		})
+	if err == nil && r.Diagnostics.HasErrors() {
+		return &cluster.ConfigError{Diagnostics: r.Diagnostics, Files: r.Files}
+	}
+	return err
+}
+
+// mostExplained is how much of a value a line shows.
+const mostExplained = 60
+
+func printVariable(w io.Writer, v *explanation.Variable) {
+	short := func(text string) string {
+		if cut := []rune(foreign.OneLine(text)); len(cut) > mostExplained {
+			return string(cut[:mostExplained-1]) + "…"
+		}
+		return cmp.Or(foreign.OneLine(text), "-")
+	}
+	for _, p := range v.Places {
+		fmt.Fprintf(w, "  %s\t%s\t%s%s\n", p.At(), short(cmp.Or(p.Value, p.Expression)),
+			textIf(p.Default, "default, "),
+			cmp.Or(textIf(len(p.Stages) > 0, "used by "+strings.Join(p.Stages, ", ")), "not used"))
+	}
+	for _, s := range v.Stages {
+		got := cmp.Or(textIf(s.Value != "", short(s.Value)), textIf(v.Sensitive, "the value"),
+			"what a run knows")
+		if s.From == "" {
+			got, s.From = "nothing", "any place, and requires a value"
+		}
+		fmt.Fprintf(w, "  stage %s gets %s from %s\n", s.Name, got, s.From)
+	}
+	if len(v.Stages) == 0 {
+		fmt.Fprintln(w, "  no stage of the cluster declares it")
+	}
 }
 
 // checkProblem is a diagnostic as -o json prints it.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/folders"
+	"github.com/ephemeral-castle/castle/internal/operation/changed"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 	"github.com/ephemeral-castle/castle/internal/store/location"
@@ -24,7 +27,7 @@ import (
 const mainBranch = "main"
 
 func newCI(a *app) *cobra.Command {
-	p := scaffold.Pipeline{}
+	p, many, since := scaffold.Pipeline{}, false, ""
 	cmd := &cobra.Command{
 		Use:   "ci github|gitlab [CLUSTER…]",
 		Short: "Write a pipeline for GitHub Actions or GitLab CI/CD",
@@ -44,8 +47,13 @@ set-up.
 
 The same command updates the file. castle never overwrites a file that it did not write, and
 its own one only with --force if somebody has changed it. The jobs use the castle that wrote
-the file; a development build cannot be installed, and has to be on the runners' PATH.`,
-		Example: "  castle ci github\n  castle ci gitlab blue --runner homelab",
+the file; a development build cannot be installed, and has to be on the runners' PATH.
+
+With --fleet, the waves of fleet.hcl are the jobs, for the clusters that a change touches
+(castle changed): a matrix for each wave, on runners with the label of the cluster's site.
+GitHub's file is .github/workflows/castle-fleet.yml. The pipeline of GitLab writes that of
+its waves itself, with --since.`,
+		Example: "  castle ci github\n  castle ci gitlab blue --runner homelab\n  castle ci github --fleet",
 		Args:    usage(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			system, err := pipelineSystem(args[0])
@@ -56,7 +64,15 @@ the file; a development build cannot be installed, and has to be on the runners'
 				p.Runner = system.Runner
 			}
 			p.Command = "castle ci " + strings.Join(append(args, flagsOf(cmd)...), " ")
-			return writePipeline(a, *system, p, args[1:])
+			switch {
+			case many && len(args) > 1:
+				return refuse("--fleet takes no clusters: fleet.hcl has them")
+			case since != "" && (!many || system.Name != "gitlab"):
+				return refuse("--since is for `castle ci gitlab --fleet`")
+			case many:
+				p.Fleet = &scaffold.Fleet{Since: since, Child: p.Command}
+			}
+			return writePipeline(cmd.Context(), a, *system, p, args[1:])
 		},
 	}
 	f := cmd.Flags()
@@ -64,6 +80,9 @@ the file; a development build cannot be installed, and has to be on the runners'
 	f.StringVar(&p.Branch, "branch", mainBranch, "the branch `NAME` whose configuration the clusters have")
 	f.StringVar(&p.Runner, "runner", "", "the `LABEL` or tag of the runners (default for gitlab: castle)")
 	f.StringSliceVar(&p.Secrets, "secret", nil, "pass on the secret `NAME`, too; repeatable")
+	f.BoolVar(&many, "fleet", false, "write the waves of fleet.hcl as jobs for many clusters")
+	f.StringVar(&since, "since", "", "with gitlab --fleet: the jobs of the clusters that the change since "+
+		"`REF` touches")
 	f.BoolVar(&p.Force, "force", false, "replace a file of castle that somebody has changed")
 	return cmd
 }
@@ -88,6 +107,9 @@ func flagsOf(cmd *cobra.Command) (words []string) {
 			words = append(words, "--"+name, cluster.Word(f.Value.String()))
 		}
 	}
+	if cmd.Flags().Changed("fleet") {
+		words = append(words, "--fleet")
+	}
 	secrets, _ := cmd.Flags().GetStringSlice("secret") //nolint:errcheck // it has this type
 	for _, name := range secrets {
 		words = append(words, "--secret", name)
@@ -96,7 +118,8 @@ func flagsOf(cmd *cobra.Command) (words []string) {
 }
 
 // writePipeline writes the pipeline of the named clusters, or of all.
-func writePipeline(a *app, system scaffold.PipelineSystem, p scaffold.Pipeline, names []string) error {
+func writePipeline(ctx context.Context, a *app, system scaffold.PipelineSystem, p scaffold.Pipeline,
+	names []string) error {
 	o, err := a.complete(cluster.Options{})
 	if err != nil {
 		return err
@@ -105,8 +128,13 @@ func writePipeline(a *app, system scaffold.PipelineSystem, p scaffold.Pipeline, 
 	if err := pipelineStore(o, &p); err != nil {
 		return err
 	}
-	if p.Clusters, err = pipelineClusters(o, names); err != nil {
+	if p.Clusters, err = pipelineClusters(o, names, p.Fleet != nil && p.Fleet.Since != ""); err != nil {
 		return err
+	}
+	if p.Fleet != nil {
+		if err := pipelineFleet(ctx, a, o, p.Fleet); err != nil {
+			return err
+		}
 	}
 	lines, err := scaffold.Unignored(o.Repository)
 	if err != nil {
@@ -120,6 +148,29 @@ func writePipeline(a *app, system scaffold.PipelineSystem, p scaffold.Pipeline, 
 		return refuse("%v", err)
 	}
 	return a.print(f, func(w io.Writer) { printPipeline(w, system, p, f) })
+}
+
+// pipelineFleet cuts the clusters, or those that a change touches, into the parts of their waves.
+func pipelineFleet(ctx context.Context, a *app, o cluster.Options, p *scaffold.Fleet) error {
+	f, diags := fleet.Load(o.Repository)
+	if diags.HasErrors() {
+		return &cluster.ConfigError{Diagnostics: diags, Files: f.Files}
+	}
+	if len(f.Unassigned) > 0 {
+		fmt.Fprintf(a.stderr, "castle: note: no wave of %s has %s: a change of them starts no job\n",
+			fleet.File, strings.Join(fleet.Names(f.Unassigned), ", "))
+	}
+	touched := f.Clusters()
+	if p.Since != "" {
+		r, err := changed.Run(ctx, o, p.Since, nil)
+		if err != nil {
+			return err
+		}
+		touched = slices.DeleteFunc(touched, func(c fleet.Cluster) bool { return !r.Touches(c.Name) })
+	}
+	p.Touched = touched
+	p.Parts = f.Parts(func(name string) bool { return slices.Contains(fleet.Names(touched), name) })
+	return nil
 }
 
 // pipelineStore finds the store of the states and requires what a job needs of it.
@@ -148,8 +199,10 @@ func pipelineStore(o cluster.Options, p *scaffold.Pipeline) error {
 	return nil
 }
 
-// pipelineClusters returns the named clusters, or all of the repository.
-func pipelineClusters(o cluster.Options, names []string) ([]scaffold.PipelineCluster, error) {
+// pipelineClusters returns the named clusters, or all of the repository. tolerant is for a job that has not
+// the secrets of all clusters, so that their configurations are incomplete.
+func pipelineClusters(o cluster.Options, names []string, tolerant bool) ([]scaffold.PipelineCluster,
+	error) {
 	all, err := folders.Clusters(o.Repository)
 	if err != nil {
 		return nil, err
@@ -165,14 +218,11 @@ func pipelineClusters(o cluster.Options, names []string) ([]scaffold.PipelineClu
 	for _, name := range names {
 		o.Cluster = name
 		loaded, err := o.Load()
-		if err != nil {
+		if err != nil && !(tolerant && is[*cluster.ConfigError](err)) {
 			return nil, err
 		}
-		c := scaffold.PipelineCluster{Name: loaded.Name + "/" + loaded.Platform, Reference: loaded.Name}
-		same := func(other string) bool { return strings.HasPrefix(other, loaded.Name+"/") }
-		if len(slices.DeleteFunc(slices.Clone(all), func(n string) bool { return !same(n) })) > 1 {
-			c.Reference = c.Name
-		}
+		c := scaffold.PipelineCluster{Name: loaded.Name + "/" + loaded.Platform}
+		c.Reference = scaffold.Reference(c.Name, all)
 		for _, s := range loaded.Stages {
 			for _, source := range s.Providers {
 				c.Providers = append(c.Providers, path.Base(source))

@@ -15,7 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/naming"
-	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -257,7 +257,7 @@ func named(all []string, reference string) []string {
 func (c completer) stages(reference string, layers bool) []string {
 	var names, used []string
 	for _, name := range named(c.configured(), reference) {
-		listed, _ := clusters.Stages(c.repository(), name) //nolint:errcheck // none then
+		listed, _ := outline.Enabled(c.repository(), name) //nolint:errcheck // none then
 		for _, s := range listed {
 			if !naming.Suits(s.Name) {
 				continue
@@ -305,9 +305,9 @@ func (c completer) outputs(reference string) (names []string) {
 		return nil
 	}
 	for _, name := range named(c.configured(), reference) {
-		listed, _ := clusters.Stages(c.repository(), name) //nolint:errcheck // none then
+		listed, _ := outline.Enabled(c.repository(), name) //nolint:errcheck // none then
 		for _, s := range library {
-			if slices.ContainsFunc(listed, func(l clusters.Stage) bool { return l.Source == s.Source }) {
+			if slices.ContainsFunc(listed, func(l outline.Stage) bool { return l.Source == s.Source }) {
 				for _, o := range s.Outputs {
 					names = append(names, o.Name+"\t"+s.Layer)
 				}

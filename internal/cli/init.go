@@ -27,7 +27,7 @@ a store for their states.`,
 		Example: `  castle init castles
   castle init --ci github`,
 		Args: usage(cobra.MaximumNArgs(1)),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			var system *scaffold.PipelineSystem
 			if ci != "" {
 				var err error
@@ -55,7 +55,7 @@ a store for their states.`,
 				return err
 			}
 			a.directory = dir
-			return writePipeline(a, *system, scaffold.Pipeline{
+			return writePipeline(cmd.Context(), a, *system, scaffold.Pipeline{
 				Command: "castle ci " + system.Name, Branch: mainBranch, Runner: system.Runner}, nil)
 		},
 	}

@@ -130,17 +130,11 @@ func reportFlag(a *app, cmd *cobra.Command) {
 // reporting runs an operation and then reports on its run: the timeline, the file of --report, and what a
 // pipeline reads. It refuses a file that it could not write before the run.
 func reporting(a *app, c *cluster.Cluster, operate func() error) error {
-	format := ""
-	if a.reportFile != "" {
-		var err error
-		if format, err = report.FormatOf(a.reportFile); err != nil {
-			return refuse("--report %v", err)
-		}
-		if folder, err := os.Stat(filepath.Dir(a.reportFile)); err != nil || !folder.IsDir() {
-			return refuse("--report %s: the folder does not exist", a.reportFile)
-		}
+	format, err := reportFormat(a)
+	if err != nil {
+		return err
 	}
-	err := operate()
+	err = operate()
 	a.timeline()
 	pipeline := findPipeline(a)
 	if a.run == "" || a.reportFile == "" && pipeline == report.NoPipeline {
@@ -155,6 +149,22 @@ func reporting(a *app, c *cluster.Cluster, operate func() error) error {
 	}
 	tellPipeline(a, c, pipeline, r)
 	return err
+}
+
+// reportFormat returns the format of the file of --report, which castle must be able to write; "" if there is
+// none.
+func reportFormat(a *app) (string, error) {
+	if a.reportFile == "" {
+		return "", nil
+	}
+	format, err := report.FormatOf(a.reportFile)
+	if err != nil {
+		return "", refuse("--report %v", err)
+	}
+	if folder, err := os.Stat(filepath.Dir(a.reportFile)); err != nil || !folder.IsDir() {
+		return "", refuse("--report %s: the folder does not exist", a.reportFile)
+	}
+	return format, nil
 }
 
 // writeReport writes a report for whoever may read the folder: it holds no secret.

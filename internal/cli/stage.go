@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/ui"
@@ -166,7 +167,7 @@ func (p page) stage(s *config.LibraryStage) {
 	p.line(0, textIf(s.Volatile, "volatile: castle compares it with its source on each create and plan"))
 	p.line(0, listIf("needs ", s.Needs))
 	list(p, "inputs", s.Inputs, input)
-	list(p, "outputs", s.Outputs, func(o config.Output) (string, []string) {
+	list(p, "outputs", s.Outputs, func(o module.Output) (string, []string) {
 		return o.Name + textIf(o.Sensitive, ", sensitive"), []string{foreign.OneLine(o.Description)}
 	})
 	list(p, "providers", s.Providers, func(v config.LibraryProvider) (string, []string) {

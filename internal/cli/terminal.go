@@ -330,14 +330,11 @@ func (a *app) prompt(question string) (string, error) {
 	return strings.TrimSpace(typed), err
 }
 
-// confirmLoss returns how a run asks whether a stage may replace or destroy resources.
-// Without a terminal the answer is no.
-func confirmLoss(a *app) func(context.Context, review.Loss) (bool, error) {
-	if !isTerminal(a.stdin) {
-		return func(context.Context, review.Loss) (bool, error) { return false, nil }
-	}
+// answersOf returns how a run asks the user for a line. One reader serves all questions: it may have read
+// ahead.
+func answersOf(a *app) func(ctx context.Context, question string) (string, error) {
 	answers := make(chan string)
-	read := sync.OnceFunc(func() { // one reader for all questions: it may have read ahead
+	read := sync.OnceFunc(func() {
 		go func() {
 			defer close(answers)
 			for lines := bufio.NewScanner(a.stdin); lines.Scan(); {
@@ -345,6 +342,25 @@ func confirmLoss(a *app) func(context.Context, review.Loss) (bool, error) {
 			}
 		}()
 	})
+	return func(ctx context.Context, question string) (string, error) {
+		defer a.interrupts.ask(question)()
+		read()
+		select {
+		case answer := <-answers:
+			return answer, nil
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// confirmLoss returns how a run asks whether a stage may replace or destroy resources.
+// Without a terminal the answer is no.
+func confirmLoss(a *app) func(context.Context, review.Loss) (bool, error) {
+	if !isTerminal(a.stdin) {
+		return func(context.Context, review.Loss) (bool, error) { return false, nil }
+	}
+	answers := answersOf(a)
 	return func(ctx context.Context, loss review.Loss) (bool, error) {
 		var text strings.Builder
 		fmt.Fprintf(&text, "%s/%s: the plan replaces or destroys existing resources:\n", loss.Layer,
@@ -352,16 +368,10 @@ func confirmLoss(a *app) func(context.Context, review.Loss) (bool, error) {
 		for _, line := range review.Lines(loss.Changes) {
 			text.WriteString("  " + line + "\n")
 		}
-		defer a.interrupts.ask(text.String() + "Type yes to replace and destroy them: ")()
-		read()
-		select {
-		case answer := <-answers:
-			if answer != "yes" {
-				return false, &review.UnagreedError{Loss: loss, Asked: true}
-			}
-			return true, nil
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
+		answer, err := answers(ctx, text.String()+"Type yes to replace and destroy them: ")
+		if err == nil && answer != "yes" {
+			err = &review.UnagreedError{Loss: loss, Asked: true}
 		}
+		return err == nil, err
 	}
 }

@@ -249,9 +249,38 @@ func (c *Cluster) Backups(ctx context.Context) (*backups.Shelf, error) {
 	if c.Store != nil {
 		return backups.Open(c.Store.Store, c.Name(), c.Store.Encryption), nil
 	}
-	root := url.URL{Scheme: "file", Path: filepath.Dir(filepath.Dir(c.Dir.Path()))}
-	folder, err := store.Open(ctx, root.String()) // it needs no Close
+	folder, err := openFolder(ctx, filepath.Dir(filepath.Dir(c.Dir.Path())))
 	return backups.Open(folder, c.Name(), commits.Encryption{}), err
+}
+
+// openFolder opens a state directory as a store. It needs no Close.
+func openFolder(ctx context.Context, root string) (store.Store, error) {
+	return store.Open(ctx, (&url.URL{Scheme: "file", Path: root}).String())
+}
+
+// OpenRecords opens the place of what concerns several clusters: the store of the states, which the caller
+// closes, else the state directory, which it creates for a writer. lasts is how long a lock lasts there
+// without a sign of life.
+func OpenRecords(ctx context.Context, o Options, writer bool) (
+	s *StateStore, lasts time.Duration, err error) {
+	if lasts, err = workingcopy.LockTime(o.Environ); err != nil {
+		return nil, 0, &UsageError{Message: err.Error()}
+	}
+	root, err := state.Root(o.StateDir, o.Environ)
+	if err == nil {
+		err = OutOfTree(root, o.Repository)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	if s, err = OpenStore(ctx, o); s != nil || err != nil {
+		return s, lasts, err
+	}
+	if writer {
+		err = os.MkdirAll(root, 0o700)
+	}
+	folder, unopened := openFolder(ctx, root)
+	return &StateStore{Store: folder}, lasts, errors.Join(err, unopened)
 }
 
 // FileEncryption encrypts files that leave the machine, such as saved plans; without a store it does not.

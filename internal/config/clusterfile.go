@@ -14,6 +14,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/labels"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/syntax"
@@ -42,6 +43,7 @@ type castleSyntax struct {
 type clusterSyntax struct {
 	Cluster []struct {
 		Protect *hcl.Attribute `hcl:"protect,optional" type:"bool"`
+		Labels  *hcl.Attribute `hcl:"labels,optional" type:"map of strings"`
 		At      hcl.Range      `hcl:",def_range"`
 	} `hcl:"cluster,block"`
 	GitOps []*gitopsBlock `hcl:"gitops,block"`
@@ -175,6 +177,9 @@ func (l *loader) readCluster() []*entry {
 		seen.isFirst(&l.diags, "cluster", "", b.At)
 		protect := l.diags.constant(b.Protect, cty.Bool, l.cluster.context())
 		l.cluster.Protect = l.cluster.Protect || b.Protect != nil && (!protect.IsKnown() || protect.True())
+		of, wrong := labels.Read(b.Labels)
+		l.cluster.Labels = of
+		l.diags.report(wrong...)
 	}
 	l.addGitOps(file.GitOps)
 	var entries []*entry

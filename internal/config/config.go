@@ -13,10 +13,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/ext/typeexpr"
-	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/survivor"
 )
 
@@ -50,6 +49,8 @@ type Cluster struct {
 	Name, Platform string // "blue", "proxmox"
 	Dir            string // <repository>/clusters/blue/proxmox
 	Protect        bool   // destroy refuses; true also where cluster.hcl cannot be read
+	// Labels choose the cluster by a selector of package labels.
+	Labels map[string]string
 	// Snapshots is how many castle keeps of each stage's state; 0, which is all, if castle.hcl has an error.
 	Snapshots int
 	// Runs is of how many runs castle keeps the journals and receipts; 0, which is all, likewise.
@@ -66,6 +67,8 @@ type Cluster struct {
 	owners    map[string]map[string]*Stage // layer, output: the enabled stage that has it
 	secrets   map[string]Written           // of secrets.tfvars
 	committed []Written
+
+	above, below []layer // of values outside the stages: these override inputs, and inputs those
 }
 
 // GitOps is a clone of the repository that Flux reads. castle reads it as it is: it neither pulls nor writes.
@@ -99,8 +102,8 @@ type Stage struct {
 	// ResourceProviders are the source addresses of the providers of the root module's own
 	// resources, data sources left out; "" stands for those of its child modules.
 	ResourceProviders []string
-	Variables         map[string]Variable
-	Outputs           map[string]Output
+	Variables         map[string]module.Variable
+	Outputs           map[string]module.Output
 
 	Preflights []*Preflight
 	Adopts     []*Adopt
@@ -114,31 +117,6 @@ type Stage struct {
 	bindings   map[string]*Written // by variable; a Value of NilVal stands for the value of expr
 	needs      []need
 	missed     bool // it is disabled, and Load has reported who needs it
-}
-
-// Variable is an input variable that a root module declares.
-type Variable struct {
-	Name        string
-	Description string
-	Type        cty.Type // without the marks of optional attributes
-	Sensitive   bool
-	Required    bool // it has no default
-
-	constraint cty.Type           // with these marks
-	defaults   *typeexpr.Defaults // of optional attributes; may be nil
-	fallback   cty.Value          // the default, converted; cty.NilVal where Required
-	literal    bool               // a text (--var, TF_VAR_) is the value, not an expression
-	nullable   bool               // null is a value, and not the default
-	declared   hcl.Range
-}
-
-// Output is an output value that a root module declares.
-type Output struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	Sensitive   bool   `json:"sensitive"`
-
-	declared hcl.Range
 }
 
 // Gate is a gate block with the policy to wait for it.

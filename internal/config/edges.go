@@ -12,6 +12,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -244,8 +245,8 @@ func (c *connector) reportAbsent() (suggested []string) {
 			}
 			return slices.Contains(c.load.library.provides(layer, output), source)
 		}
-		for _, g := range group(names, c.load.library.sources(), has) {
-			suggested = append(suggested, g.sources...)
+		for _, g := range outline.Groups(names, c.load.library.sources(), has) {
+			suggested = append(suggested, g.Sources...)
 			c.reportGroup(layer, g)
 		}
 	}
@@ -262,15 +263,15 @@ func (c *connector) reportAbsent() (suggested []string) {
 }
 
 // reportGroup reports outputs that the same stages of the library have, or an output that none has.
-func (c *connector) reportGroup(layer string, g grouped) {
+func (c *connector) reportGroup(layer string, g outline.Group) {
 	var problems hcl.Diagnostics
 	var stages []*Stage
 	connects := false
 	for _, a := range c.absent {
-		if a.layer != layer || !slices.Contains(g.names, a.output) {
+		if a.layer != layer || !slices.Contains(g.Names, a.output) {
 			continue
 		}
-		if !a.connects || !connects || len(g.sources) > 0 {
+		if !a.connects || !connects || len(g.Sources) > 0 {
 			problems = append(problems, a.problem)
 		}
 		connects = connects || a.connects
@@ -278,15 +279,15 @@ func (c *connector) reportGroup(layer string, g grouped) {
 			stages = append(stages, a.stage)
 		}
 	}
-	maker := c.disabled(layer, g.names[0])
+	maker := c.disabled(layer, g.Names[0])
 	if maker != nil {
 		maker.missed = true
 	}
-	if len(g.sources) == 0 || len(syntax.Distinct(slices.Clone(problems))) == 1 {
+	if len(g.Sources) == 0 || len(syntax.Distinct(slices.Clone(problems))) == 1 {
 		c.load.diags.report(problems...)
 		return
 	}
-	file, outputs := c.load.file("cluster.hcl"), strings.Join(g.names, ", ")
+	file, outputs := c.load.file("cluster.hcl"), strings.Join(g.Names, ", ")
 	if maker != nil {
 		c.load.diags.add(maker.entry.At, "stage "+maker.Name+": disabled, but needed",
 			"Enable it for %s (outputs: %s); or disable these, too, so that the system that installs %s "+
@@ -298,7 +299,8 @@ func (c *connector) reportGroup(layer string, g grouped) {
 		return a.entry.At.Start.Byte - b.entry.At.Start.Byte
 	})
 	c.load.diags.add(first.entry.At, "layer "+layer+": a stage is missing",
-		"Add to %s: %s. It is needed by %s (outputs: %s).", file, blocksOf(g.sources), stageNames(stages),
+		"Add to %s: %s. It is needed by %s (outputs: %s).", file, outline.Blocks(g.Sources),
+		stageNames(stages),
 		outputs)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/survivor"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
@@ -149,7 +150,7 @@ func (c *connector) outputHint(layer, output string) string {
 	}
 	if sources := c.load.library.provides(layer, output); len(sources) > 0 {
 		return fmt.Sprintf("No enabled stage has it. Add to %s: %s.", c.load.file("cluster.hcl"),
-			blocksOf(sources))
+			outline.Blocks(sources))
 	}
 	outputs := slices.Sorted(maps.Keys(c.load.cluster.owners[layer]))
 	if len(outputs) == 0 {
@@ -210,7 +211,7 @@ func (s *Stage) input(name string, sc Scope) (cty.Value, hcl.Diagnostics) {
 	if diags.HasErrors() {
 		return cty.UnknownVal(v.Type), diags
 	}
-	settled, err := v.settle(x)
+	settled, err := v.Settle(x)
 	if err != nil {
 		if misfits := b.misfits(fmt.Sprintf("stage %s: input %s: ", s.Name, name), v); len(misfits) > 0 {
 			return cty.UnknownVal(v.Type), misfits

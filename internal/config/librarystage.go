@@ -12,6 +12,7 @@ import (
 	"github.com/siderolabs/gen/xslices"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
@@ -31,7 +32,7 @@ type LibraryStage struct {
 
 	Needs      []string          `json:"needs"` // layers
 	Inputs     []LibraryInput    `json:"inputs"`
-	Outputs    []Output          `json:"outputs"`
+	Outputs    []module.Output   `json:"outputs"`
 	Providers  []LibraryProvider `json:"providers"`
 	Preflights []LibraryCheck    `json:"preflights"`
 	Adopts     []LibraryAdopt    `json:"adopts"`
@@ -110,7 +111,7 @@ func (l *library) describe(d *definition, proves map[string]string) *LibraryStag
 	s := &LibraryStage{
 		Source: of.Source, Layer: of.Layer, Summary: of.Summary, Origin: of.Origin,
 		EndsCluster: of.EndsCluster, Persistent: of.Persistent, Volatile: of.Volatile,
-		Needs: layerNames(d.settings.needs), Inputs: []LibraryInput{}, Outputs: []Output{},
+		Needs: layerNames(d.settings.needs), Inputs: []LibraryInput{}, Outputs: []module.Output{},
 		Providers: []LibraryProvider{}, Adopts: []LibraryAdopt{}, Replaces: []LibraryReplace{},
 		Files:      []string{},
 		Preflights: l.checks(d, d.preflights, proves), Gates: l.checks(d, d.gates, proves),
@@ -145,13 +146,13 @@ func (l *library) describe(d *definition, proves map[string]string) *LibraryStag
 	return s
 }
 
-func (l *library) input(d *definition, v Variable) LibraryInput {
+func (l *library) input(d *definition, v module.Variable) LibraryInput {
 	in := LibraryInput{
-		Name: v.Name, Type: syntax.TypeText(v.constraint), Description: v.Description, Sensitive: v.Sensitive,
-		Required: v.Required, From: []string{},
+		Name: v.Name, Type: syntax.TypeText(v.Constraint()), Description: v.Description,
+		Sensitive: v.Sensitive, Required: v.Required, From: []string{},
 	}
-	if !v.Required && !v.Sensitive && v.fallback.IsWhollyKnown() {
-		if data, err := json.Marshal(ctyjson.SimpleJSONValue{Value: v.fallback}); err == nil {
+	if fallback, has := v.Default(); has && !v.Sensitive && fallback.IsWhollyKnown() {
+		if data, err := json.Marshal(ctyjson.SimpleJSONValue{Value: fallback}); err == nil {
 			in.Default = data
 		}
 	}

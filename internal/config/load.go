@@ -15,6 +15,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -187,16 +188,16 @@ func (l *loader) addOutputs() {
 				owners[name] = s
 				continue
 			}
-			l.diags.add(o.declared, "layer "+s.Layer+": two stages have output "+name,
+			l.diags.add(o.Declared(), "layer "+s.Layer+": two stages have output "+name,
 				"Stage %s has it here and stage %s at %s; %s.%s could mean either.",
-				s.Name, first.Name, syntax.Place(first.Outputs[name].declared), s.Layer, name)
+				s.Name, first.Name, syntax.Place(first.Outputs[name].Declared()), s.Layer, name)
 		}
 	}
 }
 
 // checkTypes reports variables of one name and two types: one value cannot suit both.
 func (l *loader) checkTypes() {
-	first := make(map[string]Variable)
+	first := make(map[string]module.Variable)
 	l.ambiguous = make(map[string]bool)
 	// castle's own stages first: what differs from them is the user's to change.
 	own := func(s *Stage) bool { return s.Origin != "embedded" }
@@ -204,18 +205,18 @@ func (l *loader) checkTypes() {
 	stages = append(stages, l.cluster.Stages...)
 	for _, s := range stages {
 		for name, v := range s.Variables {
-			if v.constraint == cty.DynamicPseudoType {
+			if v.Constraint() == cty.DynamicPseudoType {
 				continue
 			}
 			if other, ok := first[name]; !ok {
 				first[name] = v
-			} else if !v.constraint.Equals(other.constraint) {
+			} else if !v.Constraint().Equals(other.Constraint()) {
 				l.ambiguous[name] = true
-				l.diags.add(v.declared, "variable "+name+": two types",
+				l.diags.add(v.Declared(), "variable "+name+": two types",
 					"It is %s here and %s at %s; variables of one name share their value. Give one of them "+
 						"another name.",
 					typeexpr.TypeString(v.Type), typeexpr.TypeString(other.Type),
-					syntax.Place(other.declared))
+					syntax.Place(other.Declared()))
 			}
 		}
 	}

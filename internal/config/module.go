@@ -1,8 +1,6 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -10,12 +8,10 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/ext/typeexpr"
 	"github.com/hashicorp/terraform-config-inspect/tfconfig"
-	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/providers"
-	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // inClusterProviders are the providers that castle configures where a module does not.
@@ -29,7 +25,7 @@ func (d *definition) readModule(folder string) {
 	if err != nil {
 		d.diags.add(hcl.Range{}, "stage "+d.stage.Source+": not readable", "%s.", err)
 	}
-	module := tfconfig.NewModule(folder)
+	inspected := tfconfig.NewModule(folder)
 	for _, e := range entries {
 		name := e.Name()
 		terraform := strings.HasSuffix(name, ".tf") || strings.HasSuffix(name, ".tf.json")
@@ -43,10 +39,10 @@ func (d *definition) readModule(folder string) {
 			continue
 		}
 		d.files[name] = f
-		d.diags.report(tfconfig.LoadModuleFromFile(f, module)...)
-		d.readDeclarations(f, module)
+		d.diags.report(tfconfig.LoadModuleFromFile(f, inspected)...)
+		d.diags.report(module.Read(f, inspected, d.stage.Variables, d.stage.Outputs)...)
 	}
-	d.readProviders(module)
+	d.readProviders(inspected)
 }
 
 // read parses one file of the folder, which diagnostics call name.
@@ -87,102 +83,4 @@ func (d *definition) readProviders(module *tfconfig.Module) {
 		}
 	}
 	slices.Sort(s.InCluster)
-}
-
-func (d *definition) readDeclarations(f *hcl.File, module *tfconfig.Module) {
-	content, _, _ := f.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
-		{Type: "variable", LabelNames: []string{"name"}},
-		{Type: "output", LabelNames: []string{"name"}},
-	}}) // terraform-config-inspect reports the errors
-	for _, b := range content.Blocks {
-		name := b.Labels[0]
-		if b.Type == "output" {
-			o := module.Outputs[name]
-			d.stage.Outputs[name] = Output{name, o.Description, o.Sensitive, b.DefRange}
-		} else {
-			d.stage.Variables[name] = d.diags.readVariable(b, module.Variables[name])
-		}
-	}
-}
-
-func (p *problems) readVariable(b *hcl.Block, inspected *tfconfig.Variable) Variable {
-	v := Variable{Name: inspected.Name, Description: inspected.Description, Sensitive: inspected.Sensitive,
-		Required: true, constraint: cty.DynamicPseudoType, literal: true, nullable: true,
-		declared: b.DefRange}
-	content, _, diags := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{
-		{Name: "type"}, {Name: "default"}, {Name: "nullable"},
-	}})
-	p.report(diags...)
-	// Terraform reports an unsuitable nullable itself; here it counts as absent.
-	if x := new(problems).constant(content.Attributes["nullable"], cty.Bool, nil); x.IsKnown() {
-		v.nullable = x.True()
-	}
-	if attr, ok := content.Attributes["type"]; ok {
-		v.constraint, v.defaults = p.readType(attr.Expr)
-		v.literal = v.constraint.IsPrimitiveType()
-	}
-	v.Type = v.constraint.WithoutOptionalAttributesDeep()
-	if attr, ok := content.Attributes["default"]; ok {
-		x, diags := attr.Expr.Value(nil)
-		p.report(syntax.Plain(diags)...)
-		fallback, err := v.convert(x)
-		if err != nil && !diags.HasErrors() {
-			p.add(attr.Expr.Range(), "variable "+v.Name+": unsuitable default", "%s.", err)
-		}
-		v.Required, v.fallback = false, fallback
-		if err != nil || diags.HasErrors() {
-			v.fallback = cty.UnknownVal(v.Type)
-		}
-	}
-	return v
-}
-
-// readType reads a type, with the defaults of optional attributes.
-func (p *problems) readType(expr hcl.Expression) (cty.Type, *typeexpr.Defaults) {
-	switch hcl.ExprAsKeyword(expr) { // Terraform's old words for collections of anything
-	case "list":
-		return cty.List(cty.DynamicPseudoType), nil
-	case "map":
-		return cty.Map(cty.DynamicPseudoType), nil
-	}
-	ty, defaults, diags := typeexpr.TypeConstraintWithDefaults(expr)
-	p.report(diags...)
-	if diags.HasErrors() {
-		return cty.DynamicPseudoType, nil
-	}
-	return ty, defaults
-}
-
-// Default returns the variable's default, and false where it has none.
-func (v Variable) Default() (cty.Value, bool) { return v.fallback, !v.Required }
-
-// Declared is where the module declares the variable.
-func (v Variable) Declared() hcl.Range { return v.declared }
-
-// settle returns the value of the variable where it is set to x.
-func (v Variable) settle(x cty.Value) (cty.Value, error) {
-	if x.IsNull() && !v.nullable {
-		if v.Required {
-			return cty.NilVal, v.mismatch(errors.New("null is not allowed"))
-		}
-		return v.fallback, nil
-	}
-	x, err := v.convert(x)
-	return x, v.mismatch(err)
-}
-
-// mismatch adds the variable's type and place to an error.
-func (v Variable) mismatch(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w. The variable is %s, declared at %s", err, typeexpr.TypeString(v.Type),
-		syntax.Place(v.declared))
-}
-
-func (v Variable) convert(x cty.Value) (cty.Value, error) {
-	if v.defaults != nil {
-		x = v.defaults.Apply(x)
-	}
-	return syntax.Convert(x, v.constraint)
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/json"
 
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -33,6 +35,8 @@ type Definitions struct {
 	mu      sync.Mutex
 	sources func() []string
 	known   map[string]func() *definition
+	// clusters are the sources that each cluster of the repository lists; nil where castle cannot read them.
+	clusters func() map[string][]string
 
 	misnamed error // the folders whose names break the rule, known after sources
 }
@@ -63,6 +67,9 @@ func newLibrary(o Options, files map[string]*hcl.File) *library {
 	defer l.definitions.mu.Unlock()
 	if l.definitions.known == nil {
 		l.definitions.known, l.definitions.sources = map[string]func() *definition{}, sync.OnceValue(l.find)
+		l.definitions.clusters = sync.OnceValue(func() map[string][]string {
+			return outline.Sources(o.Repository)
+		})
 	}
 	return l
 }
@@ -132,7 +139,8 @@ func (l *library) readFolder(source string) *definition {
 		versions: map[string]string{}, resources: map[string]bool{}}
 	s := &d.stage
 	s.Source, s.Layer, s.Origin = source, path.Dir(source), path.Join("stages", source)
-	s.Variables, s.Outputs, s.Providers = map[string]Variable{}, map[string]Output{}, map[string]string{}
+	s.Variables, s.Outputs = map[string]module.Variable{}, map[string]module.Output{}
+	s.Providers = map[string]string{}
 	folder := s.Origin
 	s.Module = os.DirFS(filepath.Join(l.repository, filepath.FromSlash(folder)))
 	if info, err := fs.Stat(s.Module, "."); l.repository == "" || err != nil || !info.IsDir() {

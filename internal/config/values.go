@@ -16,6 +16,8 @@ import (
 	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/module"
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -23,18 +25,23 @@ import (
 // stages to them. A value belongs to every variable of its name.
 type inputValues struct {
 	load       *loader
-	above      map[string]Written   // these override inputs
-	below      []map[string]Written // inputs override these; the strongest first
-	missing    map[string][]*Stage  // by variable without a value: the stages that require it
-	meant      map[string]bool      // variables that a misspelled or unreadable name stands for
+	above      []layer             // these override inputs; the strongest first
+	below      []layer             // inputs override these
+	missing    map[string][]*Stage // by variable without a value: the stages that require it
+	meant      map[string]bool     // variables that a misspelled or unreadable name stands for
 	undeclared []undeclared
 	noFile     bool // there is no terraform.tfvars
 }
 
+const (
+	ownFile       = "terraform.tfvars"         // of one cluster
+	ofThisCluster = "No stage of this cluster" // declares the variable
+)
+
 // undeclared is a value that no stage of the cluster, or for a default of the library, declares.
 type undeclared struct {
 	value  Written
-	stages string // that could: "No stage of this cluster"
+	stages string // that could: ofThisCluster
 	near   string // `; did you mean "vip"?`, or ""
 }
 
@@ -46,39 +53,46 @@ func textValue(name, text, at string) Written {
 // read reads the values, and reports names that no stage declares, except those in the
 // environment, which other programs may use.
 func (r *inputValues) read(inputs map[string]Written) {
-	l, given := r.load, make(map[string]Written)
+	l, vars, environ := r.load, make(map[string]Written), make(map[string]Written)
 	r.meant = make(map[string]bool)
-	for _, file := range l.options.VarFiles {
+	for name, text := range l.options.Vars {
+		vars[name] = textValue(name, text, "--var "+name)
+	}
+	r.above = []layer{{values: vars}}
+	for _, file := range slices.Backward(l.options.VarFiles) {
 		f, diags := l.library.read(os.DirFS(filepath.Dir(file)), filepath.Base(file), file, false)
 		l.diags.report(diags...)
 		if f == nil && !diags.HasErrors() {
 			l.diags.add(hcl.Range{}, "--var-file "+file+": no such file", "")
 		}
-		maps.Copy(given, r.assignments(f))
+		r.above = append(r.above, layer{values: r.assignments(f)})
 	}
-	for name, text := range l.options.Vars {
-		given[name] = textValue(name, text, "--var "+name)
-	}
-	r.above = make(map[string]Written)
 	for _, kv := range l.options.Environ {
 		key, text, _ := strings.Cut(kv, "=")
 		if name, ok := strings.CutPrefix(key, "TF_VAR_"); ok {
-			r.above[name] = textValue(name, text, key)
+			environ[name] = textValue(name, text, key)
 		}
 	}
-	maps.Copy(r.above, given)
-	secrets, plain := r.readSecrets(), r.readTfvars("terraform.tfvars", true)
+	given := slices.Clone(r.above)
+	r.above = append(r.above, layer{values: environ})
+	secrets, plain := layer{values: r.readSecrets()}, layer{values: r.readTfvars(l.file(""), ownFile, true)}
+	shared := r.readShared()
 	defaults := make(map[string]Written)
 	for name, in := range inputs {
 		defaults[name] = r.evaluate(in, l.cluster.context())
 	}
-	r.below = []map[string]Written{secrets, plain, defaults}
-	l.cluster.secrets, l.cluster.committed = secrets, r.committedValues(plain, defaults)
+	committed := append(append([]layer{plain}, shared...), layer{values: defaults})
+	r.below = append([]layer{secrets}, committed...)
+	l.cluster.above, l.cluster.below = r.above, r.below
+	l.cluster.secrets, l.cluster.committed = secrets.values, r.committedValues(committed)
 
 	declared := l.declared(slices.Concat(l.cluster.Stages, l.cluster.Disabled))
 	if len(l.partial) == 0 {
-		for _, values := range []map[string]Written{given, secrets, plain} {
-			r.findUndeclared(values, declared, "No stage of this cluster")
+		for _, own := range append(given, secrets, plain) {
+			r.findUndeclared(own.values, declared, ofThisCluster)
+		}
+		for _, s := range shared {
+			r.findUnshared(s, declared)
 		}
 	}
 	unknown := func(name string) bool { return !declared[name] }
@@ -133,7 +147,7 @@ func (r *inputValues) reportUndeclared(suggested []string) {
 	for _, x := range r.undeclared {
 		switch name := x.value.Name; {
 		case slices.ContainsFunc(suggested, r.declares(name)):
-		case slices.ContainsFunc(l.library.sources(), r.declares(name)):
+		case x.stages == ofThisCluster && slices.ContainsFunc(l.library.sources(), r.declares(name)):
 			unused[name] = x.value.at
 		default:
 			d := syntax.Problem(x.value.at, "variable "+name+": not declared", "%s declares it%s", x.stages,
@@ -143,54 +157,18 @@ func (r *inputValues) reportUndeclared(suggested []string) {
 		}
 	}
 	has := func(source, name string) bool { return r.declares(name)(source) }
-	for _, g := range group(slices.Sorted(maps.Keys(unused)), l.library.sources(), has) {
-		first := slices.MinFunc(g.names, func(a, b string) int {
+	for _, g := range outline.Groups(slices.Sorted(maps.Keys(unused)), l.library.sources(), has) {
+		first := slices.MinFunc(g.Names, func(a, b string) int {
 			return cmp.Compare(unused[a].Start.Byte, unused[b].Start.Byte)
 		})
 		noun, pronoun := "variable ", "it"
-		if len(g.names) > 1 {
+		if len(g.Names) > 1 {
 			noun, pronoun = "variables ", "them"
 		}
-		l.diags.add(unused[first], noun+strings.Join(g.names, ", ")+": not declared",
+		l.diags.add(unused[first], noun+strings.Join(g.Names, ", ")+": not declared",
 			"No stage of this cluster declares %s. Remove %s, or add to %s: %s.", pronoun, pronoun,
-			l.file("cluster.hcl"), blocksOf(g.sources))
+			l.file("cluster.hcl"), outline.Blocks(g.Sources))
 	}
-}
-
-// grouped are names that the same stages of the library have.
-type grouped struct{ names, sources []string }
-
-// group assigns names to as few stages as possible; a name that none has is a group of its own.
-func group(names, sources []string, has func(source, name string) bool) []grouped {
-	var all []grouped
-	for len(names) > 0 {
-		var best grouped
-		for _, source := range sources {
-			lacks := func(name string) bool { return !has(source, name) }
-			found := slices.DeleteFunc(slices.Clone(names), lacks)
-			switch {
-			case len(found) > len(best.names):
-				best = grouped{found, []string{source}}
-			case len(found) > 0 && slices.Equal(found, best.names):
-				best.sources = append(best.sources, source)
-			}
-		}
-		if len(best.names) == 0 {
-			best.names = slices.Clone(names[:1])
-		}
-		all = append(all, best)
-		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(best.names, name) })
-	}
-	return all
-}
-
-// blocksOf are the blocks of cluster.hcl that list stages, to choose from.
-func blocksOf(sources []string) string {
-	var blocks []string
-	for _, source := range sources {
-		blocks = append(blocks, fmt.Sprintf("stage %q { source = %q }", path.Base(source), source))
-	}
-	return strings.Join(blocks, " or ")
 }
 
 // readSecrets reads secrets.tfvars, which no other user may be able to read.
@@ -201,13 +179,15 @@ func (r *inputValues) readSecrets() map[string]Written {
 		r.load.diags.add(syntax.WholeFile(r.load.file(name)), name+": readable by others",
 			"Its mode is %04o and must be 0600. Run chmod 600 %s", info.Mode().Perm(), r.load.file(name))
 	}
-	return r.readTfvars(name, false)
+	return r.readTfvars(r.load.file(""), name, false)
 }
 
-func (r *inputValues) readTfvars(name string, quote bool) map[string]Written {
-	f, diags := r.load.library.read(os.DirFS(r.load.cluster.Dir), name, r.load.file(name), quote)
+// readTfvars reads a file of a folder of the repository.
+func (r *inputValues) readTfvars(folder, name string, quote bool) map[string]Written {
+	tree := os.DirFS(filepath.Join(r.load.options.Repository, filepath.FromSlash(folder)))
+	f, diags := r.load.library.read(tree, name, path.Join(folder, name), quote)
 	r.load.diags.report(diags...)
-	r.noFile = f == nil && !diags.HasErrors() // terraform.tfvars is read last
+	r.noFile = r.noFile || name == ownFile && f == nil && !diags.HasErrors()
 	values := r.assignments(f)
 	names, all := syntax.Names(diags)
 	for _, name := range names {
@@ -282,8 +262,8 @@ func (r *inputValues) bindGates(s *Stage) {
 }
 
 // binding returns a variable's value, by precedence.
-func (r *inputValues) binding(s *Stage, v Variable) *Written {
-	if x, ok := r.above[v.Name]; ok {
+func (r *inputValues) binding(s *Stage, v module.Variable) *Written {
+	if x, ok := first(r.above, v.Name); ok {
 		r.checkWired(s, v.Name)
 		return r.settle(x, v)
 	}
@@ -294,12 +274,11 @@ func (r *inputValues) binding(s *Stage, v Variable) *Written {
 		r.checkWired(s, v.Name)
 		return &in
 	}
-	for _, values := range r.below {
-		if x, ok := values[v.Name]; ok {
-			return r.settle(x, v)
-		}
+	if x, ok := first(r.below, v.Name); ok {
+		return r.settle(x, v)
 	}
-	b := &Written{Name: v.Name, Value: v.fallback, at: v.declared}
+	fallback, _ := v.Default()
+	b := &Written{Name: v.Name, Value: fallback, at: v.Declared()}
 	if v.Required {
 		r.missing[v.Name] = append(r.missing[v.Name], s)
 		b.Value, b.broken = cty.UnknownVal(v.Type), true
@@ -308,14 +287,12 @@ func (r *inputValues) binding(s *Stage, v Variable) *Written {
 }
 
 // settle converts a value to the type of a variable.
-func (r *inputValues) settle(x Written, v Variable) *Written {
+func (r *inputValues) settle(x Written, v module.Variable) *Written {
 	var err error
-	if x.text && !v.literal {
-		x.Value, err = parse(x.Value.AsString())
-		err = v.mismatch(err)
-	}
-	if err == nil {
-		x.Value, err = v.settle(x.Value)
+	if x.text {
+		x.Value, err = v.SettleText(x.Value.AsString())
+	} else {
+		x.Value, err = v.Settle(x.Value)
 	}
 	problems := x.misfits("variable "+v.Name+": ", v)
 	if len(problems) == 0 && err != nil {
@@ -335,35 +312,21 @@ func (r *inputValues) settle(x Written, v Variable) *Written {
 }
 
 // misfits reports the parts of the value that do not suit the variable.
-func (w Written) misfits(of string, v Variable) (diags hcl.Diagnostics) {
+func (w Written) misfits(of string, v module.Variable) (diags hcl.Diagnostics) {
 	if w.expr == nil {
 		return nil
 	}
-	for _, m := range syntax.Misfits(w.expr, w.at, v.constraint) {
+	for _, m := range syntax.Misfits(w.expr, w.at, v.Constraint()) {
 		at := m.At
 		if v.Sensitive {
 			at = w.at
 		}
 		d := syntax.Problem(at, of+strings.TrimPrefix(m.Part+": ", ": ")+m.Text,
-			"%s The variable is declared at %s.", m.Reason, syntax.Place(v.declared))
+			"%s The variable is declared at %s.", m.Reason, syntax.Place(v.Declared()))
 		d.Extra = syntax.Unread{Name: m.Part[strings.LastIndexByte(m.Part, '.')+1:]} // it may be a secret's
 		diags = append(diags, d)
 	}
 	return diags
-}
-
-// parse evaluates the text of an expression.
-func parse(text string) (cty.Value, error) {
-	expr, diags := hclsyntax.ParseExpression([]byte(text), "", hcl.InitialPos)
-	v := cty.NilVal
-	if !diags.HasErrors() {
-		v, diags = expr.Value(nil)
-	}
-	if diags.HasErrors() {
-		return cty.NilVal, fmt.Errorf("its text is read as an expression: %s: %s", diags[0].Summary,
-			strings.TrimSuffix(diags[0].Detail, "."))
-	}
-	return v, nil
 }
 
 // checkWired reports a file's value for a variable that stage.hcl wires, unless another stage takes it.
@@ -374,8 +337,9 @@ func (r *inputValues) checkWired(s *Stage, name string) {
 	if !ok || overridden {
 		return
 	}
-	for _, values := range r.below {
-		if x, set := values[name]; set && !slices.ContainsFunc(r.load.cluster.Stages, takes) {
+	for _, y := range r.below {
+		x, set := y.values[name]
+		if set && !slices.ContainsFunc(r.load.cluster.Stages, takes) && !r.takenElsewhere(y, name) {
 			r.load.diags.add(x.at, fmt.Sprintf("variable %s: set here, but stage %s wires it", name, s.Name),
 				"%s sets it for the stage, and this value would be ignored. To override the wiring, write "+
 					"inputs = { %s = … } in stage %q of %s; else remove this line.",
@@ -439,7 +403,7 @@ func (r *inputValues) reportValue(name string) {
 		where = fmt.Sprintf("It is sensitive: set it in %s (mode 0600) or as TF_VAR_%s",
 			r.load.file("secrets.tfvars"), name)
 	}
-	r.load.diags.add(v.declared, "variable "+name+": no value", "It is required by %s. %s.",
+	r.load.diags.add(v.Declared(), "variable "+name+": no value", "It is required by %s. %s.",
 		stageNames(r.missing[name]), where)
 }
 

@@ -123,13 +123,15 @@ func (s *Stage) Sound() bool {
 	return true
 }
 
-// Committed returns the values in the files that belong into Git, in no order: terraform.tfvars, defaults in
-// castle.hcl and inputs in cluster.hcl. It includes values that no stage uses.
+// Committed returns the values in the files that belong into Git, in no order: terraform.tfvars, shared
+// values, defaults in castle.hcl and inputs in cluster.hcl. It includes values that no stage uses.
 func (c *Cluster) Committed() []Written { return c.committed }
 
 // committedValues collects the values for Cluster.Committed.
-func (r *inputValues) committedValues(plain, defaults map[string]Written) []Written {
-	all := slices.AppendSeq(slices.Collect(maps.Values(plain)), maps.Values(defaults))
+func (r *inputValues) committedValues(layers []layer) (all []Written) {
+	for _, y := range layers {
+		all = slices.AppendSeq(all, maps.Values(y.values))
+	}
 	for _, s := range slices.Concat(r.load.cluster.Stages, r.load.cluster.Disabled) {
 		for _, in := range s.entry.settings.inputs {
 			v, diags := in.expr.Value(r.load.cluster.context())

@@ -48,6 +48,13 @@ const (
 	Waiting            Kind = "waiting"          // from time to time after an interrupt; with Interruption
 	RunEnded           Kind = "run_ended"        // Text is RunOK or the error; with Ending
 	ConfigError        Kind = "config_error"     // in the configuration, of no run: Text, File, Line
+
+	// Of a run over many clusters, which also passes on the events of their runs.
+	WaveStarted    Kind = "wave_started"    // Text names its clusters
+	ClusterStarted Kind = "cluster_started" // the command begins for Cluster
+	ClusterEnded   Kind = "cluster_ended"   // with Ending; Text is the reason if it did not succeed
+	ClusterSkipped Kind = "cluster_skipped" // the run did not begin it: Text is why
+	WaveEnded      Kind = "wave_ended"      // Text is RunOK or why the run ends here
 )
 
 // Durable reports whether an event of this kind is on disk before the run goes on, with all that come before
@@ -75,6 +82,8 @@ type Event struct {
 	Address string    `json:"address,omitempty"` // of a resource in its module
 	Action  string    `json:"action,omitempty"`  // create, update, delete, import …; of a step of a rollout
 	Machine string    `json:"machine,omitempty"` // worker-01
+	Wave    string    `json:"wave,omitempty"`    // of a run over many clusters
+	Cluster string    `json:"cluster,omitempty"` // blue/proxmox: in a run over many, the one that it is about
 	Text    string    `json:"text,omitempty"`
 	Seconds float64   `json:"seconds,omitempty"`
 	By      string    `json:"by,omitempty"`      // of RunStarted: user@host
@@ -134,7 +143,7 @@ func (e Event) Masked(hide func(string) string) Event {
 // Visible returns the event with its texts and names as a terminal and a runner may have them.
 func (e Event) Visible() Event {
 	for _, name := range []*string{&e.Run, &e.Layer, &e.Stage, &e.Step, &e.Gate, &e.Action, &e.Machine,
-		&e.By} {
+		&e.By, &e.Wave, &e.Cluster} {
 		*name = foreign.Text(*name)
 	}
 	e.Kind = Kind(foreign.Text(string(e.Kind)))

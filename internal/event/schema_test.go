@@ -70,6 +70,11 @@ var kindFields = map[event.Kind]string{
 	event.Waiting:            "text interruption",
 	event.RunEnded:           "text seconds ending",
 	event.ConfigError:        "text | file line",
+	event.WaveStarted:        "wave text",
+	event.ClusterStarted:     "wave cluster",
+	event.ClusterEnded:       "wave cluster seconds ending | text",
+	event.ClusterSkipped:     "wave cluster text",
+	event.WaveEnded:          "wave text",
 }
 
 func TestTheSchemasAreThoseOfTheTypes(t *testing.T) {
@@ -135,7 +140,7 @@ func schema(t *testing.T) object {
 		if kind.value != string(event.ConfigError) {
 			required = slices.Insert(required, 0, "run")
 		}
-		properties := object{"time": true, "kind": true}
+		properties := object{"time": true, "kind": true, "wave": true, "cluster": true} // see events.md
 		for _, name := range slices.Concat(required, strings.Fields(optional)) {
 			if _, exists := all["properties"].(object)[name]; !exists {
 				t.Errorf("%s: an event has no field %s", kind.value, name)

@@ -23,11 +23,15 @@ import (
 )
 
 // Build returns the objects of a Kustomization before substitution. The error, if any, is Problems.
-func Build(folder string, k *Kustomization) ([]Object, error) {
+func Build(folder string, k *Kustomization) ([]Object, error) { return build(folder, k, nil) }
+
+// build calls seen, which may be nil, with each file that it reads.
+func build(folder string, k *Kustomization, seen func(file string)) ([]Object, error) {
 	f, err := openFolder(folder)
 	if err != nil {
 		return nil, err
 	}
+	f.seen = seen
 	if !f.isFolder(k.Path) {
 		return nil, Problems{{Message: "Kustomization " + k.Key.String() +
 			": the repository has no folder ./" + k.Path}}
@@ -138,6 +142,7 @@ type files struct {
 	replaced map[string][]byte // by absolute name: files that are not read from the disk
 	rules    map[string][]ignoreRule
 	index    []byte // of Git
+	seen     func(file string)
 }
 
 func openFolder(folder string) (*files, error) {
@@ -163,10 +168,15 @@ func (f *files) ReadFile(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if inside, err := filepath.Rel(f.root, real); err != nil || !filepath.IsLocal(inside) {
+	inside, err := filepath.Rel(f.root, real)
+	if err != nil || !filepath.IsLocal(inside) {
 		return nil, fmt.Errorf("%s is outside of the repository", name)
 	}
-	return os.ReadFile(real)
+	data, err := os.ReadFile(real)
+	if err == nil && f.seen != nil { // kustomize also tries folders
+		f.seen(filepath.ToSlash(inside))
+	}
+	return data, err
 }
 
 // Exists reports whether there is a file, a replaced one included.

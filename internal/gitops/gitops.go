@@ -41,6 +41,7 @@ type Options struct {
 	RootVariables string
 	// RootKeys is the Secret with which the root decrypts; empty: it does not.
 	RootKeys string
+	Seen     func(file string) // is called with each file that Read reads, relative to Folder; may be nil
 }
 
 // Place is a line of a file of the repository; Line is 0 where it is not known.
@@ -145,7 +146,7 @@ func (r *reader) follow(k *Kustomization) {
 		k.Elsewhere = k.source
 		return
 	}
-	objects, err := Build(r.options.Folder, k)
+	objects, err := build(r.options.Folder, k, r.options.Seen)
 	r.problems.add(k.At, err)
 	if k.Objects, err = k.Substitute(objects, r.options.Variables, true); err != nil {
 		r.problems.add(k.At, err)

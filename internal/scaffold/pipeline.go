@@ -2,6 +2,7 @@ package scaffold
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"errors"
@@ -21,22 +22,25 @@ import (
 // The files begin with the command that wrote them and a checksum of the rest, so that castle replaces its
 // own files and none that somebody else has written or changed.
 //
-//go:embed github*.yml gitlab*.yml
+//go:embed github*.yml gitlab*.yml fleet-*.yml
 var pipelineFiles embed.FS
 
 // PipelineSystem is where a pipeline runs.
 type PipelineSystem struct {
-	Name   string // github
-	Title  string
-	Path   string // of the file, in the Git repository
-	Runner string // a label or tag that the runners have; empty: any that is self-hosted
+	Name  string // github
+	Title string
+	Path  string // of the file, in the Git repository
+	// FleetPath is that of the file for many clusters.
+	FleetPath string
+	Runner    string // a label or tag that the runners have; empty: any that is self-hosted
 }
 
 // PipelineSystems returns every system that castle writes a pipeline for.
 func PipelineSystems() []PipelineSystem {
 	return []PipelineSystem{
-		{"github", "GitHub Actions", ".github/workflows/castle.yml", ""},
-		{"gitlab", "GitLab CI/CD", ".gitlab-ci.yml", "castle"},
+		{"github", "GitHub Actions", ".github/workflows/castle.yml", ".github/workflows/castle-fleet.yml",
+			""},
+		{"gitlab", "GitLab CI/CD", ".gitlab-ci.yml", ".gitlab-ci.yml", "castle"},
 	}
 }
 
@@ -55,6 +59,7 @@ type Pipeline struct {
 	Memory        bool     // castle.hcl keeps the working copies in memory
 	Secrets       []string // further variables that hold secrets
 	Force         bool     // replace a file of castle that somebody has changed
+	Fleet         *Fleet   // the waves of many clusters; nil: jobs for each cluster
 }
 
 // PipelineCluster is one cluster of the repository.
@@ -120,9 +125,10 @@ func WritePipeline(s PipelineSystem, p Pipeline) (*PipelineFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Path == "" {
-		p.Path = s.Path
+	if p.Path == "" && p.Fleet != nil {
+		p.Path = s.FleetPath
 	}
+	p.Path = cmp.Or(p.Path, s.Path)
 	if !filepath.IsLocal(p.Path) {
 		return nil, fmt.Errorf("--file %s: name a file in %s, relative to it", p.Path, root)
 	}
@@ -137,7 +143,7 @@ func WritePipeline(s PipelineSystem, p Pipeline) (*PipelineFile, error) {
 	f := &PipelineFile{Path: filepath.Join(root, p.Path), Installs: data.Install, Secrets: data.AllSecrets,
 		Prefixes: []string{}}
 	for _, c := range data.Clusters {
-		if s.Name == "github" && data.Several() {
+		if s.Name == "github" && (data.Several() || p.Fleet != nil) {
 			f.Prefixes = append(f.Prefixes, c.Prefix())
 		}
 	}
@@ -186,6 +192,20 @@ var pipelineSum = regexp.MustCompile(`^# sha256 of the rest: ([0-9a-f]{64})\n`)
 
 // renderPipeline renders github.yml, with the parts of a cluster's jobs that are in github-*.yml.
 func renderPipeline(s PipelineSystem, v *pipelineValues) ([]byte, error) {
+	jobs, err := renderJobs(s, v)
+	if err != nil {
+		return nil, err
+	}
+	body := append([]byte(pipelineHint), jobs...)
+	head := fmt.Sprintf("%s%s: %s\n# sha256 of the rest: %x\n", pipelineFirst, v.Pipeline.Version,
+		v.Pipeline.Command, sha256.Sum256(body))
+	return append([]byte(head), body...), nil
+}
+
+func renderJobs(s PipelineSystem, v *pipelineValues) ([]byte, error) {
+	if v.Pipeline.Fleet != nil {
+		return renderFleet(s, v)
+	}
 	parts, err := fs.Glob(pipelineFiles, s.Name+"-*.yml")
 	if err != nil {
 		return nil, err
@@ -201,14 +221,7 @@ func renderPipeline(s PipelineSystem, v *pipelineValues) ([]byte, error) {
 			c[name] = string(text)
 		}
 	}
-	jobs, err := fillPipeline(s.Name+".yml", v.data("clusters", clusters))
-	if err != nil {
-		return nil, err
-	}
-	body := append([]byte(pipelineHint), jobs...)
-	head := fmt.Sprintf("%s%s: %s\n# sha256 of the rest: %x\n", pipelineFirst, v.Pipeline.Version,
-		v.Pipeline.Command, sha256.Sum256(body))
-	return append([]byte(head), body...), nil
+	return fillPipeline(s.Name+".yml", v.data("clusters", clusters))
 }
 
 func fillPipeline(file string, data map[string]any) ([]byte, error) {
@@ -339,7 +352,7 @@ func (v *pipelineValues) clusters() (all []map[string]any) {
 		all = append(all, map[string]any{"name": c.Name, "id": c.ID(), "reference": c.Reference,
 			"word": word(c.Reference), "secrets_path": word(secrets),
 			"remove": strconv.Quote(`rm -f "$CI_PROJECT_DIR"/` + word(path.Join(v.Folder, secrets))),
-			"prefix": c.Prefix(), "secrets_file": c.SecretsFile, "secrets": c.Secrets})
+			"prefix": c.Prefix(), "secrets_file": c.SecretsFile, "secrets": c.Secrets, "history": false})
 	}
 	return all
 }

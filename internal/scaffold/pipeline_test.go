@@ -44,7 +44,11 @@ func written(t *testing.T, system int, p Pipeline, folder string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := filepath.Join(root, s.Path); f.Path != want {
+	path := s.Path
+	if p.Fleet != nil {
+		path = s.FleetPath
+	}
+	if want := filepath.Join(root, path); f.Path != want {
 		t.Fatalf("wrote %s, want %s", f.Path, want)
 	}
 	return f.Path
@@ -55,6 +59,8 @@ const actionlint = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 func TestWorkflowsPassActionlint(t *testing.T) {
 	args := []string{"run", actionlint, "-no-color", "-shellcheck=", "-pyflakes="}
 	for _, p := range pipelines() {
+		args = append(args, written(t, 0, p, "."), written(t, 0, p, "castle/home lab"))
+		p.Fleet = someFleet()
 		args = append(args, written(t, 0, p, "."), written(t, 0, p, "castle/home lab"))
 	}
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {

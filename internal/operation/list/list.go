@@ -10,23 +10,20 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/siderolabs/gen/xslices"
-	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/history"
+	"github.com/ephemeral-castle/castle/internal/labels"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -48,11 +45,13 @@ type Cluster struct {
 	Cluster    string `json:"cluster"`
 	Platform   string `json:"platform"`
 	Status     string `json:"status"`
-	Configured bool   `json:"configured"`         // the repository has it
-	Ready      int    `json:"stages_recorded"`    // stages whose last apply was good
-	Stages     int    `json:"stages"`             // that are configured, else recorded
-	Nodes      int    `json:"nodes,omitempty"`    // 0: none recorded
-	Endpoint   string `json:"endpoint,omitempty"` // of the Kubernetes API
+	Configured bool   `json:"configured"` // the repository has it
+	// Labels are those of its cluster.hcl.
+	Labels   map[string]string `json:"labels,omitempty"`
+	Ready    int               `json:"stages_recorded"`    // stages whose last apply was good
+	Stages   int               `json:"stages"`             // that are configured, else recorded
+	Nodes    int               `json:"nodes,omitempty"`    // 0: none recorded
+	Endpoint string            `json:"endpoint,omitempty"` // of the Kubernetes API
 	// LastRun is the newest run; nil if there was none.
 	LastRun *history.Run `json:"last_run,omitempty"`
 	Created time.Time    `json:"created,omitzero"` // when its first stage was recorded
@@ -62,8 +61,9 @@ type Cluster struct {
 // Name is the cluster with its platform: blue/proxmox.
 func (c Cluster) Name() string { return c.Cluster + "/" + c.Platform }
 
-// Run lists the clusters by name, also if others have names that castle refuses: a *naming.Error for each.
-func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
+// Run lists the clusters that the selector chooses by name, also if others have names that castle refuses: a
+// *naming.Error for each. A cluster whose labels castle cannot read is always listed, with the problem.
+func Run(ctx context.Context, o cluster.Options, chosen fleet.Selector) ([]Cluster, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
 		return nil, err
@@ -90,9 +90,16 @@ func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
 		var stages []string
 		var err error
 		if c.Configured {
-			var listed []Stage
-			listed, err = Stages(o.Repository, name)
-			stages, c.Stages = xslices.Map(listed, func(s Stage) string { return s.Name }), len(listed)
+			var listed []outline.Stage
+			listed, err = outline.Enabled(o.Repository, name)
+			if err == nil {
+				c.Labels, err = labels.Of(o.Repository, name)
+			}
+			c.Stages = len(listed)
+			stages = xslices.Map(listed, func(s outline.Stage) string { return s.Name })
+		}
+		if err == nil && !chosen.Matches(labels.All(c.Labels, name)) {
+			return Cluster{Status: Absent} // as one that is gone
 		}
 		if err == nil && slices.Contains(recorded, name) {
 			err = c.read(ctx, store, root, stages)
@@ -227,46 +234,4 @@ func outputsOf(dir *state.Stage) (map[string]output, error) {
 		maps.DeleteFunc(found, func(_ string, o output) bool { return o.Sensitive })
 		return found, nil
 	}
-}
-
-// Stage is a stage that the file of a cluster lists.
-type Stage struct{ Name, Source string }
-
-// Layer is the layer of the stage.
-func (s Stage) Layer() string { return path.Dir(s.Source) }
-
-// Stages returns the stages that the file of a cluster, "blue/proxmox", enables. It reads no stage, so
-// that it is quick. A stage whose enabled is an expression counts as enabled.
-func Stages(repository, cluster string) ([]Stage, error) {
-	path := filepath.Join(repository, "clusters", filepath.FromSlash(cluster), "cluster.hcl")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	f, diags := hclsyntax.ParseConfig(data, path, hcl.InitialPos)
-	if diags.HasErrors() {
-		return nil, diags
-	}
-	var stages []Stage
-	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
-		if b.Type != "stage" || len(b.Labels) != 1 || constant(b, "enabled").RawEquals(cty.False) {
-			continue
-		}
-		s := Stage{Name: b.Labels[0]}
-		if source := constant(b, "source"); source.Type() == cty.String && source.IsWhollyKnown() {
-			s.Source = source.AsString()
-		}
-		stages = append(stages, s)
-	}
-	return stages, nil
-}
-
-// constant returns an attribute that is a constant, else a value of no type.
-func constant(b *hclsyntax.Block, name string) cty.Value {
-	if attr := b.Body.Attributes[name]; attr != nil {
-		if v, diags := attr.Expr.Value(nil); !diags.HasErrors() && !v.IsNull() {
-			return v
-		}
-	}
-	return cty.DynamicVal
 }

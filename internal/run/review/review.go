@@ -88,11 +88,15 @@ func Facts(r *run.Run, s *config.Stage, planned bool) (*state.Fingerprint, error
 // ConfigurationFacts digests the configuration files, variables and Terraform version of a plan.
 func ConfigurationFacts(r *run.Run) (*state.Fingerprint, error) {
 	f := new(state.Fingerprint)
+	repository := r.Cluster.Options.Repository
 	for name, path := range map[string]string{
-		"castle.hcl":       filepath.Join(r.Cluster.Options.Repository, "castle.hcl"),
+		"castle.hcl":       filepath.Join(repository, "castle.hcl"),
 		"cluster.hcl":      filepath.Join(r.Cluster.Config.Dir, "cluster.hcl"),
 		"terraform.tfvars": filepath.Join(r.Cluster.Config.Dir, "terraform.tfvars"),
 		"secrets.tfvars":   filepath.Join(r.Cluster.Config.Dir, "secrets.tfvars"),
+		"the cluster's " + config.SharedFile: filepath.Join(filepath.Dir(r.Cluster.Config.Dir),
+			config.SharedFile),
+		"all clusters' " + config.SharedFile: filepath.Join(repository, "clusters", config.SharedFile),
 	} {
 		if err := f.AddFile(name, path); err != nil {
 			return nil, err

@@ -1,0 +1,371 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/siderolabs/gen/xslices"
+	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/fleet"
+	"github.com/ephemeral-castle/castle/internal/fleet/record"
+	"github.com/ephemeral-castle/castle/internal/operation/waves"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/report"
+	"github.com/ephemeral-castle/castle/internal/ui"
+)
+
+// An unfinished run is continued for a week. Later nobody remembers it: what it did is looked at anew.
+const longestUnfinished = 7 * 24 * time.Hour
+
+// afterKill is how long the commands of a run that continues a killed one wait for locks: the commands of the
+// killed one end by themselves.
+const afterKill = 2 * time.Minute
+
+func newFleetChange(a *app, command, short, long string) *cobra.Command {
+	o := &fleetOptions{command: command}
+	example := fmt.Sprintf("  castle fleet %s --select env=staging\n  castle fleet %[1]s --all --parallel 8 "+
+		"--report fleet.html", command)
+	cmd := &cobra.Command{
+		Use:   command + " [-- FLAG…]",
+		Short: short,
+		Long: long + `castle stops at the first
+wave in which more than max_failures clusters did not succeed, and names the clusters that
+it has not begun. Flags after -- are passed to the command of each cluster.
+
+The same command continues a run that stopped, failed or was killed, on any machine that
+shares the store: a cluster that has succeeded with the same configuration is not changed
+again. --restart begins anew.
+
+The exit code is 0 if all clusters succeeded. Else it is 130 after an interrupt, 3 if a
+wave waits for an approval, and otherwise the first of 4, 3, 2, 1, 6, 5 and 7 with which
+the command of a cluster ended; 5, too, if a gate closed while a wave soaked.`,
+		Example: example,
+		Args: usage(func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
+				return errors.New("clusters are chosen with --select; flags for each command follow --")
+			}
+			return nil
+		}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.extra = args
+			return a.runFleet(cmd, o)
+		},
+	}
+	o.selectionOf(cmd, true)
+	if command != "backup" {
+		cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask, and pass --yes to the command of each cluster")
+		a.lockFlag(cmd)
+	}
+	if o.waits() {
+		cmd.Flags().StringSliceVar(&o.approved, "approve", nil,
+			"approve the `WAVE` that needs it; repeatable")
+	}
+	cmd.Flags().BoolVar(&o.restart, "restart", false, "do not continue an unfinished run, begin anew")
+	reportFlag(a, cmd)
+	return cmd
+}
+
+// waits reports whether the waves of the command pause, soak and need approvals.
+func (o *fleetOptions) waits() bool { return o.command == "create" || o.command == "rollout" }
+
+// runFleet runs the command on the chosen clusters, and reports on all of them.
+func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
+	f, options, err := a.fleetOf(cmd, o, true)
+	if err == nil {
+		err = checkWaves(f, o.approved)
+	}
+	format := ""
+	if err == nil {
+		format, err = reportFormat(a)
+	}
+	if err == nil && o.command == "destroy" {
+		err = confirmFleet(a, f)
+	}
+	if err != nil {
+		return err
+	}
+	place, lasts, err := cluster.OpenRecords(cmd.Context(), options, true)
+	if err != nil {
+		return err
+	}
+	defer place.Close() //nolint:errcheck // every entry has been answered
+	ctx, cancel := context.WithCancelCause(cmd.Context())
+	defer cancel(nil)
+	log := record.Open(place.Store, place.Encryption, lasts,
+		append([]string{o.command, o.choose}, o.extra...)...)
+	run, killed, err := a.beginFleet(ctx, log, o)
+	if err != nil {
+		return err
+	}
+	children, err := a.children()
+	if err != nil {
+		return err
+	}
+	go run.Hold(ctx, func(err error) { cancel(err) })
+	if killed {
+		a.lockTimeout = max(a.lockTimeout, afterKill)
+	}
+	watch := a.watchFleet(o)
+	began := time.Now()
+	watch.Report(event.Event{Time: began, Run: run.ID, Kind: event.RunStarted, Text: "fleet " + o.title(),
+		By: cluster.Self(), Command: a.interrupts.command})
+	s := waves.Run(ctx, waves.Options{Command: o.command, Fleet: f, Parallel: o.parallel, Record: run,
+		Waits: o.waits(), Do: a.commandOf(children, o), Closed: closedGatesOf(children),
+		Digest:  fleet.NewDigests(options.Repository, a.version).Of,
+		Approve: a.approve(o), Report: watch.Report})
+	ending := a.fleetEnding(ctx, s, time.Since(began))
+	watch.Report(event.Event{Time: time.Now(), Run: run.ID, Kind: event.RunEnded, Seconds: ending.Seconds,
+		Text: cmp.Or(endText(s, ending), event.RunOK), Ending: &ending})
+	err = run.Append(context.WithoutCancel(ctx), record.Entry{Ended: ending.Result})
+	if lost := (*record.LostError)(nil); errors.As(err, &lost) {
+		err = nil // it is the cause of ctx already
+	}
+	a.printFleet(s, ending)
+	return errors.Join(err, watch.writeReports(a, format), fleetError(ending))
+}
+
+// beginFleet continues the newest run of the command, if it is unfinished, or begins one. killed is whether
+// the run that it continues has no end.
+func (a *app) beginFleet(ctx context.Context, log *record.Log, o *fleetOptions) (
+	_ *record.Run, killed bool, err error) {
+	self, err := record.Self(o.title(), cluster.Self())
+	if err != nil {
+		return nil, false, err
+	}
+	newest, err := log.Newest(ctx)
+	switch {
+	case err != nil && !o.restart:
+		return nil, false, err
+	case err != nil || newest == nil || newest.Ended == event.OutcomeSucceeded:
+		run, err := log.Begin(ctx, self)
+		return run, false, err
+	}
+	killed = newest.Ended == ""
+	if err := newest.Continue(ctx, self, a.interrupts.say); err != nil {
+		return nil, false, err
+	}
+	if o.restart || time.Since(newest.Updated) > longestUnfinished {
+		err = newest.Append(ctx, record.Entry{Ended: event.OutcomeInterrupted})
+		if err != nil {
+			return nil, false, err
+		}
+		run, err := log.Begin(ctx, self)
+		return run, killed, err
+	}
+	a.interrupts.say(fmt.Sprintf("castle: continues the run %s: %s done", newest.ID,
+		count(len(newest.Done), "cluster")))
+	return newest, killed, nil
+}
+
+// commandOf returns how a child runs the command on a cluster.
+func (a *app) commandOf(children *waves.Children, o *fleetOptions) func(context.Context, string,
+	func(event.Event)) waves.Ended {
+	flags := slices.Clone(o.extra)
+	if a.yes {
+		flags = append(flags, "--yes")
+	}
+	if a.lockTimeout > 0 {
+		flags = append(flags, "--lock-timeout", a.lockTimeout.String())
+	}
+	flags = append(flags, "-o", "json")
+	return func(ctx context.Context, name string, report func(event.Event)) waves.Ended {
+		if o.command == "backup" {
+			report = nil // it prints a document
+		}
+		return children.Run(ctx, report, append([]string{o.command, name}, flags...)...).Ended()
+	}
+}
+
+// confirmFleet asks once for all clusters.
+func confirmFleet(a *app, f *fleet.Fleet) error {
+	for _, w := range f.Waves {
+		fmt.Fprintf(a.stderr, "Would destroy in wave %s: %s\n", w.Name,
+			strings.Join(fleet.Names(w.Clusters), ", "))
+	}
+	want := "destroy " + count(len(f.Clusters()), "cluster")
+	err := confirm(a, "the words", want, "go on", "nothing was destroyed")
+	a.yes = err == nil // for each of them
+	return err
+}
+
+// fleetWatch shows a run over many clusters, and keeps its events for the report.
+type fleetWatch struct {
+	next   cluster.Reporter
+	events []event.Event // as those of a run over stages
+	stages waves.Stages
+}
+
+func (a *app) watchFleet(o *fleetOptions) *fleetWatch {
+	surviveClosedPipe()
+	w := &fleetWatch{}
+	show := func(event.Event) {}
+	if a.output == "json" {
+		w.next = ui.NewJSON(a.stdout)
+	} else {
+		shown := display(a)
+		shown.Verbose = shown.Verbose || !shown.View // each change has a line where no view shows it
+		lines := ui.NewLines(a.commands, shown)
+		a.interrupts.update(func(i *interrupts) { i.lines = lines })
+		show = lines.Report
+	}
+	w.stages = waves.Stages{Command: o.command, Next: func(e event.Event) {
+		w.events = append(w.events, e)
+		show(e)
+	}}
+	return w
+}
+
+// Report shows an event. One goroutine at a time calls it.
+func (w *fleetWatch) Report(e event.Event) {
+	if w.next != nil {
+		w.next.Report(e)
+	}
+	w.stages.Report(e)
+}
+
+// writeReports writes the file of --report, and what the pipeline reads.
+func (w *fleetWatch) writeReports(a *app, format string) (err error) {
+	r := report.New(w.events, nil)
+	if format != "" {
+		err = writeReport(&r, a.reportFile, format)
+	}
+	switch findPipeline(a) {
+	case report.GitHub:
+		var page strings.Builder
+		summary := process.Getenv(a.environ, "GITHUB_STEP_SUMMARY")
+		err = errors.Join(err, r.WriteMarkdown(&page),
+			appendTo(summary, report.Cut(page.String()+"\n", summaryRoom(summary))))
+	case report.GitLab:
+		if folder := process.Getenv(a.environ, "CI_PROJECT_DIR"); folder != "" {
+			err = errors.Join(err, writeReport(&r, filepath.Join(folder, junitFile), "junit"))
+		}
+	}
+	return err
+}
+
+// fleetEnding sums up a run. Its causes are the clusters that did not succeed.
+func (a *app) fleetEnding(ctx context.Context, s waves.Summary, took time.Duration) event.Ending {
+	e := event.Ending{Result: s.Outcome(ctx), ExitCode: fleetCode(ctx, s), Seconds: took.Seconds(),
+		Stages: map[event.Result]int{}, Causes: []event.Cause{}, Resume: a.interrupts.command}
+	if e.Result == event.OutcomeSucceeded {
+		e.Resume = ""
+	}
+	if s.Err != nil {
+		e.Causes = append(e.Causes, event.Cause{Text: s.Err.Error()})
+	}
+	if s.Reason != "" {
+		e.Causes = append(e.Causes, event.Cause{Text: fmt.Sprintf("wave %s: %s", s.Red, s.Reason)})
+	}
+	for _, r := range s.Results {
+		switch {
+		case r.Succeeded():
+			e.Stages[event.ResultReady]++
+		case r.Ended == nil:
+			e.Stages[event.ResultSkipped]++
+		case r.Ended.Outcome == event.OutcomeInterrupted:
+			e.Stages[event.ResultInterrupted]++
+		default:
+			e.Stages[event.ResultFailed]++
+			e.Causes = append(e.Causes, event.Cause{Text: r.Cluster + ": " + r.Ended.Reason,
+				Next: "castle logs " + r.Cluster})
+		}
+	}
+	return e
+}
+
+// fleetCode is the exit code of a run.
+func fleetCode(ctx context.Context, s waves.Summary) int {
+	if cause := context.Cause(ctx); cause != nil {
+		return exitCode(cause)
+	}
+	if s.Err != nil {
+		return exitCode(s.Err)
+	}
+	for _, code := range []int{exitPreflight, exitUnconfirmed, exitUsage, exitFailed, exitLeftover, exitGate,
+		exitLocked} {
+		if slices.ContainsFunc(s.Results, func(r waves.Result) bool {
+			return r.Ended != nil && r.Ended.ExitCode == code
+		}) {
+			return code
+		}
+	}
+	if s.Red != "" {
+		return exitGate // it closed while the wave soaked
+	}
+	for _, r := range s.Results {
+		if !r.Succeeded() {
+			return exitFailed
+		}
+	}
+	return exitDone
+}
+
+// fleetError ends castle with the exit code of a run that has been summed up.
+func fleetError(e event.Ending) error {
+	if e.ExitCode == exitDone {
+		return nil
+	}
+	return exitError(e.ExitCode)
+}
+
+// endText is why a run did not succeed, in one text.
+func endText(s waves.Summary, e event.Ending) string {
+	if e.Result == event.OutcomeSucceeded {
+		return ""
+	}
+	texts := xslices.Map(e.Causes, func(c event.Cause) string { return c.Text })
+	return cmp.Or(strings.Join(texts, "\n"), textIf(s.Red != "", "wave "+s.Red+" is red"), string(e.Result))
+}
+
+// printFleet prints a row for each cluster, how many ended in which way, and how to go on.
+func (a *app) printFleet(s waves.Summary, e event.Ending) {
+	if a.output == "json" {
+		return
+	}
+	counts := map[string]int{}
+	//nolint:errcheck // a closed pipe changes no result
+	printTable(a.stdout, func(w io.Writer) {
+		fmt.Fprintln(w, "wave\tcluster\tresult\ttook\treason")
+		for _, r := range s.Results {
+			result, took, reason := r.Skipped, "-", ""
+			if r.Ended != nil {
+				result, took = string(r.Ended.Outcome), report.Took(r.Seconds)
+				reason = textIf(!r.Succeeded(), firstLine(r.Ended.Reason))
+			}
+			if r.Ended != nil && r.Ended.ExitCode == exitLocked {
+				result = "locked"
+			}
+			counts[result]++
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Wave, r.Cluster, result, took, reason)
+		}
+	})
+	var parts []string
+	for _, result := range []string{"succeeded", "done before", "failed", "refused", "locked", "interrupted",
+		"not begun"} {
+		if n := counts[result]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, result))
+		}
+	}
+	fmt.Fprintf(a.stderr, "%s: %s in %s\n", count(len(s.Results), "cluster"), strings.Join(parts, ", "),
+		report.Took(e.Seconds))
+	if s.Red != "" {
+		fmt.Fprintf(a.stderr, "castle: wave %s is red: nothing after it was begun%s\n", s.Red,
+			textIf(s.Reason != "", "; "+s.Reason))
+	}
+	if s.Err != nil {
+		fmt.Fprintln(a.stderr, "castle:", s.Err)
+	}
+	if e.Resume != "" {
+		fmt.Fprintln(a.stderr, "Resume:", e.Resume)
+	}
+}

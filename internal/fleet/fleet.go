@@ -1,0 +1,305 @@
+// Package fleet reads which clusters of a repository are changed together, and in which order: fleet.hcl cuts
+// them into waves by their labels. The file is optional; without it one wave has all clusters.
+//
+//	wave "staging" {
+//	  select = "env=staging"
+//	  soak   = "15m"
+//	}
+//
+// A cluster belongs to the first wave whose selector matches. Of a cluster, the package reads the labels
+// alone, from its cluster.hcl, so that a thousand of them are read in an instant. It contacts nothing.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/gocty"
+
+	"github.com/ephemeral-castle/castle/internal/folders"
+	"github.com/ephemeral-castle/castle/internal/labels"
+	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/syntax"
+)
+
+// File is the name of the file, in the root of the repository.
+const File = "fleet.hcl"
+
+// Fleet is the clusters of a repository in the order of their waves.
+type Fleet struct {
+	Waves []*Wave
+	// Unassigned are the clusters that no wave of fleet.hcl matches. castle changes none of them.
+	Unassigned []Cluster
+	Files      map[string]*hcl.File // for quoting the lines of diagnostics
+}
+
+// Wave is the clusters that may be changed at the same time.
+type Wave struct {
+	Name        string
+	Select      Selector
+	Canary      int           // so many clusters come first, alone; 0: none
+	MaxFailures int           // so many clusters may fail before the wave does
+	Parallel    int           // so many at a time; 0: what the command says
+	Approval    bool          // somebody has to approve the wave before it begins
+	Pause       time.Duration // between the end of the wave before and the beginning of this one
+	Soak        time.Duration // in which the gates must stay open after the canary, and after the wave
+	Clusters    []Cluster
+	At          hcl.Range // of the block; empty without a fleet.hcl
+}
+
+// Cluster is a cluster with its labels.
+type Cluster struct {
+	Name   string            // blue/proxmox
+	Labels map[string]string // as labels.All returns them
+}
+
+// Names returns the names of clusters.
+func Names(all []Cluster) []string {
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// fleetSyntax is fleet.hcl.
+type fleetSyntax struct {
+	Waves []*waveSyntax `hcl:"wave,block"`
+}
+
+// waveSyntax is one wave block.
+type waveSyntax struct {
+	Name        string         `hcl:"name,label"`
+	NameAt      hcl.Range      `hcl:"name,label_range"`
+	At          hcl.Range      `hcl:",def_range"`
+	Select      *hcl.Attribute `hcl:"select,optional" type:"string"`
+	Parallel    *hcl.Attribute `hcl:"parallel,optional" type:"number"`
+	Canary      *hcl.Attribute `hcl:"canary,optional" type:"number"`
+	MaxFailures *hcl.Attribute `hcl:"max_failures,optional" type:"number"`
+	Approval    *hcl.Attribute `hcl:"approval,optional" type:"bool"`
+	Pause       *hcl.Attribute `hcl:"pause,optional" type:"duration"`
+	Soak        *hcl.Attribute `hcl:"soak,optional" type:"duration"`
+}
+
+// reader collects the problems of the files that it reads.
+type reader struct {
+	repository string
+	files      map[string]*hcl.File
+	diags      hcl.Diagnostics
+}
+
+// Load reads fleet.hcl, and the labels of all clusters. The order of the clusters in a wave is that of their
+// names. A cluster whose labels cannot be read is a problem: nobody knows which selector matches it.
+func Load(repository string) (*Fleet, hcl.Diagnostics) {
+	r := &reader{repository: repository, files: map[string]*hcl.File{}}
+	f := &Fleet{Files: r.files}
+	waves, given := r.waves()
+	if f.Waves = waves; !given {
+		f.Waves = []*Wave{{Name: "all"}}
+	}
+	names, err := folders.Clusters(repository)
+	if err != nil {
+		r.diags = append(r.diags, syntax.Problem(hcl.Range{}, "clusters: not readable", "%s.", err))
+	}
+	for _, name := range names {
+		c := Cluster{Name: name, Labels: r.labels(name)}
+		i := slices.IndexFunc(f.Waves, func(w *Wave) bool { return w.Select.Matches(c.Labels) })
+		if i < 0 {
+			f.Unassigned = append(f.Unassigned, c)
+			continue
+		}
+		f.Waves[i].Clusters = append(f.Waves[i].Clusters, c)
+	}
+	return f, syntax.InOrder(r.diags)
+}
+
+// Select returns the fleet with only those clusters that s matches. Waves without any are left out.
+func (f *Fleet) Select(s Selector) *Fleet {
+	only := func(all []Cluster) []Cluster {
+		return slices.DeleteFunc(slices.Clone(all), func(c Cluster) bool { return !s.Matches(c.Labels) })
+	}
+	selected := &Fleet{Files: f.Files, Unassigned: only(f.Unassigned)}
+	for _, w := range f.Waves {
+		part := *w
+		if part.Clusters = only(w.Clusters); len(part.Clusters) > 0 {
+			selected.Waves = append(selected.Waves, &part)
+		}
+	}
+	return selected
+}
+
+// Clusters returns the clusters of all waves, in their order.
+func (f *Fleet) Clusters() (all []Cluster) {
+	for _, w := range f.Waves {
+		all = append(all, w.Clusters...)
+	}
+	return all
+}
+
+// Each calls do for all values, at most parallel at a time, in their order. It begins none any more once ctx
+// is done.
+func Each[T any](ctx context.Context, parallel int, all []T, do func(i int, one T)) {
+	var group sync.WaitGroup
+	room := make(chan struct{}, parallel)
+	for i, one := range all {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() {
+			defer func() { <-room }()
+			do(i, one)
+		})
+	}
+	group.Wait()
+}
+
+// waves reads fleet.hcl; given is whether there is one.
+func (r *reader) waves() (all []*Wave, given bool) {
+	f := r.parse(File)
+	if f == nil {
+		return nil, len(r.diags) > 0
+	}
+	var file fleetSyntax
+	r.diags = append(r.diags, syntax.Plain(gohcl.DecodeBody(f.Body, nil, &file))...)
+	if len(file.Waves) == 0 && len(r.diags) == 0 {
+		r.problem(syntax.WholeFile(File), "fleet.hcl: no wave", "Write a block wave, or remove the file: "+
+			"without it one wave has all clusters.")
+	}
+	for i, w := range file.Waves {
+		if !naming.Suits(w.Name) {
+			r.problem(w.NameAt, "wave: unsuitable name", "%q: write %s.", w.Name, naming.Rule)
+		}
+		first := slices.IndexFunc(file.Waves, func(o *waveSyntax) bool { return o.Name == w.Name })
+		if first < i {
+			r.problem(w.At, "wave "+w.Name+": second block", "The first one is in line %d.",
+				file.Waves[first].At.Start.Line)
+		}
+		all = append(all, r.wave(w))
+	}
+	return all, true
+}
+
+func (r *reader) wave(w *waveSyntax) *Wave {
+	wave := &Wave{Name: w.Name, At: w.At, Parallel: r.count(w.Parallel, 1), Canary: r.count(w.Canary, 1),
+		MaxFailures: r.count(w.MaxFailures, 0), Pause: r.duration(w.Pause), Soak: r.duration(w.Soak)}
+	if v, ok := r.value(w.Approval, cty.Bool); ok {
+		wave.Approval = v.True()
+	}
+	if v, ok := r.value(w.Select, cty.String); ok {
+		var err error
+		if wave.Select, err = ParseSelector(v.AsString()); err != nil {
+			r.problem(w.Select.Expr.Range(), "select: unsuitable value", "%s.", err)
+		}
+	}
+	return wave
+}
+
+// parse parses a file of the repository; nil if there is none, or it has a problem.
+func (r *reader) parse(name string) *hcl.File {
+	data, err := os.ReadFile(filepath.Join(r.repository, filepath.FromSlash(name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		r.problem(syntax.WholeFile(name), name+": not readable", "%s.", err)
+		return nil
+	}
+	f, diags := syntax.Parse(data, name)
+	r.diags = append(r.diags, diags...)
+	if diags.HasErrors() {
+		r.files[name] = f
+		return nil
+	}
+	if name == File {
+		r.files[name] = f
+	}
+	return f
+}
+
+// labels reads the labels of a cluster: the attribute labels of the block cluster in its cluster.hcl.
+func (r *reader) labels(cluster string) (all map[string]string) {
+	file := path.Join("clusters", cluster, "cluster.hcl")
+	if f := r.parse(file); f != nil {
+		for _, b := range f.Body.(*hclsyntax.Body).Blocks {
+			attr := b.Body.Attributes["labels"]
+			if b.Type != "cluster" || attr == nil {
+				continue
+			}
+			own, diags := labels.Read(attr.AsHCLAttribute())
+			if all, r.diags = own, append(r.diags, diags...); len(r.diags) > 0 {
+				r.files[file] = f
+			}
+		}
+	}
+	return labels.All(all, cluster)
+}
+
+// value evaluates an attribute that is a constant; ok is false where it is absent or unsuitable.
+func (r *reader) value(attr *hcl.Attribute, want cty.Type) (v cty.Value, ok bool) {
+	if attr == nil {
+		return v, false
+	}
+	v, diags := attr.Expr.Value(nil)
+	if diags.HasErrors() {
+		r.diags = append(r.diags, syntax.Plain(diags)...)
+		return v, false
+	}
+	v, err := syntax.Convert(v, want)
+	switch {
+	case err != nil:
+		r.problem(attr.Expr.Range(), attr.Name+": unsuitable value", "%s.", err)
+	case v.IsNull():
+		r.problem(attr.Expr.Range(), attr.Name+": unsuitable value", "A %s is needed, not null.",
+			want.FriendlyName())
+	default:
+		return v, true
+	}
+	return v, false
+}
+
+// count reads a whole number that is at least least; 0 where the attribute is absent.
+func (r *reader) count(attr *hcl.Attribute, least int) (n int) {
+	v, ok := r.value(attr, cty.Number)
+	if !ok {
+		return 0
+	}
+	if err := gocty.FromCtyValue(v, &n); err != nil || n < least || n > math.MaxInt32 {
+		r.problem(attr.Expr.Range(), attr.Name+": unsuitable value",
+			"Write a whole number that is at least %d.", least)
+	}
+	return n
+}
+
+// duration reads a duration such as "15m"; 0 where the attribute is absent.
+func (r *reader) duration(attr *hcl.Attribute) time.Duration {
+	v, ok := r.value(attr, cty.String)
+	if !ok {
+		return 0
+	}
+	d, err := time.ParseDuration(v.AsString())
+	if err != nil || d < 0 {
+		r.problem(attr.Expr.Range(), attr.Name+": unsuitable value",
+			`%q is no duration. Write one such as "90s", "15m" or "2h".`, v.AsString())
+	}
+	return d
+}
+
+func (r *reader) problem(at hcl.Range, summary, detail string, args ...any) {
+	r.diags = append(r.diags, syntax.Problem(at, summary, detail, args...))
+}

@@ -1,0 +1,204 @@
+package waves
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/foreign"
+	"github.com/ephemeral-castle/castle/internal/process"
+)
+
+// Children are the castles that work on the clusters. Each leads a process group of its own, so that a
+// terminal's Ctrl-C reaches it once, from this castle. On Linux the kernel interrupts it when this castle is
+// killed: it ends as after a Ctrl-C.
+type Children struct {
+	Program string   // castle itself
+	Name    string   // as it was called
+	Flags   []string // that each command gets, before its own
+	Environ []string
+
+	mu  sync.Mutex
+	all map[*os.Process]bool
+}
+
+// Signal forwards a further interrupt to all children; the context sends the first one. After the third they
+// are killed.
+func (c *Children) Signal(times int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range c.all {
+		switch {
+		case times > 3:
+			_ = p.Kill() // it fails only if the process has ended
+		case times > 1:
+			_ = p.Signal(os.Interrupt)
+		}
+	}
+}
+
+// Exit is how a child has ended.
+type Exit struct {
+	Code   int
+	Output []byte        // without report
+	Errors string        // the last of its stderr
+	Ending *event.Ending // of its run; nil if it has begun none
+	Err    error         // it could not be started, or was killed
+}
+
+// Run runs castle with arguments, and waits until it has ended, also after ctx is done. With a report it
+// prints events, else its output is returned.
+func (c *Children) Run(ctx context.Context, report func(event.Event), args ...string) (x Exit) {
+	// The kernel's signal comes when the thread ends that started the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, c.Program)
+	cmd.Args = append(append([]string{c.Name}, c.Flags...), args...)
+	cmd.Env, cmd.SysProcAttr = c.Environ, process.Child(syscall.SIGINT)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	stderr := &tail{}
+	cmd.Stderr = stderr
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return Exit{Code: 1, Err: err}
+	}
+	c.hold(cmd.Process, true)
+	if report == nil {
+		x.Output, err = io.ReadAll(stdout)
+	} else {
+		x.Ending, err = events(stdout, report)
+	}
+	ended := cmd.Wait()
+	c.hold(cmd.Process, false)
+	x.Code, x.Errors = cmd.ProcessState.ExitCode(), string(stderr.text)
+	if exit := (*exec.ExitError)(nil); !errors.As(ended, &exit) && ctx.Err() == nil {
+		err = errors.Join(err, ended)
+	}
+	if x.Code < 0 { // a signal ended it
+		x.Code, err = 1, fmt.Errorf("castle: %s", cmd.ProcessState)
+	}
+	x.Err = err
+	return x
+}
+
+func (c *Children) hold(p *os.Process, lives bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = map[*os.Process]bool{}
+	}
+	if c.all[p] = lives; !lives {
+		delete(c.all, p)
+	}
+}
+
+// events reads the events that a child prints, and returns how its last run has ended.
+func events(r io.Reader, report func(event.Event)) (ending *event.Ending, err error) {
+	for d := json.NewDecoder(r); ; {
+		var e event.Event
+		switch err := d.Decode(&e); {
+		case errors.Is(err, io.EOF):
+			return ending, nil
+		case err != nil: // the child must not wait for a reader
+			_, _ = io.Copy(io.Discard, r)
+			return ending, err
+		}
+		if e.Kind == event.RunEnded {
+			ending = e.Ending
+		}
+		report(e)
+	}
+}
+
+// Ended sums up the exit of a command that changes a cluster.
+func (x Exit) Ended() Ended {
+	e := Ended{Outcome: event.OutcomeFailed, ExitCode: x.Code}
+	switch x.Code {
+	case 0:
+		e.Outcome = event.OutcomeSucceeded
+		if x.Err == nil {
+			return e
+		}
+		e.Outcome, e.ExitCode = event.OutcomeFailed, 1
+	case 2, 3, 4, 7: // usage, unconfirmed, a preflight, a lock
+		e.Outcome = event.OutcomeRefused
+	case 130:
+		e.Outcome = event.OutcomeInterrupted
+		return e
+	}
+	if x.Ending != nil && len(x.Ending.Causes) > 0 {
+		e.Reason = x.Ending.Causes[0].Text
+	}
+	e.Reason = foreign.OneLine(cmp.Or(e.Reason, x.reason()))
+	return e
+}
+
+// Closed returns why a cluster is not ready, from the output of castle status: its first closed gate, or the
+// state of a stage.
+func (x Exit) Closed() string {
+	var status struct {
+		Stages []struct {
+			Name, State, Reason string
+			Gates               []struct {
+				Name, Reason string
+				Open         bool
+			}
+		}
+	}
+	if json.Unmarshal(x.Output, &status) != nil {
+		return cmp.Or(foreign.OneLine(x.reason()), "castle status fails")
+	}
+	other := ""
+	for _, s := range status.Stages {
+		for _, g := range s.Gates {
+			if !g.Open {
+				return foreign.OneLine(fmt.Sprintf("gate %s %s: %s", s.Name, g.Name, g.Reason))
+			}
+		}
+		if s.State != "ready" && s.State != "up to date" {
+			other = cmp.Or(other, fmt.Sprintf("stage %s is %s", s.Name, s.State))
+		}
+	}
+	return foreign.OneLine(cmp.Or(other, x.reason()))
+}
+
+// reason is the last error that the child has printed. Notices come before.
+func (x Exit) reason() (text string) {
+	for line := range strings.Lines(x.Errors) {
+		if one, is := strings.CutPrefix(line, "castle: "); is && !strings.HasPrefix(one, "note: ") {
+			text = one
+		}
+	}
+	if text == "" && x.Err != nil {
+		return x.Err.Error()
+	}
+	return cmp.Or(text, strings.TrimSpace(x.Errors))
+}
+
+// mostErrors is how much of a child's stderr is kept.
+const mostErrors = 16 << 10
+
+// tail keeps the last bytes that were written to it.
+type tail struct{ text []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if more := len(t.text) - mostErrors; more > 0 {
+		t.text = bytes.Clone(t.text[more:])
+	}
+	return len(p), nil
+}
