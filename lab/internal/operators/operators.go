@@ -28,6 +28,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/flux"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/hcloud/ccm"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/hcloud/csi"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/pgo"
 )
 
@@ -137,6 +138,7 @@ func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 		"flux":             flux.New(w, f, filepath.Join(c.Dir, "flux")),
 		"helm":             flux.NewHelm(w, a, c.REST, c.HTTP),
 		"hcloud-ccm":       ccm.New(w, c.HTTP),
+		"hcloud-csi":       csi.New(w, c.HTTP),
 		"pgo":              pgo.New(w, c.Dir, pooled(w)),
 		"drain-blocked":    &drainBlocker{w: w},
 	}
