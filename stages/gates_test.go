@@ -58,7 +58,7 @@ func gates(t *testing.T) map[string]waits {
 	t.Helper()
 	found := map[string]waits{}
 	for name, repository := range map[string]string{"blue": "..", "mini": "..", "handover": "..",
-		"tazlab": "..", "cilium": "..", "sources": "..", "green": "..", "iron": metal(t)} {
+		"tazlab": "..", "cilium": "..", "sources": "..", "green": "..", "csi": "..", "iron": metal(t)} {
 		loaded, diags := config.Load(config.Options{
 			Repository: repository, Cluster: name, Gates: cluster.GateTypes(),
 			Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
