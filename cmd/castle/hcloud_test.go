@@ -27,6 +27,9 @@ func TestHCloud(t *testing.T) {
 // TestLabCSI does the same with the cluster csi, whose volumes are Hetzner Cloud's.
 func TestLabCSI(t *testing.T) { scripts(t, "csi", "testdata/lab-csi") }
 
+// TestBoth creates blue and green in one lab, and destroys each while the other one stands.
+func TestBoth(t *testing.T) { scripts(t, "green", "testdata/both", "--with", "blue") }
+
 // hcloud calls the lab's Hetzner Cloud as somebody else does:
 //
 //	hcloud list KIND                how many there are; id, name and status of each
