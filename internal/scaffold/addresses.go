@@ -94,9 +94,10 @@ func (a *answers) within(p netip.Prefix) string {
 	return ""
 }
 
-// proposeCloudNetwork proposes the first network of 10.0.0.0/8 that no other cluster has.
+// proposeCloudNetwork proposes the first network of 10.0.0.0/8 that no other cluster has. From 10.96.0.0 on,
+// Talos has its own for Services and Pods.
 func proposeCloudNetwork(a *answers) string {
-	for n := range 256 {
+	for n := range 96 {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), 1, 0}), 24)
 		if a.within(p) == "" {
 			return p.String()
