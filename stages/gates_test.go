@@ -59,7 +59,7 @@ func gates(t *testing.T) map[string]waits {
 	found := map[string]waits{}
 	metal := metal(t)
 	for _, at := range []config.Options{{Cluster: "blue"}, {Cluster: "mini"}, {Cluster: "handover"},
-		{Cluster: "tazlab"}, {Cluster: "cilium"}, {Cluster: "sources"}, {Cluster: "green"},
+		{Cluster: "tazlab"}, {Cluster: "cilium"}, {Cluster: "sources"}, {Cluster: "green"}, {Cluster: "csi"},
 		{Cluster: "cilium", Vars: map[string]string{"cilium_bgp": "null"}},
 		{Cluster: "iron", Repository: metal}} {
 		loaded, diags := config.Load(config.Options{

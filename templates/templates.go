@@ -1,7 +1,7 @@
 // Package templates is what a user starts from: `castle new` renders the files of proxmox-talos/,
-// metal-talos/ or metal-bare/ with the user's answers into clusters/<cluster>/<platform>/, and with
-// --gitops those of gitops/ into the repository that Flux reads, where CLUSTER stands
-// for the cluster's folder. It is
+// hcloud-talos/, metal-talos/ or metal-bare/ with the user's answers into
+// clusters/<cluster>/<platform>/, and with --gitops those of gitops/ into the repository that Flux
+// reads, where CLUSTER stands for the cluster's folder. It is
 // embedded, so that it is at hand wherever the binary is; a castle repository's own
 // templates/ shadows it.
 //
@@ -13,5 +13,5 @@ import "embed"
 
 // Files holds the templates by name: "proxmox-talos/cluster.hcl".
 //
-//go:embed all:proxmox-talos all:metal-talos all:metal-bare all:gitops
+//go:embed all:proxmox-talos all:hcloud-talos all:metal-talos all:metal-bare all:gitops
 var Files embed.FS

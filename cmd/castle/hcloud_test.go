@@ -24,17 +24,24 @@ func TestHCloud(t *testing.T) {
 	scripts(t, "green", "testdata/hcloud")
 }
 
+// TestLabCSI does the same with the cluster csi, whose volumes are Hetzner Cloud's.
+func TestLabCSI(t *testing.T) { scripts(t, "csi", "testdata/lab-csi") }
+
+// TestBoth creates blue and green in one lab, and destroys each while the other one stands.
+func TestBoth(t *testing.T) { scripts(t, "green", "testdata/both", "--with", "blue") }
+
 // hcloud calls the lab's Hetzner Cloud as somebody else does:
 //
 //	hcloud list KIND                how many there are; id, name and status of each
 //	hcloud wait KIND N              until there are at least N
+//	hcloud left KIND N              until there are at most N
 //	hcloud wait-for KIND NAME STATUS
 //	hcloud create KIND FILE         makes one
 //	hcloud do KIND NAME VERB FILE   an action
 //	hcloud delete KIND NAME
 func hcloud(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: hcloud list|wait|create|do|delete KIND …")
+		ts.Fatalf("usage: hcloud list|wait|left|create|do|delete KIND …")
 	}
 	kind := args[1]
 	switch args[0] {
@@ -48,6 +55,10 @@ func hcloud(ts *testscript.TestScript, neg bool, args []string) {
 		n, err := strconv.Atoi(args[2])
 		ts.Check(err)
 		untilCloud(ts, func() bool { return len(cloudResources(ts, kind)) >= n })
+	case "left":
+		n, err := strconv.Atoi(args[2])
+		ts.Check(err)
+		untilCloud(ts, func() bool { return len(cloudResources(ts, kind)) <= n })
 	case "wait-for":
 		isIt := func(r cloudResource) bool { return r.Name == args[2] && r.Status == args[3] }
 		untilCloud(ts, func() bool { return slices.ContainsFunc(cloudResources(ts, kind), isIt) })

@@ -21,11 +21,13 @@ import (
 // outputs that both places have. In the Proxmox rehearsal, Flux applies the skeleton
 // of its repository.
 func TestTemplates(t *testing.T) {
-	answers := []string{"network=192.168.1.0/24", "gateway=192.168.1.1", "control_planes=1",
-		"git_url=https://git.example.com/me/green"}
+	answers := []string{"control_planes=1", "git_url=https://git.example.com/me/green"}
+	lan := []string{"network=192.168.1.0/24", "gateway=192.168.1.1"}
 	of := map[string][]string{
-		"proxmox-talos": {"proxmox_endpoint=https://192.168.1.10:8006/", "proxmox_node=pve", "workers=1"},
-		"metal-talos":   {"workers=0"}, // one machine does all
+		"proxmox-talos": append(lan, "proxmox_endpoint=https://192.168.1.10:8006/", "proxmox_node=pve",
+			"workers=1"),
+		"metal-talos":  append(lan, "workers=0"), // one machine does all
+		"hcloud-talos": {"workers=1", "hcloud_location=nbg1"},
 	}
 	ways := map[string][]string{
 		"secrets=infisical": {"infisical_project_id=8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3",
@@ -33,7 +35,8 @@ func TestTemplates(t *testing.T) {
 		"secrets=local": nil,
 		"secrets=vault": {"vault_address=https://vault.example.org:8200"},
 	}
-	rehearsed := map[string]string{"proxmox-talos": "secrets=infisical", "metal-talos": "secrets=local"}
+	rehearsed := map[string]string{"proxmox-talos": "secrets=infisical", "metal-talos": "secrets=local",
+		"hcloud-talos": "secrets=vault"}
 	all, err := fs.ReadDir(templates.Files, ".")
 	if err != nil {
 		t.Fatal(err)

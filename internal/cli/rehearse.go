@@ -22,7 +22,7 @@ import (
 const labName = "castle-lab"
 
 func newRehearse(a *app) *cobra.Command {
-	var speed, providers, report, edit string
+	var speed, providers, report, edit, with string
 	var faults, flags []string
 	var keep bool
 	cmd := &cobra.Command{
@@ -38,7 +38,8 @@ the working directory is in it); the real files stay unchanged. --edit applies a
 as git diff and diff -u write it, relative to the repository's root. castle then runs
 create, status, the edit, plan, rollout --yes, a create that finds nothing to change,
 status and destroy. A patch that does not apply, or after which the configuration is
-invalid, is refused before anything starts.
+invalid, is refused before anything starts. With --with, the command has a second cluster
+in the same lab: one of the two in Hetzner Cloud, the other one elsewhere.
 
 Faults for --fault:
 
@@ -48,6 +49,7 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		Example: `  castle rehearse blue
   castle rehearse blue --fault webhook-late=60s
   castle rehearse blue --edit change.patch --rollout-flag --verbose
+  castle rehearse green --with blue -- sh -c 'castle create green && castle create blue'
   castle rehearse blue -- sh -c 'castle create blue && kubectl get nodes'`,
 		SuggestFor: []string{"test", "simulate"},
 		Args: usage(func(cmd *cobra.Command, args []string) error {
@@ -70,6 +72,9 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 			if edit != "" {
 				argv = append(argv, "--edit", edit)
 			}
+			if with != "" {
+				argv = append(argv, "--with", with)
+			}
 			for _, f := range flags {
 				argv = append(argv, "--rollout-flag", f)
 			}
@@ -87,6 +92,7 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
 	f.StringArrayVar(&faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&keep, "keep", false, "keep the rehearsal's work directory and print its path")
+	f.StringVar(&with, "with", "", "prepare the lab for another `CLUSTER`, which the command may create, too")
 	f.StringVar(&edit, "edit", "", "apply the patch `FILE` to the configuration, and roll it out")
 	f.StringArrayVar(&flags, "rollout-flag", nil, "pass `FLAG` to the rollout; repeatable")
 	f.StringVar(&report, "report", "", "write the commands and their durations to `FILE` as JSON, or a "+

@@ -59,6 +59,10 @@ status: {conditions: [{type: Ready, status: "True"}]}`
 	silentNode = `
 kind: Node
 status: {}`
+	cloudNode = `
+kind: Node
+spec: {providerID: "hcloud://1000001"}
+status: {conditions: [{type: Ready, status: "True"}]}`
 )
 
 func metadata(node, key, value string) cty.Value {
@@ -174,6 +178,17 @@ func TestNodes(t *testing.T) {
 				"untainted": cty.ListVal([]cty.Value{str("node.cilium.io/agent-not-ready")})},
 			objects: []fixture{{cp, uncoveredNode}, {worker, cordonedNode}},
 			want:    "1 of 2 nodes not ready: blue-cp-01 (has the taint node.cilium.io/agent-not-ready)",
+		},
+		{
+			name: "of a cloud that knows one of them", arguments: map[string]cty.Value{"count": num(2),
+				"provider": str("hcloud")},
+			objects: []fixture{{cp, readyNode}, {worker, cloudNode}},
+			want:    "1 of 2 nodes not ready: blue-cp-01 (has no provider id hcloud://… yet)",
+		},
+		{
+			name: "of a cloud that knows them", arguments: map[string]cty.Value{"count": num(1),
+				"provider": str("hcloud")},
+			objects: []fixture{{worker, cloudNode}},
 		},
 		{
 			name: "only registered", arguments: map[string]cty.Value{"count": num(2), "ready": cty.False},

@@ -82,6 +82,30 @@ func (a *answers) owner(address netip.Addr) string {
 	return ""
 }
 
+// within names an address in a network that another cluster has, "" if there is none.
+func (a *answers) within(p netip.Prefix) string {
+	for _, c := range a.others {
+		for _, r := range c.Addresses {
+			if p.Contains(r.First) || p.Contains(r.Last) {
+				return fmt.Sprintf("%s of %s of cluster %s", r.First, r.What, c.Cluster)
+			}
+		}
+	}
+	return ""
+}
+
+// proposeCloudNetwork proposes the first network of 10.0.0.0/8 that no other cluster has. From 10.96.0.0 on,
+// Talos has its own for Services and Pods.
+func proposeCloudNetwork(a *answers) string {
+	for n := range 96 {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), 1, 0}), 24)
+		if a.within(p) == "" {
+			return p.String()
+		}
+	}
+	return ""
+}
+
 // searchLimit bounds the addresses that a search for free ones looks at.
 const searchLimit = 1 << 16
 

@@ -44,9 +44,11 @@ var (
 	endpointForm = matching(`^https://[^/\s@]+/?$`, "a https:// address without a path")
 	hostForm     = matching(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`,
 		"a host name without a domain")
-	cniForm     = matching(`^(flannel|cilium)$`, "flannel or cilium")
-	storeForm   = matching(`^(infisical|vault|local)$`, "infisical, vault or local")
-	projectForm = matching(`^[0-9A-Za-z-]{8,}$`,
+	locationForm   = matching(`^[a-z]{3}\d*$`, "a location, such as fsn1")
+	serverTypeForm = matching(`^[a-z]+\d+$`, "a server type, such as cx33")
+	cniForm        = matching(`^(flannel|cilium)$`, "flannel or cilium")
+	storeForm      = matching(`^(infisical|vault|local)$`, "infisical, vault or local")
+	projectForm    = matching(`^[0-9A-Za-z-]{8,}$`,
 		"an id such as 8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3")
 	gitForm = matching(`^(https?://[^/@\s]+|ssh://[^/@:\s]+@[^/@:\s]+(:\d+)?)/\S+$`,
 		"a https:// address without credentials in it, or ssh://git@host/path")
@@ -79,6 +81,18 @@ func networkForm(_ *answers, s string) (any, error) {
 		return nil, fmt.Errorf("%q is not an IPv4 network from /8 to /29, such as 192.168.1.0/24", s)
 	}
 	return p.Masked(), nil
+}
+
+// cloudNetworkForm is a network in which the template counts addresses: Hetzner Cloud has no smaller ones.
+func cloudNetworkForm(a *answers, s string) (any, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil || !p.Addr().Is4() || !p.Addr().IsPrivate() || p.Bits() != 24 || p != p.Masked() {
+		return nil, fmt.Errorf("%q is not a private IPv4 network such as 10.0.1.0/24", s)
+	}
+	if owner := a.within(p); owner != "" {
+		return nil, fmt.Errorf("%s has the address %s", p, owner)
+	}
+	return s, nil
 }
 
 func parseAddress(s string) (netip.Addr, error) {

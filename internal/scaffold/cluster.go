@@ -300,6 +300,15 @@ func allKeys() []*key {
 		{name: "bridge", question: "Proxmox bridge of the machines", usual: true, form: bridgeForm,
 			why: "The machines' network cards are attached to it.", proposal: always("vmbr0")},
 
+		{name: "hcloud_location", question: "Location in Hetzner Cloud", form: locationForm,
+			why: "fsn1, nbg1 or hel1; ash, hil or sin outside of Europe.", proposal: always("fsn1")},
+		{name: "hcloud_server_type", question: "Server type of the machines", form: serverTypeForm,
+			why:      "With at least 4 GB of memory. Those that begin with cax are arm.",
+			proposal: always("cx33")},
+		{name: "hcloud_network", question: "Private network of the machines, a /24", form: cloudNetworkForm,
+			why:      "castle makes it. It must not be the one that your tunnel starts in.",
+			proposal: proposeCloudNetwork},
+
 		{name: "network", question: "Network of the machines", more: ", such as 192.168.1.0/24",
 			why:  "Machines, the Kubernetes API and Services get their addresses in it.",
 			form: networkForm, proposal: proposeNetwork, example: always("192.168.1.0/24")},

@@ -29,6 +29,7 @@ import (
 
 //go:embed all:shared all:metallb all:longhorn all:external-secrets
 //go:embed all:flux2 all:traefik all:cert-manager all:pgo all:cilium all:csi-driver-nfs
+//go:embed all:hcloud-cloud-controller-manager all:hcloud-csi
 var sources embed.FS
 
 // home is where a chart is served.
@@ -37,6 +38,8 @@ type home struct{ host, folder, chart string }
 func homes() []home {
 	return []home{
 		{"charts.external-secrets.io", "/", "external-secrets"},
+		{"charts.hetzner.cloud", "/", "hcloud-cloud-controller-manager"},
+		{"charts.hetzner.cloud", "/", "hcloud-csi"},
 		{"charts.jetstack.io", "/", "cert-manager"},
 		{"charts.longhorn.io", "/", "longhorn"},
 		{"fluxcd-community.github.io", "/helm-charts", "flux2"},
@@ -81,10 +84,17 @@ func New(o Options) (*Repositories, error) {
 		if err != nil {
 			return nil, err
 		}
-		served := map[string][]byte{}
-		var index bytes.Buffer
-		fmt.Fprintf(&index, "apiVersion: v1\ngenerated: %q\nentries:\n  %s:\n",
-			built().Format(time.RFC3339), h.chart)
+		served := r.files[h.host]
+		if served == nil {
+			served = map[string][]byte{}
+			r.files[h.host] = served
+		}
+		at := path.Join(h.folder, "index.yaml")
+		index := bytes.NewBuffer(served[at]) // of another chart there
+		if index.Len() == 0 {
+			fmt.Fprintf(index, "apiVersion: v1\ngenerated: %q\nentries:\n", built().Format(time.RFC3339))
+		}
+		fmt.Fprintf(index, "  %s:\n", h.chart)
 		versions := append(o.Versions[h.chart], pinned(manifest))
 		slices.Sort(versions)
 		for _, version := range slices.Compact(versions) {
@@ -95,12 +105,11 @@ func New(o Options) (*Repositories, error) {
 			name := h.chart + "-" + version + ".tgz"
 			served[path.Join(h.folder, name)] = archive
 			digest := sha256.Sum256(archive)
-			fmt.Fprintf(&index,
+			fmt.Fprintf(index,
 				"  - apiVersion: v2\n    name: %s\n    version: %q\n    urls: [%s]\n    digest: %s\n",
 				h.chart, version, name, hex.EncodeToString(digest[:]))
 		}
-		served[path.Join(h.folder, "index.yaml")] = index.Bytes()
-		r.files[h.host] = served
+		served[at] = index.Bytes()
 	}
 	return r, nil
 }

@@ -29,6 +29,8 @@ func places() []struct{ repository, chart, variables string } {
 		{"https://charts.longhorn.io", "longhorn", "storage/longhorn"},
 		{"https://charts.external-secrets.io", "external-secrets", "engine/external-secrets"},
 		{"https://fluxcd-community.github.io/helm-charts", "flux2", "gitops/flux"},
+		{"https://charts.hetzner.cloud", "hcloud-cloud-controller-manager", "networking/hcloud-controller"},
+		{"https://charts.hetzner.cloud", "hcloud-csi", "storage/hcloud-csi"},
 	}
 }
 
@@ -168,6 +170,9 @@ func TestChartsMakeWhatTheGatesLookFor(t *testing.T) {
 			"ValidatingWebhookConfiguration secretstore-validate",
 			"ValidatingWebhookConfiguration externalsecret-validate",
 			"CustomResourceDefinition clustersecretstores.external-secrets.io"},
+		"hcloud-cloud-controller-manager": {"Deployment hcloud-cloud-controller-manager"},
+		"hcloud-csi": {"Deployment hcloud-csi-controller", "DaemonSet hcloud-csi-node",
+			"CSIDriver csi.hetzner.cloud", "StorageClass hcloud-volumes"},
 		"flux2": {"Deployment source-controller", "Deployment kustomize-controller",
 			"Deployment helm-controller", "Deployment notification-controller",
 			"CustomResourceDefinition gitrepositories.source.toolkit.fluxcd.io",

@@ -99,6 +99,8 @@ func TestAFreshReleaseOfEachChartHasNoDifference(t *testing.T) {
 		{"https://charts.longhorn.io", "longhorn"},
 		{"https://charts.external-secrets.io", "external-secrets"},
 		{"https://fluxcd-community.github.io/helm-charts", "flux2"},
+		{"https://charts.hetzner.cloud", "hcloud-cloud-controller-manager"},
+		{"https://charts.hetzner.cloud", "hcloud-csi"},
 		{"https://traefik.github.io/charts", "traefik"},
 		{"https://charts.jetstack.io", "cert-manager"},
 		{"oci://registry.developers.crunchydata.com/crunchydata", "pgo"},

@@ -1,4 +1,4 @@
-# green: one control plane and two workers in Hetzner Cloud. Only the platform differs from blue.
+# green: one control plane and two workers in Hetzner Cloud. Only platform and networking differ from blue.
 # stages/README.md lists the inputs and outputs of each stage. Values: terraform.tfvars.
 
 stage "infisical" { source = "secrets/infisical" }
@@ -12,8 +12,7 @@ stage "infisical-access" { source = "platform/infisical-access" }
 stage "external-secrets" { source = "engine/external-secrets" }
 stage "secret-store" { source = "engine/secret-store" }
 
-stage "metallb" { source = "networking/metallb" }
-stage "address-pool" { source = "networking/address-pool" }
+stage "hcloud-controller" { source = "networking/hcloud-controller" }
 
 stage "longhorn" { source = "storage/longhorn" }
 

@@ -34,13 +34,14 @@ nodes = {
 talos_version      = "v1.13.0"
 kubernetes_version = "1.36.3"
 
-# Addresses that MetalLB announces are not reachable from outside of the network.
-metallb_addresses = ["10.10.1.200-10.10.1.209"]
+# The stage hcloud-controller gives nodes their provider id, and Services load balancers.
+external_cloud_provider = true
 
 git_url    = "https://github.com/tazzo/tazlab-k8s"
 git_branch = "master"
 git_path   = "./clusters/tazlab-k8s"
 
+# For the annotation load-balancer.hetzner.cloud/private-ipv4 of Traefik's Service.
 cluster_vars = {
   traefik_lb_ip = "10.10.1.200"
 }

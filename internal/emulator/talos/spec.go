@@ -78,6 +78,9 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 		NodeIPs:           machine.Kubelet().NodeIP().ValidSubnets(),
 		Extensions:        map[string][]string{},
 	}
+	if m.installed.config.Cluster().ExternalCloudProvider().Enabled() {
+		spec.RegisterTaints["node.cloudprovider.kubernetes.io/uninitialized"] = "true:NoSchedule"
+	}
 	for _, service := range m.installed.config.ExtensionServiceConfigs() {
 		spec.Extensions[service.Name()] = service.Environment()
 	}

@@ -34,6 +34,8 @@ func nodes() definition {
 				"whose network comes later; default true"},
 			"untainted": {Type: cty.List(cty.String), Valid: validEach(1, validWord),
 				Help: `keys of taints that no node may have: ["node.cilium.io/agent-not-ready"]`},
+			"provider": text(validWord, "the cloud that has to know every node: hcloud, of the provider id "+
+				"hcloud://1000001"),
 			"labels": {Type: cty.Map(cty.Map(cty.String)), Help: "by node, the labels that it has to have"},
 			"taints": {Type: cty.Map(cty.Map(cty.String)), Help: "by node, the taints that it has to have: " +
 				"key = \"value:effect\" or \"effect\""},
@@ -46,7 +48,8 @@ func nodes() definition {
 			return nil
 		},
 	}, func(v gate.Values) (Check, error) {
-		n := nodeCheck{count: v.Int("count"), ready: !v.Has("ready") || v.Bool("ready")}
+		n := nodeCheck{count: v.Int("count"), ready: !v.Has("ready") || v.Bool("ready"),
+			provider: v.String("provider")}
 		err := errors.Join(v.Decode("names", &n.names), v.Decode("untainted", &n.untainted),
 			v.Decode("labels", &n.labels), v.Decode("taints", &n.taints))
 		if err != nil {
@@ -71,6 +74,7 @@ type nodeCheck struct {
 	untainted []string
 	count     int
 	ready     bool
+	provider  string // any if empty
 
 	labels, taints map[string]map[string]string // by node
 }
@@ -85,6 +89,9 @@ func (n nodeCheck) compare(found []corev1.Node) error {
 			unready = append(unready, fmt.Sprintf("%s (%s)", node.Name, why.Text))
 		} else if key := n.taint(node); key != "" {
 			unready = append(unready, fmt.Sprintf("%s (has the taint %s)", node.Name, key))
+		} else if !strings.HasPrefix(node.Spec.ProviderID, n.provider+"://") && n.provider != "" {
+			unready = append(unready, fmt.Sprintf("%s (has no provider id %s://… yet)", node.Name,
+				n.provider))
 		}
 	}
 	isRegistered := func(name string) bool { return slices.Contains(registered, name) }

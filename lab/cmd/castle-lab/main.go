@@ -110,6 +110,7 @@ func command(stdout, stderr io.Writer, code *int) *cobra.Command {
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
 	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&o.Keep, "keep", false, "keep the rehearsal's work directory and print its path")
+	f.StringVar(&o.With, "with", "", "prepare the lab for another `CLUSTER` of the repository, too")
 	f.StringVar(&o.Edit, "edit", "", "apply the patch `FILE` to the configuration, and roll it out")
 	f.StringArrayVar(&o.Flags, "rollout-flag", nil, "pass `FLAG` to the rollout; repeatable")
 	f.StringVar(&o.Report, "report", "", "write the commands and their durations to `FILE` as JSON, or a "+

@@ -31,6 +31,7 @@ type cloud struct {
 	token   string
 	mu      sync.Mutex
 	on, all map[int64]proxmox.VM // as the rest of the lab knows machines
+	had     map[string]bool      // the addresses that its machines have, or had
 }
 
 // actionDurations returns the durations of actions in a location of Hetzner Cloud.
@@ -48,7 +49,7 @@ func actionDurations(speed float64) map[string]time.Duration {
 
 func (d *Datacenter) found() *cloud {
 	x := &cloud{d: d, token: cmp.Or(d.config.Cloud.Token, d.folders.secrets[CloudToken]),
-		on: map[int64]proxmox.VM{}, all: map[int64]proxmox.VM{}}
+		on: map[int64]proxmox.VM{}, all: map[int64]proxmox.VM{}, had: map[string]bool{}}
 	x.server = hcloud.New(hcloud.Config{Token: x.token, Duration: scaled(time.Second, d.config.Speed),
 		Durations: actionDurations(d.config.Speed),
 		OnStart:   x.changed, OnNetwork: x.changed, OnStop: x.stopped, OnDelete: x.deleted,
@@ -88,6 +89,7 @@ func (x *cloud) changed(m hcloud.Machine) {
 	was, on := x.on[m.Server.ID]
 	if reachable {
 		x.on[m.Server.ID], x.all[m.Server.ID] = vm, vm
+		x.had[vm.Address.Addr().String()] = true
 	} else {
 		delete(x.on, m.Server.ID)
 	}

@@ -66,6 +66,8 @@ type Config struct {
 	Vault *Vault
 	// Cloud is nil for a cluster that is not in Hetzner Cloud.
 	Cloud *Cloud
+	// Both is true if there is a cluster in Hetzner Cloud, and another one elsewhere.
+	Both bool
 	// ObjectStore is nil for a cluster that names none.
 	ObjectStore *ObjectStore
 	// Schematics are those that the image factory knows from the beginning.
@@ -107,6 +109,7 @@ type Datacenter struct {
 	config  Config
 	log     *logger
 	kube    *kube
+	clouds  *kube // that of machines in Hetzner Cloud; the same one unless there are two
 	proxmox *proxmox.Server
 	fleet   *talos.Fleet
 	folders *folders
@@ -142,6 +145,12 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d := &Datacenter{config: c, log: newLogger(c), folders: folders, dead: &dead{},
 		images: &imagefactory.Server{Known: c.Schematics}, tailnet: newTailnet(c)}
 	d.kube = newKube(ctx, c, d.log)
+	d.clouds = d.kube
+	if c.Both {
+		apart := c
+		apart.Dir = filepath.Join(c.Dir, "cloud")
+		d.clouds = newKube(ctx, apart, d.log)
+	}
 	if c.Vault != nil {
 		if d.vault, err = d.land(ctx); err != nil {
 			return nil, err
@@ -178,15 +187,17 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d.fleet = talos.New(talos.Config{
 		Delays: talos.Realistic().Times(1 / c.Speed), HasSchematic: d.images.Has,
 		Hooks: talos.Hooks{
-			OnBootstrap: d.kube.bootstrapped, OnMachineConfigured: d.configured,
+			OnBootstrap: d.bootstrapped, OnMachineConfigured: d.configured,
 			OnShutdown: d.switchedOff, OnDown: d.down,
 			OnVirtualIP: d.kube.virtualIP, OnReset: d.reset,
 			OnError:  func(address string, err error) { d.log.say("talos %s: %v", address, err) },
-			OnQuorum: d.kube.quorum, DatabaseSize: d.databaseSize, OnDefragment: d.defragmented,
-			Snapshot: d.snapshot, Recover: d.kube.recover,
+			OnQuorum: d.quorum, DatabaseSize: d.databaseSize, OnDefragment: d.defragmented,
+			Snapshot: d.snapshot, Recover: d.recover,
 		},
 	})
-	d.kube.proxmox, d.kube.fleet = d.proxmox, d.fleet
+	for _, k := range d.kubes() {
+		k.proxmox, k.fleet = d.proxmox, d.fleet
+	}
 	if held := c.Faults.Times["etcd-learner"]; held != 0 {
 		d.fleet.HoldLastLearner(held, func() { d.log.begins("etcd-learner") },
 			func() { d.log.ends("etcd-learner") })
@@ -320,9 +331,9 @@ func (d *Datacenter) Close() {
 	if d.objects != nil {
 		d.objects.server.Close() //nolint:errcheck // it ends with the lab
 	}
-	d.kube.mu.Lock()
-	defer d.kube.mu.Unlock()
-	d.kube.endCluster()
+	for _, k := range d.kubes() {
+		k.end()
+	}
 }
 
 // folderName names a folder as Infisical's users do.

@@ -50,10 +50,10 @@ func (d *Datacenter) Leftovers() []string {
 	for _, s := range d.folders.added() {
 		all = append(all, fmt.Sprintf("Infisical secret %s in %s", s.Key, folderName(s.Folder)))
 	}
-	d.kube.mu.Lock()
-	defer d.kube.mu.Unlock()
-	if d.kube.cluster != nil {
-		all = append(all, "Kubernetes "+d.kube.cluster.spec.Name)
+	for _, k := range d.kubes() {
+		if name := k.name(); name != "" {
+			all = append(all, "Kubernetes "+name)
+		}
 	}
 	return all
 }

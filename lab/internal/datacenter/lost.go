@@ -25,12 +25,12 @@ type full struct {
 }
 
 // databaseSize is that of the one real etcd, with the fault etcd-full.
-func (d *Datacenter) databaseSize(string) int64 {
+func (d *Datacenter) databaseSize(address string) int64 {
 	if d.config.Faults.EtcdFull && !d.full.over.Load() {
 		d.full.begins.Do(func() { d.log.begins("etcd-full") })
 		return 3 << 29
 	}
-	return kubernetes.DatabaseSize(d.kube.dir())
+	return kubernetes.DatabaseSize(d.kubeAt(address).dir())
 }
 
 // defragmented ends the fault etcd-full: one etcd stands for all.
@@ -43,7 +43,7 @@ func (d *Datacenter) defragmented(address string) {
 
 // snapshot reads etcd for a caller, with the faults snapshot-cut and control-planes-lost.
 func (d *Datacenter) snapshot(ctx context.Context, address string) (io.ReadCloser, error) {
-	database, err := d.kube.snapshot(ctx, address)
+	database, err := d.kubeAt(address).snapshot(ctx, address)
 	if err == nil && d.config.Faults.SnapshotCut {
 		d.first.cut.Do(func() { database, err = d.half(database) })
 	}

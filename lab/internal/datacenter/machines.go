@@ -117,14 +117,15 @@ func (d *Datacenter) started(vm proxmox.VM) {
 		d.log.say("vm %d %s: %v", vm.ID, vm.Name, err)
 		return
 	}
-	former, on := d.kube.addresses.occupy(vm)
+	addresses := d.kubeAt(address.String()).addresses
+	former, on := addresses.occupy(vm)
 	if on {
 		d.log.say("vm %d %s: started, but VM %d has its address %s", vm.ID, vm.Name, former, address)
 		return
 	}
 	if former != 0 {
 		d.remove(address.String())
-		d.kube.addresses.occupy(vm)
+		addresses.occupy(vm)
 	}
 	if d.dead.is(address.String()) {
 		d.log.say("vm %d %s: started, and its guest is dead", vm.ID, vm.Name)
@@ -160,9 +161,10 @@ func (d *Datacenter) place(m talos.Machine) error {
 func (d *Datacenter) reset(address string, data bool) {
 	d.log.say("talos %s: reset", address)
 	d.tailnet.leave(address)
-	d.kube.off(address)
+	k := d.kubeAt(address)
+	k.off(address)
 	if data {
-		d.kube.diskLost(address)
+		k.diskLost(address)
 	}
 }
 
@@ -202,7 +204,7 @@ func cards(vm proxmox.VM) (all []talos.Card) {
 
 // pressed is a VM whose power button was pressed.
 func (d *Datacenter) pressed(vm proxmox.VM) {
-	if address := vm.Address.Addr().String(); d.kube.addresses.vm(address).ID == vm.ID {
+	if address := vm.Address.Addr().String(); d.kubeAt(address).addresses.vm(address).ID == vm.ID {
 		d.fleet.Shutdown(address)
 	}
 }
@@ -213,10 +215,11 @@ func (d *Datacenter) stopped(vm proxmox.VM) {
 	}
 	address := vm.Address.Addr().String()
 	d.log.say("vm %d %s: stopped", vm.ID, vm.Name)
-	had, next := d.kube.addresses.leave(vm)
+	k := d.kubeAt(address)
+	had, next := k.addresses.leave(vm)
 	if had {
 		d.fleet.Halt(address)
-		d.kube.off(address)
+		k.off(address)
 	}
 	if next != nil {
 		d.started(*next)
@@ -228,7 +231,7 @@ func (d *Datacenter) destroyed(vm proxmox.VM) {
 		return
 	}
 	d.log.say("vm %d %s: destroyed", vm.ID, vm.Name)
-	if address := vm.Address.Addr().String(); d.kube.addresses.discard(address, vm.ID) {
+	if address := vm.Address.Addr().String(); d.kubeAt(address).addresses.discard(address, vm.ID) {
 		d.remove(address)
 	}
 }
@@ -238,22 +241,23 @@ func (d *Datacenter) remove(address string) {
 	d.tailnet.leave(address)
 	d.dead.replaced(address)
 	d.fleet.Remove(address)
-	d.kube.off(address)
-	d.kube.diskLost(address)
-	d.kube.replicasLost(address)
+	k := d.kubeAt(address)
+	k.off(address)
+	k.diskLost(address)
+	k.replicasLost(address)
 }
 
 // configured is a machine whose installed system has come up, or whose kubelet has restarted.
 func (d *Datacenter) configured(m talos.MachineSpec) {
 	d.tailnet.join(m, d.log.say)
-	if d.kube.configured(m) {
+	if d.kubeAt(m.Address).configured(m) {
 		d.nodeDies()
 	}
 }
 
 // down is a machine that ends its services to restart.
 func (d *Datacenter) down(address string) {
-	d.kube.down(address)
+	d.kubeAt(address).down(address)
 	d.nodeDies()
 }
 
@@ -292,7 +296,7 @@ func (k *kube) release() (newest string) {
 func (d *Datacenter) switchedOff(address string) {
 	d.down(address)
 	d.log.say("talos %s: switched itself off", address)
-	vm := d.kube.addresses.vm(address)
+	vm := d.kubeAt(address).addresses.vm(address)
 	if vm.ID == 0 { // no hypervisor has it
 		return
 	}

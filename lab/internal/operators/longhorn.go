@@ -217,7 +217,8 @@ func (l *longhorn) register(ctx context.Context, namespace string) error {
 		if !podReady(&p) || registered[p.Spec.NodeName] {
 			continue
 		}
-		if err := registerDriver(ctx, l.w, driver, p.Spec.NodeName); err != nil {
+		if err := l.w.Register(ctx, p.Spec.NodeName,
+			storagev1.CSINodeDriver{Name: driver, NodeID: p.Spec.NodeName}); err != nil {
 			return err
 		}
 	}

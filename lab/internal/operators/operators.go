@@ -1,5 +1,5 @@
 // Package operators does in the lab the work of the operators behind the stand-in charts: Cilium, MetalLB,
-// Longhorn, External Secrets, PGO and Flux. One more is the fault drain-blocked.
+// Longhorn, Hetzner Cloud's controllers, External Secrets, PGO and Flux. One more is the fault drain-blocked.
 //
 // The Pods of these charts run no containers, so this package does their work against the real API.
 // It creates a webhook's certificate, fills its caBundle and opens its socket, in that order and
@@ -27,6 +27,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cilium"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/flux"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/hcloud/ccm"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/hcloud/csi"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/pgo"
 )
 
@@ -135,6 +137,8 @@ func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
 		"flux":             flux.New(w, f, filepath.Join(c.Dir, "flux")),
 		"helm":             flux.NewHelm(w, a, c.REST, c.HTTP),
+		"hcloud-ccm":       ccm.New(w, c.HTTP),
+		"hcloud-csi":       csi.New(w, c.HTTP),
 		"pgo":              pgo.New(w, c.Dir, pooled(w)),
 		"drain-blocked":    &drainBlocker{w: w},
 	}

@@ -125,8 +125,28 @@ func (s *survey) add(o *survey) {
 	s.Certificates = union(s.Certificates, o.Certificates, itself)
 	s.LocalSecrets = cmp.Or(s.LocalSecrets, o.LocalSecrets)
 	s.ProxmoxToken = cmp.Or(s.ProxmoxToken, o.ProxmoxToken)
+	s.Proxmox, s.Infisical = cmp.Or(s.Proxmox, o.Proxmox), cmp.Or(s.Infisical, o.Infisical)
+	s.VaultAddress, s.Cloud = cmp.Or(s.VaultAddress, o.VaultAddress), cmp.Or(s.Cloud, o.Cloud)
 	s.Vault, s.ObjectStore = cmp.Or(s.Vault, o.Vault), cmp.Or(s.ObjectStore, o.ObjectStore)
 	s.modules = append(s.modules, o.modules...)
+}
+
+// join adds the cluster of --with. Kubernetes are told apart by the platform of their machines.
+func (s *survey) join(repository string, o Options) error {
+	o.Cluster = o.With
+	other, err := inspect(repository, o)
+	switch {
+	case err != nil:
+		return err
+	case len(o.Command) == 0:
+		return &UsageError{errors.New("--with requires a command, which creates both clusters")}
+	case (s.Cloud == nil) == (other.Cloud == nil):
+		return &UsageError{fmt.Errorf("--with %s: one of the two clusters has to be in Hetzner Cloud, and "+
+			"one elsewhere", o.With)}
+	}
+	s.add(other)
+	s.Both = true
+	return nil
 }
 
 // union appends what is new by its name.

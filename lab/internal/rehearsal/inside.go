@@ -84,8 +84,8 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 		TailnetTags:  p.Survey.TailnetTags,
 		ProxmoxToken: p.Survey.ProxmoxToken,
 		Machines:     p.Survey.Machines, Vault: p.Survey.Vault, Cloud: p.Survey.Cloud,
-		ObjectStore: p.Survey.ObjectStore,
-		Repository:  p.Survey.Repository, Log: log,
+		ObjectStore: p.Survey.ObjectStore, Both: p.Survey.Both,
+		Repository: p.Survey.Repository, Log: log,
 	})
 }
 

@@ -25,6 +25,7 @@ const fromRegistry = "registry"
 // Options are the arguments and flags of a rehearsal.
 type Options struct {
 	Cluster   string
+	With      string // another cluster of the repository, which the command may create, too; or empty
 	Directory string // -C
 	Speed     float64
 	Providers string // stand-in or registry

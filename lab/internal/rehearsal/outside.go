@@ -66,6 +66,11 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) (code int, er
 	if err != nil {
 		return 0, err
 	}
+	if o.With != "" {
+		if err := s.join(repository, o); err != nil {
+			return 0, err
+		}
+	}
 	work, err := workDirectory(o.Environ, s.Name+"-"+s.Platform)
 	if err != nil {
 		return 0, err

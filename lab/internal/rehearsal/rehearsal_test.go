@@ -33,6 +33,25 @@ func TestParseSpeed(t *testing.T) {
 	}
 }
 
+func TestTwoClustersAreOnTwoPlatforms(t *testing.T) {
+	s, err := inspect("../../..", Options{Cluster: "green"})
+	check(t, err)
+	o := Options{Cluster: "green", With: "csi", Command: []string{"true"}}
+	err = s.join("../../..", o)
+	if err == nil || !strings.Contains(err.Error(), "in Hetzner Cloud, and one") {
+		t.Errorf("two in Hetzner Cloud: %v", err)
+	}
+	o.With = "blue"
+	check(t, s.join("../../..", o))
+	if !s.Both || !slices.Contains(s.Nodes, "green-cp-01") || !slices.Contains(s.Nodes, "blue-cp-01") ||
+		s.Cloud == nil || s.Proxmox == "" {
+		t.Errorf("both are %+v", s)
+	}
+	if o.Command = nil; s.join("../../..", o) == nil {
+		t.Error("nobody creates the second cluster")
+	}
+}
+
 func TestInspectFindsWhatBlueNames(t *testing.T) {
 	s, err := inspect("../../..", Options{Cluster: "blue"})
 	check(t, err)

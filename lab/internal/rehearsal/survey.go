@@ -52,6 +52,7 @@ type survey struct {
 	APIEndpoint, VIP                 string // of Kubernetes
 
 	Cloud *datacenter.Cloud // what the configuration expects of Hetzner Cloud; nil without
+	Both  bool              // there is another cluster, and one of the two is in Hetzner Cloud
 	Vault *datacenter.Vault // what the configuration expects of one; nil without
 	// ObjectStore is the S3 bucket that the configuration expects; nil without
 	ObjectStore  *datacenter.ObjectStore

@@ -24,6 +24,7 @@ data "talos_machine_configuration" "node" {
     local.vip_patches[each.key],
     local.longhorn_patches[each.key],
     local.cni_patches,
+    local.cloud_patches,
     local.network_patches[each.key],
     local.scheduling_patches[each.key],
     local.node_patches[each.key],
