@@ -78,13 +78,20 @@ func Run(ctx context.Context, o cluster.Options, chosen fleet.Selector) ([]Clust
 		return nil, err
 	}
 	defer store.Close() //nolint:errcheck // all was read
+	return in(ctx, store, root, o.Repository, chosen)
+}
+
+// in lists the clusters of a store, or of a state directory, and of a repository.
+func in(ctx context.Context, store *cluster.StateStore, root, repository string, chosen fleet.Selector) (
+	[]Cluster, error) {
 	recorded, wrong := store.Clusters(ctx, root)
 	if _, misnamed := errors.AsType[*naming.Error](wrong); wrong != nil && !misnamed {
 		return nil, wrong
 	}
 	var configured []string
-	if o.Repository != "" {
-		configured, err = folders.Clusters(o.Repository)
+	if repository != "" {
+		var err error
+		configured, err = folders.Clusters(repository)
 		wrong = errors.Join(wrong, err)
 	}
 	known := slices.Concat(configured, recorded)
@@ -96,9 +103,9 @@ func Run(ctx context.Context, o cluster.Options, chosen fleet.Selector) ([]Clust
 		var err error
 		if c.Configured {
 			var listed []Stage
-			listed, err = Stages(o.Repository, name)
+			listed, err = Stages(repository, name)
 			if err == nil {
-				c.Labels, err = labels.Of(o.Repository, name)
+				c.Labels, err = labels.Of(repository, name)
 			}
 			stages, c.Stages = xslices.Map(listed, func(s Stage) string { return s.Name }), len(listed)
 		}
