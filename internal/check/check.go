@@ -25,6 +25,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/folders"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -91,9 +92,32 @@ func Run(o Options) (*Report, error) {
 	return report, nil
 }
 
+// Compared is the variable with which a castle tells one that it starts for a cluster that Clashes has found
+// nothing about it: else each of a thousand would load all others.
+const Compared = "CASTLE_COMPARED"
+
+// Clashes compares all clusters of a repository, each with each, and returns those that Loaded would have
+// findings about for the sake of another one.
+func Clashes(o config.Options) map[string]bool {
+	all, _ := folders.Clusters(o.Repository) //nolint:errcheck // castle check reports the others
+	o.Definitions = new(config.Definitions)
+	loaded, found := loadPeers(o, all), map[string]bool{}
+	for i, c := range loaded {
+		for _, other := range loaded[:i] {
+			if len(c.compare([]*cluster{other})) > 0 {
+				found[c.label], found[other.label] = true, true
+			}
+		}
+	}
+	return found
+}
+
 // Loaded checks a cluster that has been loaded, and compares it with all others of its repository.
 func Loaded(c *config.Cluster, o config.Options) (hcl.Diagnostics, error) {
-	all, _ := folders.Clusters(o.Repository) //nolint:errcheck // castle check reports the others
+	var all []string
+	if process.Getenv(o.Environ, Compared) == "" {
+		all, _ = folders.Clusters(o.Repository) //nolint:errcheck // castle check reports the others
+	}
 	o.Definitions = new(config.Definitions)
 	own := newCluster(c, o)
 	others := own.startPeers(all)
@@ -105,18 +129,19 @@ func Loaded(c *config.Cluster, o config.Options) (hcl.Diagnostics, error) {
 // and the environment do not apply to them.
 func (c *cluster) startPeers(all []string) func() []*cluster {
 	others := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == c.label })
-	o := c.options
-	o.Vars, o.VarFiles, o.Environ = nil, nil, nil
 	loaded := make(chan []*cluster, 1)
-	go func() {
-		loaded <- concurrently(others, func(name string) *cluster {
-			options := o
-			options.Cluster = name
-			peer, _ := config.Load(options) // castle check of that cluster reports its problems
-			return newCluster(peer, options)
-		})
-	}()
+	go func() { loaded <- loadPeers(c.options, others) }()
 	return func() []*cluster { return <-loaded }
+}
+
+func loadPeers(o config.Options, names []string) []*cluster {
+	o.Vars, o.VarFiles, o.Environ = nil, nil, nil
+	return concurrently(names, func(name string) *cluster {
+		options := o
+		options.Cluster = name
+		peer, _ := config.Load(options) // castle check of that cluster reports its problems
+		return newCluster(peer, options)
+	})
 }
 
 // concurrently calls do for every name, on as many processors as there are, and returns the results in order.

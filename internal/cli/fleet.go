@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/operation/waves"
@@ -101,11 +102,12 @@ func (o *fleetOptions) title() string {
 
 // children returns how castle runs itself for each cluster. Pipelines get the report of the whole fleet, and
 // none of a cluster.
-func (a *app) children() (*waves.Children, error) {
+func (a *app) children(options cluster.Options) (*waves.Children, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
+	clashes := check.Clashes(options.Config())
 	var flags []string
 	if a.directory != "." {
 		flags = append(flags, "--directory", a.directory)
@@ -117,6 +119,12 @@ func (a *app) children() (*waves.Children, error) {
 		flags = append(flags, "--parallelism", strconv.Itoa(a.parallelism))
 	}
 	c := &waves.Children{Program: self, Name: os.Args[0], Flags: flags}
+	c.Variables = func(name string) []string {
+		if clashes[name] {
+			return nil // its own castle finds and reports it
+		}
+		return []string{check.Compared + "=1"}
+	}
 	c.Environ = slices.DeleteFunc(slices.Clone(a.environ), func(entry string) bool {
 		return strings.HasPrefix(entry, "GITHUB_") || strings.HasPrefix(entry, "GITLAB_CI=")
 	})

@@ -66,18 +66,18 @@ if a create of a cluster would be refused, and else 2 if one would change someth
 			return nil
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, _, err := a.fleetOf(cmd, o, false)
+			f, options, err := a.fleetOf(cmd, o, false)
 			if err != nil {
 				return err
 			}
-			children, err := a.children()
+			children, err := a.children(options)
 			if err != nil {
 				return err
 			}
 			rows := rowsOf(f)
 			fleet.Each(cmd.Context(), o.parallel, rows, func(_ int, r *fleetRow) {
-				x := children.Run(cmd.Context(), nil,
-					append([]string{"plan", r.Cluster, "--exit-code", "-o", "json"}, args...)...)
+				x := children.Run(cmd.Context(), nil, "plan", r.Cluster,
+					append([]string{"--exit-code", "-o", "json"}, args...)...)
 				var p plan.Plan
 				if r.ExitCode = x.Code; json.Unmarshal(x.Output, &p) == nil && p.Total.Counts != nil {
 					r.Plan = &p.Total
@@ -178,7 +178,7 @@ func (a *app) fleetStatus(cmd *cobra.Command, o *fleetOptions, f *fleet.Fleet,
 		r.Recorded = known[r.Cluster]
 	}
 	if o.gates {
-		children, err := a.children()
+		children, err := a.children(options)
 		if err != nil {
 			return err
 		}

@@ -107,7 +107,7 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 	if err != nil {
 		return err
 	}
-	children, err := a.children()
+	children, err := a.children(options)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (a *app) commandOf(children *waves.Children, o *fleetOptions) func(context.
 		if o.command == "backup" {
 			report = nil // it prints a document
 		}
-		return children.Run(ctx, report, append([]string{o.command, name}, flags...)...).Ended()
+		return children.Run(ctx, report, o.command, name, flags...).Ended()
 	}
 }
 

@@ -73,13 +73,20 @@ func Run(ctx context.Context, o cluster.Options, chosen fleet.Selector) ([]Clust
 		return nil, err
 	}
 	defer store.Close() //nolint:errcheck // all was read
+	return in(ctx, store, root, o.Repository, chosen)
+}
+
+// in lists the clusters of a store, or of a state directory, and of a repository.
+func in(ctx context.Context, store *cluster.StateStore, root, repository string, chosen fleet.Selector) (
+	[]Cluster, error) {
 	recorded, wrong := store.Clusters(ctx, root)
 	if _, misnamed := errors.AsType[*naming.Error](wrong); wrong != nil && !misnamed {
 		return nil, wrong
 	}
 	var configured []string
-	if o.Repository != "" {
-		configured, err = folders.Clusters(o.Repository)
+	if repository != "" {
+		var err error
+		configured, err = folders.Clusters(repository)
 		wrong = errors.Join(wrong, err)
 	}
 	known := slices.Concat(configured, recorded)
@@ -91,9 +98,9 @@ func Run(ctx context.Context, o cluster.Options, chosen fleet.Selector) ([]Clust
 		var err error
 		if c.Configured {
 			var listed []outline.Stage
-			listed, err = outline.Enabled(o.Repository, name)
+			listed, err = outline.Enabled(repository, name)
 			if err == nil {
-				c.Labels, err = labels.Of(o.Repository, name)
+				c.Labels, err = labels.Of(repository, name)
 			}
 			c.Stages = len(listed)
 			stages = xslices.Map(listed, func(s outline.Stage) string { return s.Name })

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,6 +29,8 @@ type Children struct {
 	Name    string   // as it was called
 	Flags   []string // that each command gets, before its own
 	Environ []string
+	// Variables are more of the environment, of one cluster.
+	Variables func(cluster string) []string
 
 	mu  sync.Mutex
 	all map[*os.Process]bool
@@ -57,15 +60,16 @@ type Exit struct {
 	Err    error         // it could not be started, or was killed
 }
 
-// Run runs castle with arguments, and waits until it has ended, also after ctx is done. With a report it
-// prints events, else its output is returned.
-func (c *Children) Run(ctx context.Context, report func(event.Event), args ...string) (x Exit) {
+// Run runs a command of castle on a cluster, and waits until it has ended, also after ctx is done. With a
+// report it prints events, else its output is returned.
+func (c *Children) Run(ctx context.Context, report func(event.Event), command, cluster string,
+	flags ...string) (x Exit) {
 	// The kernel's signal comes when the thread ends that started the child.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, c.Program)
-	cmd.Args = append(append([]string{c.Name}, c.Flags...), args...)
-	cmd.Env, cmd.SysProcAttr = c.Environ, process.Child(syscall.SIGINT)
+	cmd.Args = slices.Concat([]string{c.Name}, c.Flags, []string{command, cluster}, flags)
+	cmd.Env, cmd.SysProcAttr = slices.Concat(c.Environ, c.Variables(cluster)), process.Child(syscall.SIGINT)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	stderr := &tail{}
 	cmd.Stderr = stderr
