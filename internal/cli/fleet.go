@@ -128,11 +128,20 @@ func (a *app) children(options cluster.Options) (*waves.Children, error) {
 	c.Environ = slices.DeleteFunc(slices.Clone(a.environ), func(entry string) bool {
 		return strings.HasPrefix(entry, "GITHUB_") || strings.HasPrefix(entry, "GITLAB_CI=")
 	})
-	a.interrupts.update(func(i *interrupts) { i.relay = c.Signal })
+	relay := func(times int) {
+		switch times {
+		case 1:
+			a.interrupts.say("castle: interrupted; the commands of the clusters finish what they have begun")
+		case 2:
+			a.interrupts.say("castle: the next interrupt has them kill Terraform, which loses what it does")
+		}
+		c.Signal(times)
+	}
+	a.interrupts.update(func(i *interrupts) { i.relay = relay })
 	return c, nil
 }
 
-// closedGates looks at the gates of a cluster once, and returns why not all are open.
+// closedGatesOf returns a look at the gates of a cluster: why not all are open, or "".
 func closedGatesOf(children *waves.Children) func(ctx context.Context, name string) string {
 	return func(ctx context.Context, name string) string {
 		x := children.Run(ctx, nil, "status", name, "--exit-code", "-o", "json")

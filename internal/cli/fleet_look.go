@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ if a create of a cluster would be refused, and else 2 if one would change someth
 					r.Problem = x.Ended().Reason
 				}
 			})
-			if err := cmd.Context().Err(); err != nil {
+			if err := context.Cause(cmd.Context()); err != nil {
 				return err
 			}
 			document := map[string]any{"clusters": rows}
@@ -186,7 +187,7 @@ func (a *app) fleetStatus(cmd *cobra.Command, o *fleetOptions, f *fleet.Fleet,
 		fleet.Each(ctx, o.parallel, rows, func(_ int, r *fleetRow) {
 			r.Gates = cmp.Or(closed(ctx, r.Cluster), "open")
 		})
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 	}
