@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +30,7 @@ func TestHCloud(t *testing.T) {
 //	hcloud list KIND                how many there are; id, name and status of each
 //	hcloud wait KIND N              until there are at least N
 //	hcloud wait-for KIND NAME STATUS
-//	hcloud create KIND FILE         makes one
+//	hcloud create KIND FILE         makes one; {KIND/NAME} in the file is the id of another
 //	hcloud do KIND NAME VERB FILE   an action
 //	hcloud delete KIND NAME
 func hcloud(ts *testscript.TestScript, neg bool, args []string) {
@@ -52,7 +53,11 @@ func hcloud(ts *testscript.TestScript, neg bool, args []string) {
 		isIt := func(r cloudResource) bool { return r.Name == args[2] && r.Status == args[3] }
 		untilCloud(ts, func() bool { return slices.ContainsFunc(cloudResources(ts, kind), isIt) })
 	case "create":
-		callCloud(ts, http.MethodPost, kind, []byte(ts.ReadFile(args[2])))
+		body := others.ReplaceAllStringFunc(ts.ReadFile(args[2]), func(text string) string {
+			of, name, _ := strings.Cut(strings.Trim(text, "{}"), "/")
+			return strconv.FormatInt(cloudID(ts, of, name), 10)
+		})
+		callCloud(ts, http.MethodPost, kind, []byte(body))
 	case "do":
 		callCloud(ts, http.MethodPost, fmt.Sprintf("%s/%d/actions/%s", kind, cloudID(ts, kind, args[2]),
 			args[3]),
@@ -65,6 +70,8 @@ func hcloud(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("there is no hcloud %s", args[0])
 	}
 }
+
+var others = regexp.MustCompile(`\{[a-z_]+/[a-z0-9-]+\}`)
 
 // untilCloud waits for a condition, with as few requests as the project's limit bears.
 func untilCloud(ts *testscript.TestScript, is func() bool) {

@@ -13,6 +13,7 @@ import (
 
 	client "github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"github.com/siderolabs/gen/xslices"
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/hcloud"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -305,7 +306,7 @@ func TestFactsSayWhatHasChangedOutside(t *testing.T) {
 		}
 		for i, want := range []string{"running", "stopped", "absent"} {
 			if want == "stopped" && !slices.Contains(facts[i].Lines("castle create green"),
-				fmt.Sprintf("wk-01 (VM %d) is stopped on node fsn1; castle rollout green starts it",
+				fmt.Sprintf("wk-01 (server %d) is stopped in fsn1; castle rollout green starts it",
 					off.ID)) {
 				t.Errorf("%q", facts[i].Lines("castle create green"))
 			}
@@ -355,6 +356,27 @@ func TestUnrecordedServersHaveTheClustersLabel(t *testing.T) {
 			{MachineID: gate.MachineID{UUID: "88888888-0000-0000-0000-000000000000"}}})
 		if err != nil || len(machines) != 0 {
 			t.Errorf("%+v, %v", machines, err)
+		}
+	})
+}
+
+// A network that a lost record leaves is found, too. Volumes of the CSI driver have the label while the
+// cluster lives, and are in no state.
+func TestUnrecordedResourcesAreThoseOfEveryKind(t *testing.T) {
+	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
+		server, network := cluster(t, s, p)
+		alive := []gate.Known{known("cp-01", server), {Type: "hcloud_network",
+			Attributes: map[string]any{"id": fmt.Sprint(network.ID)}}}
+		for want, known := range map[string][]gate.Known{"": alive,
+			"green":                          alive[:1],
+			"green-cp-01 pvc-detached green": nil,
+			"green-cp-01 pvc-detached":       {{Address: "hcloud_network.cluster", Type: "hcloud_network"}},
+		} {
+			machines, _, err := p.Unrecorded(t.Context(), "green", nil, known)
+			got := xslices.Map(machines, func(g platform.Guest) string { return g.Name })
+			if err != nil || strings.Join(got, " ") != want {
+				t.Errorf("%q, want %s, %v", got, want, err)
+			}
 		}
 	})
 }

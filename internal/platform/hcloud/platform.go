@@ -79,14 +79,14 @@ func (Platform) Environment(environ []string) platform.Account {
 	a := platform.Account{Endpoint: process.Getenv(environ, endpointVariable),
 		Token: process.Getenv(environ, tokenVariable)}
 	if a.Token != "" {
-		a.Endpoint = cmp.Or(a.Endpoint, defaultEndpoint)
+		a.Endpoint = cmp.Or(a.Endpoint, DefaultEndpoint)
 	}
 	return a
 }
 
 func (Platform) SameEndpoint(a, b string) bool {
 	plain := func(s string) string {
-		return strings.ToLower(strings.TrimRight(cmp.Or(s, defaultEndpoint),
+		return strings.ToLower(strings.TrimRight(cmp.Or(s, DefaultEndpoint),
 			"/"))
 	}
 	return plain(a) == plain(b)
@@ -94,8 +94,10 @@ func (Platform) SameEndpoint(a, b string) bool {
 
 func (Platform) Open(a platform.Account) (platform.Datacenter, error) { return open(a) }
 
-func (Platform) Nuke(platform.Account, platform.Signs, func(any, string) error) (platform.Nuke, error) {
-	return nil, errNoNuke
+func (Platform) Nuke(a platform.Account, m platform.Signs, note func(line any, text string) error) (
+	platform.Nuke, error) {
+	p, err := open(a)
+	return &nuke{project: p, signs: m, note: note}, err
 }
 
 // Checks are doctor's: whether the API accepts the token, and whether the names are free.
