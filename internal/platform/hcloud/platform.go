@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
@@ -98,33 +97,6 @@ func (Platform) Nuke(a platform.Account, m platform.Signs, note func(line any, t
 	platform.Nuke, error) {
 	p, err := open(a)
 	return &nuke{project: p, signs: m, note: note}, err
-}
-
-// Checks are doctor's: whether the API accepts the token, and whether the names are free.
-func (Platform) Checks(s platform.Subject) []finding.Check {
-	p, err := open(accountOf(s.Machines.Values))
-	api := func(ctx context.Context) []finding.Finding {
-		if err != nil {
-			return finding.Obstacle("correct hcloud_endpoint", "%v", err)
-		}
-		if !s.Machines.Values.Has("api_token") {
-			return finding.Unchecked("the API token is not known: " +
-				cmp.Or(s.Unread, "it is an output of another stage, which has none yet"))
-		}
-		switch writes, err := p.mayWrite(ctx); {
-		case err == platform.ErrRefused:
-			return finding.Obstacle("make a token in the project: Security > API tokens",
-				"the API refuses the token")
-		case err != nil:
-			return finding.Obstacle("check hcloud_endpoint and the network", "%v", finding.Reason(ctx, err))
-		case !writes:
-			return finding.Obstacle("make one with the permission Read & Write",
-				"the API token may only read")
-		}
-		return finding.Good("the API accepts the token, which may write")
-	}
-	return []finding.Check{{Name: "hcloud.api", Run: api}, {Name: "hcloud.names",
-		Run: func(ctx context.Context) []finding.Finding { return s.Inspect(ctx, s.Machines, "free") }}}
 }
 
 // Revisions reads the revisions of a stage's resources: a digest of their names, labels and protection, of a

@@ -50,6 +50,8 @@ func resources() gate.PreflightType {
 					"load balancers: the address in others, and the range or the port."},
 			"types": texts(
 				`The type and the location of each server, by key: "cx33@fsn1".`),
+			"balancers": texts(
+				`The type and the location of each load balancer, by address: "lb11@fsn1".`),
 		},
 		HasMachineIDs: true,
 		New:           newPreflight,

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -42,16 +43,41 @@ func open(a platform.Account) (*project, error) {
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && !isLoopback(endpoint.Hostname()) {
 		return nil, fmt.Errorf("%q is not the address of an API, such as %s", a.Endpoint, DefaultEndpoint)
 	}
-	direct := &http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
+	limited := &limit{next: http.DefaultTransport}
+	direct := &http.Client{Timeout: time.Minute, Transport: limited,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &project{interval: time.Second, timeout: 10 * time.Minute, api: hcloud.NewClient(
 		hcloud.WithEndpoint(strings.TrimRight(endpoint.String(), "/")), hcloud.WithToken(a.Token),
 		hcloud.WithHTTPClient(direct), hcloud.WithApplication("castle", ""),
 		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Second)}),
-		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 3,
-			BackoffFunc: hcloud.ConstantBackoff(time.Second)}),
+		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 3, BackoffFunc: limited.pause}),
 	)}, nil
+}
+
+// limit remembers the rate limit of a project, which all its tokens share: each second allows one request,
+// and from RateLimit-Reset on a whole burst is allowed.
+type limit struct {
+	next  http.RoundTripper
+	reset atomic.Int64 // in seconds since 1970; 0 while requests are answered
+}
+
+func (l *limit) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(r)
+	if err == nil {
+		reset, wrong := strconv.ParseInt(resp.Header.Get("RateLimit-Reset"), 10, 64)
+		if wrong != nil || resp.StatusCode != http.StatusTooManyRequests {
+			reset = 0
+		}
+		l.reset.Store(reset)
+	}
+	return resp, err
+}
+
+// longestPause bounds a pause: a whole burst, which may take an hour, is more than castle needs.
+const longestPause = 20 * time.Second
+
+func (l *limit) pause(int) time.Duration {
+	return min(max(time.Until(time.Unix(l.reset.Load(), 0)), time.Second), longestPause)
 }
 
 func isLoopback(host string) bool { return host == "localhost" || strings.HasPrefix(host, "127.") }
@@ -63,11 +89,23 @@ func (p *project) Admitted(ctx context.Context) error {
 }
 
 func refused(err error) error {
-	if hcloud.IsError(err, hcloud.ErrorCodeUnauthorized) {
+	switch {
+	case hcloud.IsError(err, hcloud.ErrorCodeUnauthorized):
 		return platform.ErrRefused
+	case hcloud.IsError(err, hcloud.ErrorCodeRateLimitExceeded, hcloud.ErrorCodeTimeout,
+		hcloud.ErrorCodeBadGateway, hcloud.ErrorCodeConflict, "unavailable"):
+		return &busyError{err}
 	}
 	return err
 }
+
+// busyError is an error after which another try may succeed.
+type busyError struct{ error }
+
+func (e *busyError) Unwrap() error { return e.error }
+
+// Transient is for the retries of a run.
+func (e *busyError) Transient() bool { return true }
 
 // mayWrite returns whether the token may change the project. It sends a request for a group without a name
 // and a type, which the API never fulfills.

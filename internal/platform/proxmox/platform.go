@@ -89,12 +89,9 @@ func (Platform) Open(a platform.Account) (platform.Datacenter, error) {
 func (Platform) Nuke(a platform.Account, m platform.Signs, note func(line any, text string) error) (
 	platform.Nuke, error) {
 	client, err := NewClient(a)
-	if err != nil {
-		return nil, err
-	}
 	removal := &Removal{Client: client, Ownership: Ownership(m),
 		Note: func(s Step) error { return note(s, s.String()) }}
-	return &nuke{removal, map[int]Guest{}}, nil
+	return &nuke{removal, map[int]Guest{}}, err
 }
 
 // Name is Proxmox.
@@ -112,6 +109,9 @@ func (s Search) TokenExpiry(ctx context.Context) (expires time.Time, fix string,
 func (s Search) FileUser(ctx context.Context, cluster, volume string, own []platform.Object) (string, error) {
 	return s.Client.FileUser(ctx, cluster, volume, own)
 }
+
+// Costs are unknown.
+func (Search) Costs(context.Context, gate.Values) (*platform.Costs, error) { return nil, nil }
 
 // Unrecorded lists the cluster's machines that are in no state; see Client.UnrecordedMachines.
 func (s Search) Unrecorded(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (

@@ -59,6 +59,7 @@ type Found struct {
 	Fixes    []string  `json:"fixes,omitempty"`
 
 	Facts     []platform.Fact `json:"-"` // how the recorded machines are now
+	Costs     *platform.Costs `json:"-"` // of the configured ones; nil if they are not known
 	Endpoint  string          `json:"-"` // of the datacenter; empty if the configuration names none
 	Stages    []string        `json:"-"` // whose records lack machines
 	platform  string          // Proxmox
