@@ -25,6 +25,12 @@ func TestHCloud(t *testing.T) {
 	scripts(t, "green", "testdata/hcloud")
 }
 
+// TestHCloudFaults does the same with a project that limits requests, and whose actions are slow or fail.
+func TestHCloudFaults(t *testing.T) {
+	scripts(t, "green", "testdata/hcloud-faults", "--fault", "rate-limited=6s", "--fault", "placement-full=1",
+		"--fault", "action-slow=4s", "--fault", "action-fails=1", "--fault", "server-locked=5s")
+}
+
 // hcloud calls the lab's Hetzner Cloud as somebody else does:
 //
 //	hcloud list KIND                how many there are; id, name and status of each
