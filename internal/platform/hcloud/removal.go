@@ -195,7 +195,21 @@ func (n *nuke) Survey(ctx context.Context) ([]platform.Guest, error) {
 func (n *nuke) owns(ref string) bool { return n.own[ref].kind != nil }
 
 // refusals are why a resource stays that has the cluster's label.
-func (n *nuke) refusals(r resource) (all []string) {
+func (n *nuke) refusals(r resource) []string {
+	all := n.unproved(r)
+	for _, ref := range r.ties {
+		switch other := n.own[ref]; {
+		case other.kind == nil:
+			all = append(all, ref+", which is not the cluster's, works with it")
+		case len(n.unproved(other)) > 0:
+			all = append(all, ref+", which stays, works with it")
+		}
+	}
+	return all
+}
+
+// unproved are the refusals of a resource by itself.
+func (n *nuke) unproved(r resource) (all []string) {
 	key := n.signs.Keys[n.signs.Cluster]
 	isIt := func(m platform.RecordedMachine) bool {
 		return r.kind.typ == typeServer && m.Machine.VM == int(r.id)
@@ -216,11 +230,6 @@ func (n *nuke) refusals(r resource) (all []string) {
 	}
 	if r.protected {
 		all = append(all, "protected: "+r.unprotect())
-	}
-	for _, ref := range r.ties {
-		if !n.owns(ref) {
-			all = append(all, ref+", which is not the cluster's, works with it")
-		}
 	}
 	return all
 }

@@ -138,6 +138,10 @@ func TestANukeRefusesWhatIsNotTheClustersAlone(t *testing.T) {
 			_ *client.Network) {
 			s.SetProtection(v.ID, true)
 		}, "server", "disable-protection"},
+		"volume of a protected server": {platform.Signs{}, func(_ *testing.T, s *emulator.Server, _ *project,
+			v *client.Server, _ *client.Network) {
+			s.SetProtection(v.ID, true)
+		}, "volume", "which stays, works with it"},
 		"a network with another server": {platform.Signs{}, func(t *testing.T, s *emulator.Server, p *project,
 			_ *client.Server, n *client.Network) {
 			other, _, err := p.api.Server.GetByName(t.Context(), "green-db")
