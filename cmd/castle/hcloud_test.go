@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,13 +31,19 @@ func TestLabCSI(t *testing.T) { scripts(t, "csi", "testdata/lab-csi") }
 // TestBoth creates blue and green in one lab, and destroys each while the other one stands.
 func TestBoth(t *testing.T) { scripts(t, "green", "testdata/both", "--with", "blue") }
 
+// TestHCloudFaults does the same with a project that limits requests, and whose actions are slow or fail.
+func TestHCloudFaults(t *testing.T) {
+	scripts(t, "green", "testdata/hcloud-faults", "--fault", "rate-limited=6s", "--fault", "placement-full=1",
+		"--fault", "action-slow=4s", "--fault", "action-fails=1", "--fault", "server-locked=5s")
+}
+
 // hcloud calls the lab's Hetzner Cloud as somebody else does:
 //
 //	hcloud list KIND                how many there are; id, name and status of each
 //	hcloud wait KIND N              until there are at least N
 //	hcloud left KIND N              until there are at most N
 //	hcloud wait-for KIND NAME STATUS
-//	hcloud create KIND FILE         makes one
+//	hcloud create KIND FILE         makes one; {KIND/NAME} in the file is the id of another
 //	hcloud do KIND NAME VERB FILE   an action
 //	hcloud delete KIND NAME
 func hcloud(ts *testscript.TestScript, neg bool, args []string) {
@@ -63,7 +70,11 @@ func hcloud(ts *testscript.TestScript, neg bool, args []string) {
 		isIt := func(r cloudResource) bool { return r.Name == args[2] && r.Status == args[3] }
 		untilCloud(ts, func() bool { return slices.ContainsFunc(cloudResources(ts, kind), isIt) })
 	case "create":
-		callCloud(ts, http.MethodPost, kind, []byte(ts.ReadFile(args[2])))
+		body := others.ReplaceAllStringFunc(ts.ReadFile(args[2]), func(text string) string {
+			of, name, _ := strings.Cut(strings.Trim(text, "{}"), "/")
+			return strconv.FormatInt(cloudID(ts, of, name), 10)
+		})
+		callCloud(ts, http.MethodPost, kind, []byte(body))
 	case "do":
 		callCloud(ts, http.MethodPost, fmt.Sprintf("%s/%d/actions/%s", kind, cloudID(ts, kind, args[2]),
 			args[3]),
@@ -76,6 +87,8 @@ func hcloud(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("there is no hcloud %s", args[0])
 	}
 }
+
+var others = regexp.MustCompile(`\{[a-z_]+/[a-z0-9-]+\}`)
 
 // untilCloud waits for a condition, with as few requests as the project's limit bears.
 func untilCloud(ts *testscript.TestScript, is func() bool) {

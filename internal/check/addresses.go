@@ -94,7 +94,7 @@ func (c *cluster) forwardPools() []AddressRange {
 func (c *cluster) gatewayOutside() bool {
 	known := func(m machine) bool { return m.address.First.IsValid() }
 	inside := func(m machine) bool { return c.network.Contains(m.address.First) }
-	return c.network.IsValid() && slices.ContainsFunc(c.machines, known) &&
+	return c.network.IsValid() && c.gateway.First.IsValid() && slices.ContainsFunc(c.machines, known) &&
 		!slices.ContainsFunc(c.machines, inside)
 }
 
@@ -175,9 +175,8 @@ func checkPools(c *cluster, report reporter) {
 		within := func(n netip.Prefix) bool { return n.Contains(p.First) && n.Contains(p.Last) }
 		if c.network.IsValid() && !c.gatewayOutside() && !within(c.network) && !within(c.second) {
 			report("pool-outside", p.at, p.What+": outside of the network",
-				"Nodes answer ARP for these addresses in %s, the network of the gateway %s (%s). "+
-					"Choose addresses of this network, outside of the router's DHCP range.",
-				c.network, c.gateway.First, syntax.Place(c.gateway.at))
+				"Nodes answer ARP for these addresses in %s (%s). Choose addresses of this network, outside "+
+					"of the router's DHCP range.", c.network, syntax.Place(c.gateway.at))
 		}
 		var held []string
 		for _, a := range used {

@@ -89,6 +89,10 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 	if bits, ok := tfeval.Whole(tfeval.Attribute(network, "prefix")); ok && x.gateway.First.IsValid() {
 		x.network, _ = x.gateway.First.Prefix(bits) // a validation reports another prefix
 	}
+	// A private network of Hetzner Cloud has no gateway in the configuration.
+	if subnet, err := netip.ParsePrefix(tfeval.Text(tfeval.Attribute(network, "subnet"))); err == nil {
+		x.network, x.gateway.at = subnet, x.at("network")
+	}
 	// A validation reports one that is none.
 	x.second, _ = netip.ParsePrefix(tfeval.Text(tfeval.Attribute(network, "secondary_subnet")))
 	for _, v := range tfeval.Elements(tfeval.Attribute(network, "dns")) {

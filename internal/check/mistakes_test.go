@@ -13,7 +13,17 @@ import (
 // second line of a fixture is how many problems castle reports, and is written by hand; the output is
 // asserted to the letter. With CASTLE_UPDATE_SCRIPTS the outputs are written anew, but not the counts.
 func TestEachMistakeIsOneProblem(t *testing.T) {
-	fixtures, err := filepath.Glob("testdata/mistakes/*.txtar")
+	mistakes(t, "testdata/mistakes", "testdata/base.txtar")
+}
+
+// TestEachMistakeInHetznerCloudIsOneProblem does the same with a cluster in Hetzner Cloud.
+func TestEachMistakeInHetznerCloudIsOneProblem(t *testing.T) {
+	mistakes(t, "testdata/hcloud", "testdata/hcloud.txtar")
+}
+
+func mistakes(t *testing.T, folder, base string) {
+	t.Helper()
+	fixtures, err := filepath.Glob(folder + "/*.txtar")
 	if err != nil || len(fixtures) == 0 {
 		t.Fatalf("no fixtures: %v", err)
 	}
@@ -24,7 +34,7 @@ func TestEachMistakeIsOneProblem(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			dir, fixture := t.TempDir(), archive(t, path)
-			write(t, dir, archive(t, "testdata/base.txtar"), fixture)
+			write(t, dir, archive(t, base), fixture)
 			_, second, _ := strings.Cut(string(fixture.Comment), "\nproblems: ")
 			problems, err := strconv.Atoi(strings.TrimSpace(second))
 			if err != nil {

@@ -34,7 +34,7 @@ type Rule struct {
 	argument config.Argument
 
 	// A rule with reads is a validation of the stage's module, identified by the values that its condition
-	// relates. The summary describes the problem of the object.
+	// relates; | is between those of several platforms. The summary describes the problem of the object.
 	reads, summary, fix string
 }
 
@@ -42,8 +42,9 @@ type Rule struct {
 func Rules() []Rule {
 	all := []Rule{
 		{Kind: "gateway-outside", covers: []Kind{nodeOutside, vipOutside}},
-		{Kind: nodeOutside, reads: "network.gateway network.prefix nodes.address",
-			summary: "outside of the network", fix: "Give the node an address of the gateway's network."},
+		{Kind: nodeOutside, covers: []Kind{"node-ip-outside"},
+			reads:   "network.gateway network.prefix nodes.address|network.subnet nodes.address",
+			summary: "outside of the network", fix: "Give the node an address of the network."},
 		{Kind: "node-is-gateway", reads: "network.gateway nodes.address",
 			summary: "the gateway's address", fix: "Give the node an address of its own."},
 		{Kind: "address-twice", reads: "nodes nodes.address",
@@ -118,7 +119,7 @@ func ruleOf(kind Kind) Rule {
 // validationRule is the rule for a validation that relates values, or the general one.
 func validationRule(reads []string) Rule {
 	for _, r := range Rules() {
-		if r.reads != "" && r.reads == strings.Join(reads, " ") {
+		if len(reads) > 0 && slices.Contains(strings.Split(r.reads, "|"), strings.Join(reads, " ")) {
 			return r
 		}
 	}

@@ -91,9 +91,9 @@ func (c *cluster) checkNodesApart(report reporter, kind Kind, whose, field strin
 		for _, network := range []netip.Prefix{c.network, c.second} {
 			if network.IsValid() && p.Overlaps(network) {
 				report(kind, at, fmt.Sprintf("network of %s: overlaps the machines'", whose),
-					"%s%s shares addresses with %s, the network of the gateway %s (%s): packets to machines "+
-						"there would not leave the node. Set %s to another network, or move the machines.", p,
-					source, network, c.gateway.First, syntax.Place(c.gateway.at), where)
+					"%s%s shares addresses with %s, the machines' network (%s): packets to machines there "+
+						"would not leave the node. Set %s to another network, or move the machines.", p,
+					source, network, syntax.Place(c.gateway.at), where)
 			}
 		}
 	}

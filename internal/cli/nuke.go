@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/operation/nuke"
 	"github.com/ephemeral-castle/castle/internal/platform"
+	"github.com/ephemeral-castle/castle/internal/platform/hcloud"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
@@ -25,13 +27,14 @@ func newNuke(a *app) *cobra.Command {
 	var foreign []string
 	var dry bool
 	cmd := &cobra.Command{
-		Use:   "nuke --vmid-range FROM-TO",
-		Short: "Delete castle's VMs in a range of ids without any state",
-		Long: `Delete castle's own VMs in a range of ids, when the state is lost or wrong. It requires
-no cluster and no state. Proxmox comes from --endpoint or PROXMOX_VE_ENDPOINT, the API
-token from PROXMOX_VE_API_TOKEN (there is no flag: other users could see it), or both
-from the record of --cluster: its endpoint is preferred to the environment's, its token
-is used if the environment has none.
+		Use:   "nuke --vmid-range FROM-TO | --cluster CLUSTER",
+		Short: "Delete castle's machines without any state",
+		Long: `Delete castle's own machines, when the state is lost or wrong. It requires no state.
+
+With --vmid-range, it deletes castle's own VMs in a range of ids. Proxmox comes from
+--endpoint or PROXMOX_VE_ENDPOINT, the API token from PROXMOX_VE_API_TOKEN (there is no
+flag: other users could see it), or both from the record of --cluster: its endpoint is
+preferred to the environment's, its token is used if the environment has none.
 
 castle owns a VM in the range if it has the tag "castle" and one more sign: the name of a
 cluster that is also its tag (blue-cp-01), or the pool "castle". These signs prove
@@ -52,11 +55,20 @@ range in their names are listed first; --unreferenced-disks deletes those whose 
 free by then. A storage shared by several Proxmox clusters may hold disks of another
 one: check first.
 
-Exit code 6 if anything remains in the range, refused VMs included.`,
+Without --vmid-range, it deletes what is labelled as --cluster's in a project of Hetzner
+Cloud: servers, load balancers, volumes, primary IPs, firewalls, placement groups,
+networks and snapshots with the label castle_cluster and a label castle_uuid, and the load
+balancers and volumes that controllers of the cluster have made. The API token comes from
+HCLOUD_TOKEN or the record of the cluster. What is protected stays, and what something
+else than the cluster works with. A recorded key has to prove the uuids. A resource that
+has the cluster's name alone is foreign.
+
+Exit code 6 if anything remains, what was refused included.`,
 		SuggestFor: []string{"wipe"},
 		Example: `  castle nuke --vmid-range 421-432 --cluster blue --dry-run
   castle nuke --vmid-range 421-432 --endpoint https://proxmox.example:8006
-  castle nuke --vmid-range 421-432 --foreign=425 --yes`,
+  castle nuke --vmid-range 421-432 --foreign=425 --yes
+  castle nuke --cluster green --dry-run`,
 		Args: usage(func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("nuke takes no argument; name a cluster with --cluster %s", args[0])
@@ -80,8 +92,9 @@ Exit code 6 if anything remains in the range, refused VMs included.`,
 	f := cmd.Flags()
 	f.StringVar(&ids, "vmid-range", "", "the ids to clear, `FROM-TO` or one id")
 	f.StringVar(&o.Cluster, "cluster", "",
-		"only VMs of `CLUSTER`; endpoint and token from its record, unless given")
-	f.StringVar(&o.Datacenter.Endpoint, "endpoint", "", "Proxmox API `URL` (default $PROXMOX_VE_ENDPOINT)")
+		"only machines of `CLUSTER`; endpoint and token from its record, unless given")
+	f.StringVar(&o.Datacenter.Endpoint, "endpoint", "",
+		"API `URL` (default $PROXMOX_VE_ENDPOINT or $HCLOUD_ENDPOINT)")
 	f.StringVar(&o.Datacenter.CA, "ca-file", "", "trust the certificate in `FILE`, too")
 	f.BoolVar(&o.Datacenter.Insecure, "insecure", false,
 		"accept any certificate (default $PROXMOX_VE_INSECURE)")
@@ -95,12 +108,19 @@ Exit code 6 if anything remains in the range, refused VMs included.`,
 
 // completeNuke adds the ids and the environment to the options that the flags have set.
 func completeNuke(a *app, o *nuke.Options, ids string, foreign []string) error {
-	if ids == "" {
-		return errors.New("requires --vmid-range, such as --vmid-range 421-432")
-	}
 	var err error
-	if o.Range, err = platform.ParseRange(ids); err != nil {
-		return fmt.Errorf("--vmid-range: %w", err)
+	switch {
+	case ids != "":
+		if o.Range, err = platform.ParseRange(ids); err != nil {
+			return fmt.Errorf("--vmid-range: %w", err)
+		}
+	case o.Cluster == "":
+		return errors.New("requires --vmid-range, such as --vmid-range 421-432, or --cluster of one in " +
+			"Hetzner Cloud")
+	case len(foreign) > 0, o.Unreferenced, o.Datacenter.CA != "", o.Datacenter.Insecure:
+		return errors.New("--foreign, --unreferenced-disks, --ca-file and --insecure require --vmid-range")
+	default:
+		o.Platform = hcloud.Platform{}
 	}
 	for _, text := range foreign {
 		id, err := strconv.Atoi(text)
@@ -114,8 +134,11 @@ func completeNuke(a *app, o *nuke.Options, ids string, foreign []string) error {
 	}
 	o.StateDir, o.Environ, o.Version = a.stateDir, a.environ, a.version
 	o.Repository, _ = folders.Find(a.directory) //nolint:errcheck // it needs none
-	o.DefaultEndpoint = process.Getenv(a.environ, "PROXMOX_VE_ENDPOINT")
-	o.Datacenter.Token = process.Getenv(a.environ, "PROXMOX_VE_API_TOKEN")
+	set := o.Platform.Environment(a.environ)
+	o.DefaultEndpoint, o.Datacenter.Token = set.Endpoint, set.Token
+	if ids == "" {
+		o.DefaultEndpoint = cmp.Or(set.Endpoint, hcloud.DefaultEndpoint)
+	}
 	if text := process.Getenv(a.environ, "PROXMOX_VE_INSECURE"); text != "" && !o.Datacenter.Insecure {
 		if o.Datacenter.Insecure, err = strconv.ParseBool(text); err != nil {
 			return fmt.Errorf("PROXMOX_VE_INSECURE=%s is neither true nor false", text)
@@ -134,7 +157,11 @@ func runNuke(ctx context.Context, a *app, n *nuke.Nuke, repository string) error
 	if err := checkNukeProtection(ctx, a, repository, n); err != nil {
 		return err
 	}
-	if err := confirm(a, "the range", n.Range, "delete them", "nothing was deleted"); err != nil {
+	what, name := "the range", n.Range
+	if name == "" {
+		what, name = "the cluster", n.Cluster
+	}
+	if err := confirm(a, what, name, "delete them", "nothing was deleted"); err != nil {
 		return err
 	}
 	surviveClosedPipe()
@@ -148,8 +175,12 @@ func checkNukeProtection(ctx context.Context, a *app, repository string, n *nuke
 	if repository == "" {
 		return nil
 	}
-	for _, s := range n.States {
-		c, err := a.open(ctx, cluster.Options{Cluster: s.Cluster, Recorded: true})
+	names := xslices.Map(n.States, func(s nuke.State) string { return s.Cluster })
+	if n.Cluster != "" {
+		names = append(names, n.Cluster)
+	}
+	for _, name := range names {
+		c, err := a.open(ctx, cluster.Options{Cluster: name, Recorded: true})
 		if err != nil {
 			continue // the repository does not have it
 		}
@@ -169,7 +200,11 @@ func verdict(deletes bool) string {
 }
 
 func printNuke(w io.Writer, n *nuke.Nuke) {
-	fmt.Fprintf(w, "In the range %s at %s:\n", n.Range, n.Endpoint)
+	of, none := "In the range "+n.Range, "no VM has any of these ids"
+	if n.Range == "" {
+		of, none = "Labelled as the cluster "+n.Cluster+"'s", "nothing has its label"
+	}
+	fmt.Fprintf(w, "%s at %s:\n", of, n.Endpoint)
 	for i, d := range n.Disks {
 		remarks := cmp.Or(d.Refused, textIf(!d.Chosen, "unreferenced; --unreferenced-disks deletes it")) +
 			textIf(d.Shared, "; shared storage: another Proxmox cluster may use it") // the user has to know
@@ -180,15 +215,16 @@ func printNuke(w io.Writer, n *nuke.Nuke) {
 	for _, g := range n.Guests {
 		why := cmp.Or(strings.Join(g.Refused, ", "),
 			textIf(g.Foreign, "foreign; deleted because of --foreign"))
-		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", verdict(g.Goes()), g.ID, cmp.Or(g.Name, "-"),
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", verdict(g.Goes()),
+			textIf(n.Range == "", g.Kind+" ")+strconv.Itoa(g.ID), cmp.Or(g.Name, "-"),
 			cmp.Or(g.Node, "-"), cmp.Or(textIf(g.Status != "", g.State), "-"),
 			cmp.Or(strings.Join(g.Tags, ","), "no tags"),
 			cmp.Or(textIf(g.UUID != "", "uuid "+g.UUID), "no uuid known"), why)
 	}
-	writeRemarks(w, textIf(len(n.Guests) == 0, "no VM has any of these ids"))
+	writeRemarks(w, textIf(len(n.Guests) == 0, none))
 	for _, s := range n.States {
 		fmt.Fprintf(w, "  the state of %s %s\n", s.Cluster, cmp.Or(textIf(s.Stays != "", "stays: "+s.Stays),
-			"is archived when its VMs are gone"))
+			"is archived when its machines are gone"))
 	}
 	writeRemarks(w, n.Remarks...)
 }
@@ -208,7 +244,7 @@ func printNuked(a *app, n *nuke.Nuke) error {
 	return a.print(n, func(w io.Writer) {
 		for _, g := range n.Guests {
 			if g.Deleted {
-				fmt.Fprintf(w, "deleted  VM %d %q on node %s\n", g.ID, g.Name, g.Node)
+				fmt.Fprintf(w, "deleted  %s %q%s\n", g.Called, g.Name, textIf(g.Where != "", " "+g.Where))
 			}
 		}
 		for _, d := range n.Disks {

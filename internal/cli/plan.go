@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/plan"
 	"github.com/ephemeral-castle/castle/internal/operation/rollout"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
@@ -172,7 +174,7 @@ func printPlan(w io.Writer, p *plan.Plan, all bool) {
 	if p.Rollout != nil {
 		printNeeded(w, p.Rollout)
 	}
-	fmt.Fprint(w, planWaits(p, all)+planTotal(p))
+	fmt.Fprint(w, planWaits(p, all)+planTotal(p)+planCosts(p.Costs))
 	printSaved(w, p.Saved)
 }
 
@@ -230,9 +232,22 @@ func planTotal(p *plan.Plan) string {
 		textIf(others > 0, "; "+count(others, "stage")+" could not be planned") + ".\n"
 }
 
+// planCosts is a line with the costs of the configured machines; empty where they are not known.
+func planCosts(c *platform.Costs) string {
+	if c == nil {
+		return ""
+	}
+	items := xslices.Map(c.Items, func(i platform.CostItem) string {
+		return fmt.Sprintf("%d × %s %.2f", i.Count, i.What, i.Monthly)
+	})
+	return fmt.Sprintf("Costs: %s %.2f a month, %.4f an hour, without VAT and traffic: %s%s.\n", c.Currency,
+		c.Monthly, c.Hourly, strings.Join(items, ", "), listIf("; without a price: ", c.Unpriced))
+}
+
 // printPlanMarkdown prints a title, the losses, a table of the stages, and the plan as text.
 func printPlanMarkdown(w io.Writer, p *plan.Plan) {
-	fmt.Fprintf(w, "### castle plan %s/%s\n\n%s\n", p.Cluster, p.Platform, planTotal(p))
+	fmt.Fprintf(w, "### castle plan %s/%s\n\n%s\n", p.Cluster, p.Platform,
+		planTotal(p)+textIf(p.Costs != nil, "\n"+planCosts(p.Costs)))
 	var losses []string
 	for _, s := range p.Stages {
 		for _, c := range s.Changes {

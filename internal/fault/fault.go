@@ -29,6 +29,11 @@ func All() []Fault {
 	return []Fault{
 		{"ghost-vm", ID, "a foreign VM with that id runs"},
 		{"infisical-secret-exists", Yes, "Infisical holds the kubeconfig of an earlier cluster"},
+		{"rate-limited", Duration, "Hetzner Cloud refuses all requests that long, from the first one on"},
+		{"placement-full", Yes, "no host has room for the first server of a placement group, once"},
+		{"action-slow", Duration, "the creation of a server takes that much longer"},
+		{"action-fails", Yes, "the creation of a control plane fails after its request was accepted, once"},
+		{"server-locked", Duration, "Hetzner Cloud locks a server that long when it is first to be deleted"},
 		{"etcd-learner", Duration, "the last member of etcd stays a learner that long"},
 		{"vip-moves", Duration,
 			"the virtual address moves to another control plane, once, that long after its assignment"},

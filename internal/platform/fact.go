@@ -10,6 +10,8 @@ import (
 // Fact is how a machine of a state is in the datacenter now.
 type Fact struct {
 	Key    string            `json:"machine"` // of its resource instance: worker-01
+	Called string            `json:"-"`       // in the platform's words: VM 421
+	Where  string            `json:"-"`       // likewise: on node pve1
 	ID     int               `json:"vmid"`
 	Node   string            `json:"node,omitempty"` // where it is
 	Status string            `json:"status"`         // running, stopped, absent or unknown
@@ -64,7 +66,8 @@ func (f *Fact) Compare(disks map[string]string, cards []string) {
 
 // Mask hides secrets in every text.
 func (f *Fact) Mask(hide func(string) string) {
-	f.Key, f.Node, f.Status, f.UUID = hide(f.Key), hide(f.Node), hide(f.Status), hide(f.UUID)
+	f.Key, f.Called, f.Node, f.Where = hide(f.Key), hide(f.Called), hide(f.Node), hide(f.Where)
+	f.Status, f.UUID = hide(f.Status), hide(f.UUID)
 	for _, all := range [][]string{f.Differs, f.Pending} {
 		for i, text := range all {
 			all[i] = hide(text)
@@ -80,7 +83,7 @@ func (f *Fact) Mask(hide func(string) string) {
 // Lines describe what is not as castle has left the machine, and what waits for its restart. create is the
 // command that starts it.
 func (f Fact) Lines(create string) (lines []string) {
-	name := fmt.Sprintf("%s (VM %d) ", f.Key, f.ID)
+	name := fmt.Sprintf("%s (%s) ", f.Key, f.Called)
 	for _, text := range f.Differs {
 		lines = append(lines, name+text)
 	}
@@ -92,7 +95,7 @@ func (f Fact) Lines(create string) (lines []string) {
 		create = strings.Replace(create, " create ", " rollout ", 1)
 	}
 	if f.Status == "stopped" {
-		lines = append(lines, fmt.Sprintf("%sis stopped on node %s; %s starts it", name, f.Node, create))
+		lines = append(lines, fmt.Sprintf("%sis stopped %s; %s starts it", name, f.Where, create))
 	}
 	return lines
 }

@@ -7,21 +7,22 @@ import (
 	"strings"
 )
 
-// Nuke finds and deletes the machines of a range of ids, by their signs and without any state. It makes one
-// change after the other, stops at the first surprise and repeats nothing.
+// Nuke finds and deletes the machines of a range of ids, or what is labelled as a cluster's, by signs and
+// without any state. It makes one change after the other, stops at the first surprise and repeats nothing.
 type Nuke interface {
-	// Survey lists the guests in the range, those of ids that the token may not see included.
+	// Survey lists the guests in the range, those of ids that the token may not see included; or every
+	// resource with the cluster's label, in the order of their deletion.
 	Survey(ctx context.Context) ([]Guest, error)
 	// Disks lists the disks that carry an id of the range and that no guest uses, and what could not be read.
 	// stays returns why a guest will keep its id; "" if it goes or does not exist.
 	Disks(ctx context.Context, stays func(id int) string) (all []Orphan, unread []string, err error)
 	// Remove stops and deletes a guest of the last Survey, and proves that it is gone. It refuses one that
 	// has changed since.
-	Remove(ctx context.Context, id int) (Remains, error)
+	Remove(ctx context.Context, g Guest) (Remains, error)
 	// Free deletes a disk, and proves that it is gone. It refuses one that has changed since.
 	Free(ctx context.Context, o Orphan) error
-	// Taken reports which ids of the range a guest has now.
-	Taken(ctx context.Context) (map[int]bool, error)
+	// Remaining lists the guests that there are now.
+	Remaining(ctx context.Context) ([]Guest, error)
 	// Advice is what to do about an error; "" if nothing is known.
 	Advice(err error) string
 }
@@ -31,7 +32,7 @@ type Nuke interface {
 // It is for machines whose record is lost, so it goes by signs. An id alone proves nothing: ids are used
 // again, and the next machine on one may be anybody's.
 type Signs struct {
-	Range   Range
+	Range   Range  // zero where the platform goes by labels
 	Cluster string // only this cluster's machines; those of any, if empty
 	Foreign []int  // ids whose ownership the user vouches for
 	// Known are the machines in the records of clusters.
@@ -62,6 +63,8 @@ type Guest struct {
 	Refused []string `json:"refused,omitempty"` // why castle does not delete it; deleted if empty
 	Deleted bool     `json:"deleted"`
 
+	Called string `json:"-"` // in the platform's words: VM 421
+	Where  string `json:"-"` // likewise: on node pve1; empty for what is everywhere
 	State  string `json:"-"` // whether it runs, and for how long
 	Unread bool   `json:"-"` // nobody knows what disks it has
 }
@@ -71,7 +74,7 @@ func (g Guest) Goes() bool { return len(g.Refused) == 0 }
 
 // String describes the guest and why it stays.
 func (g Guest) String() string {
-	text := fmt.Sprintf("VM %d", g.ID)
+	text := g.Called
 	if g.Name != "" {
 		text += fmt.Sprintf(" %q", g.Name)
 	}

@@ -127,11 +127,30 @@ type Datacenter interface {
 	// FileUser returns a guest that may use a file and is none of own, the machines of the state that made
 	// the file; empty if there is none that the token can see.
 	FileUser(ctx context.Context, cluster, volume string, own []Object) (string, error)
+	// Costs are those of what a machine preflight's stage makes; nil where the platform has no prices.
+	Costs(ctx context.Context, v gate.Values) (*Costs, error)
 	// Unrecorded lists the machines that a nuke would delete as this cluster's, or that have the uuid of a
 	// known resource, and that are none of the known ones. unseen are ids among the values' that a guest of
 	// an unknown owner has.
 	Unrecorded(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
 		machines []Guest, unseen []int, err error)
+}
+
+// Costs are prices without VAT, and without what depends on use, such as traffic.
+type Costs struct {
+	Currency string     `json:"currency"` // EUR
+	Hourly   float64    `json:"hourly"`
+	Monthly  float64    `json:"monthly"` // at most
+	Items    []CostItem `json:"items"`
+	Unpriced []string   `json:"unpriced,omitempty"` // of which the platform tells no price
+}
+
+// CostItem are the costs of some resources that are alike.
+type CostItem struct {
+	What    string  `json:"what"` // server cx33 in fsn1
+	Count   int     `json:"count"`
+	Hourly  float64 `json:"hourly"`
+	Monthly float64 `json:"monthly"`
 }
 
 // Subject is a stage that makes machines, as doctor checks it.

@@ -47,6 +47,8 @@ var causes = []cause{
 		"group: try again later, or choose another location", ""},
 	{[]string{"(resource_unavailable"}, "the location has no server of this type now: choose another " +
 		"server_type or location", ""},
+	{[]string{"(action_failed"}, "an action of Hetzner Cloud has failed: the same command makes anew what " +
+		"is not complete; if it fails again, https://status.hetzner.com may say why", ""},
 	{[]string{"(resource_limit_exceeded"}, "the project's limit is reached: Hetzner Cloud raises it on " +
 		"request (Limits)", ""},
 	{[]string{"(uniqueness_error"}, "the project has a resource of this name, and the state does not: the " +
@@ -67,7 +69,7 @@ var causes = []cause{
 
 // transientCauses explain a transient failure that lasted through all tries.
 var transientCauses = map[Failure]string{
-	Locked: "another task of this VM or its storage is still running; " +
+	Locked: "another task of this machine or its storage is still running; " +
 		"run the same command again when that has ended",
 	Throttled: "the service limits the rate of requests; run the same command again later",
 	Overloaded: "the service is down or overloaded, or its proxy does not reach it; " +

@@ -26,8 +26,11 @@ type Request struct {
 // Fault changes the effect of the calls that it matches.
 type Fault struct {
 	Method string // any, if empty
-	Path   string // a pattern of path.Match for the path below /v1: "servers/*/actions/poweron"
+	Path   string // any, or a pattern of path.Match for the path below /v1: "servers/*/actions/poweron"
+	Body   string // what the body contains
 	Times  int    // how many calls it affects; all, if 0
+	// Lasts ends it that long after the first call that it affects.
+	Lasts time.Duration
 	// Status, when set, answers with this status, Code and Message, and does nothing else.
 	Status        int
 	Code, Message string
@@ -39,6 +42,7 @@ type Fault struct {
 	Drop bool
 	// Before runs right before the call has its effect, without a lock: somebody else was quicker.
 	Before func()
+	until  time.Time // the end of Lasts
 }
 
 // handler answers a call, under the server's mutex. Its value is the body; nil is 204.
@@ -153,6 +157,10 @@ func (c *call) run(h handler) (any, error) {
 	if err := c.admitted(); err != nil {
 		return nil, err
 	}
+	if c.fault.Status == http.StatusTooManyRequests && !c.fault.until.IsZero() {
+		c.header.Set("RateLimit-Remaining", "0")
+		c.header.Set("RateLimit-Reset", strconv.FormatInt(c.fault.until.Unix()+1, 10))
+	}
 	if c.fault.Before != nil {
 		c.fault.Before()
 	}
@@ -194,8 +202,13 @@ func (c *call) admitted() error {
 	below := strings.TrimPrefix(c.r.URL.Path, "/v1/")
 	for i, f := range s.faults {
 		matches, _ := path.Match(f.Path, below) //nolint:errcheck // a malformed pattern matches nothing
-		if !matches || f.Method != "" && f.Method != c.r.Method {
+		over := !f.until.IsZero() && time.Now().After(f.until)
+		if over || !matches && f.Path != "" || f.Method != "" && f.Method != c.r.Method ||
+			!strings.Contains(string(c.body), f.Body) {
 			continue
+		}
+		if f.Lasts > 0 && f.until.IsZero() {
+			f.until = time.Now().Add(f.Lasts)
 		}
 		c.fault = *f
 		if f.Times--; f.Times == 0 {

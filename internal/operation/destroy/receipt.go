@@ -116,7 +116,7 @@ func (r *receipt) noteUnknown(machines []platform.Guest) {
 	defer r.mu.Unlock()
 	r.rec.Unknown = nil
 	for _, g := range machines {
-		text := fmt.Sprintf("VM %d %q on node %s, %s", g.ID, g.Name, g.Node, g.State)
+		text := strings.TrimRight(fmt.Sprintf("%s %q %s, %s", g.Called, g.Name, g.Where, g.State), ", ")
 		if g.CopyOf != 0 {
 			text += fmt.Sprintf(", with the uuid of VM %d", g.CopyOf)
 		}

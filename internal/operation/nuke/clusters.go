@@ -29,6 +29,7 @@ type recordedCluster struct {
 	working    *workingcopy.Copy // nil without a store
 	platform   platform.Platform // that is cleared
 	datacenter platform.Account
+	stands     []string // the platforms of its machines
 	endpoints  []string
 	ids        []int
 	machinesOf map[int]platform.Object // their recorded identities, by id
@@ -100,6 +101,11 @@ func (c *recordedCluster) elsewhere(endpoint string) string {
 	return c.endpoints[i]
 }
 
+// standsOn reports whether a platform may have machines of the cluster.
+func (c *recordedCluster) standsOn(p platform.Platform) bool {
+	return len(c.stands) == 0 || slices.Contains(c.stands, p.Name())
+}
+
 // read collects a cluster's machines from the recorded preflights and from the states, as either may lack
 // one.
 func (c *recordedCluster) read() error {
@@ -139,6 +145,7 @@ func (c *recordedCluster) machines(d *recordedStage) error {
 	for _, one := range asked {
 		d.owner = d.owner || len(one.Ids) > 0
 		c.datacenter = one.Account
+		c.stands = append(c.stands, one.Platform.Name())
 		c.endpoints = append(c.endpoints, one.Account.Endpoint)
 		c.ids = append(c.ids, one.Ids...)
 	}
@@ -240,7 +247,7 @@ func (n *Nuke) affectedStates(recorded []*recordedCluster) []State {
 	states := []State{}
 	for _, c := range recorded {
 		switch {
-		case slices.ContainsFunc(c.ids, n.options.Range.Contains):
+		case n.concerns(c):
 			states = append(states, n.stateOf(c))
 		case c.unclear != "":
 			n.Remarks = append(n.Remarks,
@@ -248,6 +255,13 @@ func (n *Nuke) affectedStates(recorded []*recordedCluster) []State {
 		}
 	}
 	return states
+}
+
+// concerns reports whether the nuke may delete machines of a cluster.
+func (n *Nuke) concerns(c *recordedCluster) bool {
+	name, _, _ := strings.Cut(c.name, "/")
+	return n.byLabels() && name == n.Cluster && c.standsOn(n.options.Platform) ||
+		slices.ContainsFunc(c.ids, n.options.Range.Contains)
 }
 
 func (n *Nuke) stateOf(c *recordedCluster) State {
@@ -262,10 +276,13 @@ func (n *Nuke) stateOf(c *recordedCluster) State {
 	}
 	var beyond, staying []string
 	for _, id := range c.ids {
-		if !n.options.Range.Contains(id) {
+		if !n.byLabels() && !n.options.Range.Contains(id) {
 			beyond = append(beyond, strconv.Itoa(id))
-		} else if g := n.guest(id); g != nil && !g.Goes() {
-			staying = append(staying, strconv.Itoa(id))
+		}
+	}
+	for _, g := range n.Guests {
+		if !g.Goes() && (n.byLabels() || slices.Contains(c.ids, g.ID)) {
+			staying = append(staying, g.Called)
 		}
 	}
 	switch {
@@ -278,7 +295,7 @@ func (n *Nuke) stateOf(c *recordedCluster) State {
 	case len(beyond) > 0:
 		s.Stays = "VM " + strings.Join(beyond, ", ") + " lies outside the range"
 	case len(staying) > 0:
-		s.Stays = "VM " + strings.Join(staying, ", ") + " stays"
+		s.Stays = strings.Join(staying, ", ") + " stays"
 	}
 	return s
 }
@@ -313,7 +330,7 @@ func (n *Nuke) unlock(ctx context.Context) error {
 
 // archive archives the stages of each cluster whose machines are all verified as gone. It reads the
 // record again under the cluster's lock.
-func (n *Nuke) archive(ctx context.Context, taken map[int]bool, report func(string),
+func (n *Nuke) archive(ctx context.Context, remaining []platform.Guest, report func(string),
 	journal *state.Journal) error {
 	recorded, err := n.recordedClusters(ctx)
 	if err != nil {
@@ -329,8 +346,9 @@ func (n *Nuke) archive(ctx context.Context, taken map[int]bool, report func(stri
 		if s.Stays = n.stateOf(c).Stays; s.Stays != "" {
 			continue
 		}
-		if at := slices.IndexFunc(c.ids, func(id int) bool { return taken[id] }); at >= 0 {
-			s.Stays = fmt.Sprintf("VM %d is there", c.ids[at])
+		its := func(g platform.Guest) bool { return n.byLabels() || slices.Contains(c.ids, g.ID) }
+		if at := slices.IndexFunc(remaining, its); at >= 0 {
+			s.Stays = remaining[at].Called + " is there"
 			continue
 		}
 		ended := c.ended()

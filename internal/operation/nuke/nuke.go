@@ -1,5 +1,5 @@
-// Package nuke deletes the machines of a range of VM ids without any state. It then archives the states
-// whose machines are all verified as gone.
+// Package nuke deletes the machines of a range of VM ids, or what is labelled as a cluster's, without any
+// state. It then archives the states whose machines are all verified as gone.
 package nuke
 
 import (
@@ -25,7 +25,7 @@ type Options struct {
 	// Repository is where exported kubeconfigs are removed, and where castle.hcl names the store of the
 	// states; empty: nowhere.
 	Repository string
-	Range      platform.Range
+	Range      platform.Range    // zero: what has the labels of Cluster
 	Platform   platform.Platform // whose machines
 	// Cluster limits the nuke to one cluster's machines, and completes
 	// Datacenter from its record: "blue" or "blue/proxmox".
@@ -41,7 +41,8 @@ type Options struct {
 
 // Nuke lists the objects that castle would delete in a range of ids, found without any state.
 type Nuke struct {
-	Range    string            `json:"range"`
+	Range    string            `json:"range,omitempty"`
+	Cluster  string            `json:"cluster,omitempty"` // whose labels count, without a range
 	Endpoint string            `json:"endpoint"`
 	Disks    []platform.Orphan `json:"disks"` // that no guest uses
 	Guests   []platform.Guest  `json:"guests"`
@@ -62,8 +63,11 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Nuke{Range: o.Range.String(), Guests: []platform.Guest{}, Disks: []platform.Orphan{}, options: o,
+	n := &Nuke{Guests: []platform.Guest{}, Disks: []platform.Orphan{}, options: o,
 		root: root}
+	if !n.byLabels() {
+		n.Range = o.Range.String()
+	}
 	n.store, err = cluster.OpenStore(ctx, cluster.Options{
 		Repository: o.Repository, Environ: o.Environ, Version: o.Version,
 	})
@@ -108,7 +112,10 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	return n, n.findDisks(ctx)
 }
 
-// choose finds the named cluster and completes the options from its record.
+// byLabels reports whether the nuke goes by the labels of a cluster, and not by ids.
+func (n *Nuke) byLabels() bool { return n.options.Range == platform.Range{} }
+
+// choose finds the named cluster and completes the options from its record. Labels need no record.
 func (n *Nuke) choose(recorded []*recordedCluster) error {
 	var found []*recordedCluster
 	var names []string
@@ -119,14 +126,27 @@ func (n *Nuke) choose(recorded []*recordedCluster) error {
 			found = append(found, c)
 		}
 	}
+	isOther := func(c *recordedCluster) bool { return !c.standsOn(n.options.Platform) }
+	if others := len(found); slices.ContainsFunc(found, isOther) {
+		if found = slices.DeleteFunc(found, isOther); len(found) == 0 && others > 0 {
+			return cluster.Usagef("--cluster %s: it does not stand on %s; machines of Proxmox are deleted "+
+				"with --vmid-range, and those of Hetzner Cloud without it", n.options.Cluster,
+				n.options.Platform.Name())
+		}
+	}
+	n.signs.Cluster, _, _ = strings.Cut(n.options.Cluster, "/")
+	if n.byLabels() {
+		n.Cluster = n.signs.Cluster
+	}
 	switch {
+	case len(found) == 0 && n.byLabels():
+		return nil
 	case len(names) == 0:
 		return cluster.Usagef("--cluster %s: nothing is recorded of any cluster; give the endpoint and the "+
 			"token instead", n.options.Cluster)
 	case len(found) != 1:
 		return cluster.Usagef("--cluster %s: there are %s", n.options.Cluster, strings.Join(names, ", "))
 	}
-	n.signs.Cluster, _, _ = strings.Cut(n.options.Cluster, "/")
 	have, given := found[0].datacenter, &n.options.Datacenter
 	given.Endpoint = cmp.Or(given.Endpoint, have.Endpoint)
 	if !n.options.Platform.SameEndpoint(given.Endpoint, have.Endpoint) {
@@ -264,9 +284,9 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 		return journal.Append(line)
 	}
 	err = n.delete(ctx)
-	var taken map[int]bool
+	var remaining []platform.Guest
 	if err == nil {
-		taken, err = n.verify(ctx)
+		remaining, err = n.verify(ctx)
 	}
 	if err != nil {
 		for i := range n.States {
@@ -274,7 +294,7 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 		}
 		return errors.Join(err, n.Left())
 	}
-	return errors.Join(n.archive(ctx, taken, report, journal), n.Left())
+	return errors.Join(n.archive(ctx, remaining, report, journal), n.Left())
 }
 
 // delete deletes the guests, then the disks.
@@ -287,12 +307,13 @@ func (n *Nuke) delete(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		remains, err := n.client.Remove(ctx, g.ID)
+		remains, err := n.client.Remove(ctx, *g)
 		g.Deleted = remains.Gone
 		for _, volume := range remains.Unreferenced {
 			if !slices.ContainsFunc(n.Disks, func(d platform.Orphan) bool { return d.Volume == volume }) {
 				n.Remarks = append(n.Remarks, fmt.Sprintf(
-					"%s carries VM %d's id, but its configuration did not name it; it is left", volume, g.ID))
+					"%s carries the id of %s, but its configuration did not name it; it is left", volume,
+					g.Called))
 			}
 		}
 		if err == nil && len(remains.Own) > 0 {
@@ -315,18 +336,15 @@ func (n *Nuke) delete(ctx context.Context) error {
 	return nil
 }
 
-// verify reads for every id in the range whether a guest has it. A guest that appeared meanwhile counts
-// as refused.
-func (n *Nuke) verify(ctx context.Context) (map[int]bool, error) {
-	taken, err := n.client.Taken(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range n.options.Range.IDs() {
-		if g := n.guest(id); taken[id] && (g == nil || g.Deleted) {
-			n.Guests = append(n.Guests,
-				platform.Guest{ID: id, Refused: []string{"appeared while others were deleted"}})
+// verify lists the guests that there are now. One that appeared meanwhile counts as refused.
+func (n *Nuke) verify(ctx context.Context) ([]platform.Guest, error) {
+	remaining, err := n.client.Remaining(ctx)
+	for _, g := range remaining {
+		i := slices.IndexFunc(n.Guests, func(known platform.Guest) bool { return known.Called == g.Called })
+		if i < 0 || n.Guests[i].Deleted {
+			g.Refused = []string{"appeared while others were deleted"}
+			n.Guests = append(n.Guests, g)
 		}
 	}
-	return taken, nil
+	return remaining, err
 }

@@ -46,7 +46,7 @@ func TestStateStaysUnlessAllItsMachinesAreDeleted(t *testing.T) {
 	const here = "https://proxmox.example:8006"
 	n := &Nuke{Endpoint: here, options: Options{Platform: proxmox.Platform{},
 		Range: platform.Range{From: 421, To: 432}}, Guests: []platform.Guest{
-		{ID: 421}, {ID: 422, Refused: []string{"protected"}},
+		{ID: 421}, {ID: 422, Called: "VM 422", Refused: []string{"protected"}},
 	}}
 	for name, test := range map[string]struct {
 		cluster recordedCluster

@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/operation/rollout"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/review"
@@ -45,6 +46,8 @@ type Plan struct {
 	Unknown *unrecorded.Found `json:"unknown,omitempty"`
 	// Machines lists what is not as castle has left the machines of the state.
 	Machines []string `json:"machines,omitempty"`
+	// Costs are those of the configured machines; nil where they are not known.
+	Costs *platform.Costs `json:"costs,omitempty"`
 	// Rollout is what only a rollout changes; nil: no machine that runs changes.
 	Rollout *rollout.List `json:"rollout,omitempty"`
 }
@@ -179,7 +182,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	if err != nil {
 		return nil, err
 	}
-	if !found.None() {
+	if plan.Costs = found.Costs; !found.None() {
 		plan.Unknown = found
 	}
 	if plan.Rollout, err = p.machines.List(ctx); err != nil {

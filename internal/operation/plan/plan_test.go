@@ -40,8 +40,10 @@ func TestAPlanShowsNoSecret(t *testing.T) {
 		".Stages.Changes.Action", ".Stages.OnEarlier", ".Total.NotPlanned", ".Unlisted.Stage",
 		".Unlisted.Layer",
 		".Unlisted.Destroy", ".Saved.Path", ".Saved.SHA256", ".Saved.Apply", ".Saved.Unplanned",
-		".Saved.Imports", ".Unknown.Endpoint",
-		".Unknown.Stages", ".Rollout.Cluster", ".Rollout.Platform",
+		".Saved.Imports", ".Unknown.Costs.Currency",
+		".Unknown.Costs.Items.What", ".Unknown.Costs.Unpriced", ".Unknown.Endpoint",
+		".Unknown.Stages", ".Costs.Currency", ".Costs.Items.What", ".Costs.Unpriced",
+		".Rollout.Cluster", ".Rollout.Platform",
 		".Rollout.Steps.Machine", ".Rollout.Steps.Node", ".Rollout.Steps.Address",
 		".Rollout.Steps.Action", ".Rollout.Steps.Disks", ".Rollout.Steps.Volumes", ".Rollout.Command"}
 	p, known := &Plan{}, &secret.Masker{}

@@ -114,13 +114,14 @@ func match(c *cluster.Cluster, st *state.State, f *UntrackPlan, address string) 
 		c.Config.Name, f.Stage)}
 }
 
-// describe names a resource; for a virtual machine it adds the id and node.
+// describe names a resource; for a machine it adds what its platform calls it.
 func describe(res state.Resource) string {
-	id, isVM := res.Attributes["vm_id"].(float64)
-	if !isVM {
+	of := cluster.Platforms().OfResource(res.Type)
+	if of == nil {
 		return res.Address
 	}
-	return fmt.Sprintf("%s (VM %d on node %v)", res.Address, int(id), res.Attributes["node_name"])
+	machine, _ := of.Describe(res.Attributes)
+	return res.Address + " (" + machine + ")"
 }
 
 // Untrack carries out an UntrackPlan with Terraform's own state rm, under the cluster's lock. It

@@ -3,7 +3,6 @@ package hcloud
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -100,14 +99,14 @@ func (p *project) Facts(ctx context.Context, known []gate.Known) ([]platform.Fac
 	for i, k := range known {
 		key, _ := terraform.KeyOf(k.Address)
 		f := platform.Fact{Key: cmp.Or(key, textOf(k.Attributes, "name")), ID: int(idOf(k.Attributes)),
-			Status: "absent"}
+			Called: refs("server", idOf(k.Attributes))[0], Status: "absent"}
 		r, exists := ofState(all, k)
 		if !exists {
 			f.Differ("does not exist any more")
 			facts[i] = f
 			continue
 		}
-		f.Node, f.UUID, f.Status = r.location, r.uuid(), string(r.status)
+		f.Node, f.Where, f.UUID, f.Status = r.location, r.place(), r.uuid(), string(r.status)
 		if r.status == hcloud.ServerStatusOff { // the provider has no argument for it
 			f.Status, f.ByRollout = "stopped", true
 		}
@@ -175,8 +174,7 @@ func (p *project) Blocked(ctx context.Context, all []platform.Object) (blocked [
 	for _, o := range all {
 		if r, exists := find(found, o); exists && r.protected {
 			blocked = append(blocked, event.OwnedObject{Kind: o.Kind, ID: cmp.Or(o.Name, o.ID()),
-				Reason: "protected against deletion",
-				Fix:    fmt.Sprintf("hcloud %s disable-protection %d delete", r.kind.command(), r.id)})
+				Reason: "protected against deletion", Fix: r.unprotect()})
 		}
 	}
 	return blocked, err
@@ -187,24 +185,26 @@ func (p *project) FileUser(context.Context, string, string, []platform.Object) (
 	return "", nil
 }
 
-// Unrecorded lists the servers with the cluster's label that are none of the known ones.
+// Unrecorded lists the resources with the cluster's label that are none of the known ones. While servers of
+// the cluster exist, volumes with it are those of the CSI driver.
 func (p *project) Unrecorded(ctx context.Context, cluster string, _ gate.Values, known []gate.Known) (
 	machines []platform.Guest, unseen []int, err error) {
-	all, err := p.list(ctx, servers())
+	all, err := p.list(ctx, kinds)
+	alive := slices.ContainsFunc(known, func(k gate.Known) bool {
+		r, exists := ofState(all, k)
+		return exists && r.kind.typ == typeServer
+	})
 	for _, r := range all {
 		isIt := func(k gate.Known) bool {
-			id := strconv.FormatInt(r.id, 10)
-			return k.Type == typeServer && idOf(k.Attributes) == r.id || k.MachineID.ID == id ||
+			id := idOf(k.Attributes) // 0 while a run is creating it
+			return kindOf(k.Type) == r.kind && (id == r.id || id == 0 && r.kind.typ != typeServer) ||
+				k.MachineID.ID == strconv.FormatInt(r.id, 10) ||
 				k.MachineID.UUID != "" && k.MachineID.UUID == r.uuid()
 		}
-		if r.labels[labelCluster] == cluster && !slices.ContainsFunc(known, isIt) {
-			machines = append(machines, platform.Guest{ID: int(r.id), Name: r.name, Kind: r.kind.name,
-				Node: r.location, Status: string(r.status), State: string(r.status), UUID: r.uuid()})
+		ofOthers := r.labels[labelCluster] != cluster || alive && r.ofController()
+		if !ofOthers && !slices.ContainsFunc(known, isIt) {
+			machines = append(machines, r.listed())
 		}
 	}
 	return machines, nil, err
 }
-
-// errNoNuke says what castle cannot do yet.
-var errNoNuke = errors.New("castle nuke does not reach Hetzner Cloud: " +
-	"`hcloud server list -l " + labelCluster + "=NAME` lists the servers of a cluster whose record is lost")

@@ -13,7 +13,10 @@ import (
 
 	client "github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"github.com/siderolabs/gen/xslices"
+	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/hcloud"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
@@ -305,7 +308,7 @@ func TestFactsSayWhatHasChangedOutside(t *testing.T) {
 		}
 		for i, want := range []string{"running", "stopped", "absent"} {
 			if want == "stopped" && !slices.Contains(facts[i].Lines("castle create green"),
-				fmt.Sprintf("wk-01 (VM %d) is stopped on node fsn1; castle rollout green starts it",
+				fmt.Sprintf("wk-01 (server %d) is stopped in fsn1; castle rollout green starts it",
 					off.ID)) {
 				t.Errorf("%q", facts[i].Lines("castle create green"))
 			}
@@ -355,6 +358,101 @@ func TestUnrecordedServersHaveTheClustersLabel(t *testing.T) {
 			{MachineID: gate.MachineID{UUID: "88888888-0000-0000-0000-000000000000"}}})
 		if err != nil || len(machines) != 0 {
 			t.Errorf("%+v, %v", machines, err)
+		}
+	})
+}
+
+// A network that a lost record leaves is found, too. Volumes of the CSI driver have the label while the
+// cluster lives, and are in no state.
+func TestUnrecordedResourcesAreThoseOfEveryKind(t *testing.T) {
+	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
+		server, network := cluster(t, s, p)
+		alive := []gate.Known{known("cp-01", server), {Type: "hcloud_network",
+			Attributes: map[string]any{"id": fmt.Sprint(network.ID)}}}
+		for want, known := range map[string][]gate.Known{"": alive,
+			"green":                          alive[:1],
+			"green-cp-01 pvc-detached green": nil,
+			"green-cp-01 pvc-detached":       {{Address: "hcloud_network.cluster", Type: "hcloud_network"}},
+		} {
+			machines, _, err := p.Unrecorded(t.Context(), "green", nil, known)
+			got := xslices.Map(machines, func(g platform.Guest) string { return g.Name })
+			if err != nil || strings.Join(got, " ") != want {
+				t.Errorf("%q, want %s, %v", got, want, err)
+			}
+		}
+	})
+}
+
+func TestCostsAreThoseOfServersAddressesAndLoadBalancers(t *testing.T) {
+	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
+		texts := func(all map[string]string) cty.Value {
+			values := map[string]cty.Value{}
+			for k, v := range all {
+				values[k] = cty.StringVal(v)
+			}
+			return cty.MapVal(values)
+		}
+		v := gate.Values{"types": texts(map[string]string{"cp-01": "cx33@fsn1", "wk-01": "cx43@nbg1",
+			"wk-02": "cx43@nbg1", "wk-03": "cx99@nbg1"}),
+			"balancers": texts(map[string]string{"a": "lb11@fsn1"})}
+		c, err := p.Costs(t.Context(), v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// 0.0104 + 2 × 0.0192 + 4 × 0.0008 + 0.0120, and 730 hours of it.
+		if c.Currency != "EUR" || c.Hourly != 0.064 || c.Monthly != 46.72 || len(c.Items) != 5 ||
+			c.Items[3] != (platform.CostItem{What: "server cx33 in fsn1", Count: 1, Hourly: 0.0104,
+				Monthly: 7.592}) || !slices.Equal(c.Unpriced, []string{"server cx99 in nbg1"}) {
+			t.Errorf("%+v", c)
+		}
+		s.Fail(emulator.Fault{Path: "pricing", Status: 503, Code: "unavailable", Message: "maintenance"})
+		if c, err := p.Costs(t.Context(), v); c != nil || err == nil {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
+
+func TestDoctorTellsWhoseServersTheTokenReaches(t *testing.T) {
+	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
+		boot(t, s, p, "green-cp-01", labels("77777777-0000-0000-0000-000000000000"))
+		if f := p.others(t.Context(), "green"); len(f) != 1 || f[0].Colour != finding.Green {
+			t.Errorf("%+v", f)
+		}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			boot(t, s, p, name, map[string]string{labelCluster: "blue"})
+		}
+		f := p.others(t.Context(), "green")
+		if len(f) != 1 || f[0].Colour != finding.Yellow || !strings.HasSuffix(f[0].Text, "; and 1 more") ||
+			!strings.Contains(f[0].Text, `"a" in fsn1, running, of the cluster blue`) {
+			t.Errorf("%+v", f)
+		}
+	})
+}
+
+// A limit of requests is waited for as long as the API says, and is no refusal for ever.
+func TestALimitOfRequestsIsWaitedFor(t *testing.T) {
+	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
+		l := &limit{next: transport{s}}
+		p.api = client.NewClient(client.WithEndpoint("http://api.test/v1"), client.WithToken("writes"),
+			client.WithHTTPClient(&http.Client{Transport: l}),
+			client.WithRetryOpts(client.RetryOpts{MaxRetries: 1, BackoffFunc: l.pause}))
+		limited := func(lasts time.Duration) {
+			s.Fail(emulator.Fault{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
+				Message: "limit of 3600 requests per hour reached", Lasts: lasts})
+		}
+		limited(12 * time.Second)
+		begin := time.Now()
+		if _, err := p.list(t.Context(), servers()); err != nil || time.Since(begin) < 12*time.Second {
+			t.Errorf("%v after %s", err, time.Since(begin))
+		}
+		limited(time.Minute)
+		_, err := p.list(t.Context(), servers())
+		again, is := errors.AsType[interface {
+			error
+			Transient() bool
+		}](err)
+		if !is || !again.Transient() {
+			t.Errorf("%v", err)
 		}
 	})
 }

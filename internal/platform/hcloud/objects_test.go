@@ -111,7 +111,7 @@ func TestObjectsOfAState(t *testing.T) {
 }
 
 func TestAccountsOfTheEnvironment(t *testing.T) {
-	if a := (Platform{}).Environment([]string{"HCLOUD_TOKEN=x"}); a.Endpoint != defaultEndpoint ||
+	if a := (Platform{}).Environment([]string{"HCLOUD_TOKEN=x"}); a.Endpoint != DefaultEndpoint ||
 		a.Token != "x" {
 		t.Errorf("%+v", a)
 	}

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
@@ -79,14 +78,14 @@ func (Platform) Environment(environ []string) platform.Account {
 	a := platform.Account{Endpoint: process.Getenv(environ, endpointVariable),
 		Token: process.Getenv(environ, tokenVariable)}
 	if a.Token != "" {
-		a.Endpoint = cmp.Or(a.Endpoint, defaultEndpoint)
+		a.Endpoint = cmp.Or(a.Endpoint, DefaultEndpoint)
 	}
 	return a
 }
 
 func (Platform) SameEndpoint(a, b string) bool {
 	plain := func(s string) string {
-		return strings.ToLower(strings.TrimRight(cmp.Or(s, defaultEndpoint),
+		return strings.ToLower(strings.TrimRight(cmp.Or(s, DefaultEndpoint),
 			"/"))
 	}
 	return plain(a) == plain(b)
@@ -94,35 +93,10 @@ func (Platform) SameEndpoint(a, b string) bool {
 
 func (Platform) Open(a platform.Account) (platform.Datacenter, error) { return open(a) }
 
-func (Platform) Nuke(platform.Account, platform.Signs, func(any, string) error) (platform.Nuke, error) {
-	return nil, errNoNuke
-}
-
-// Checks are doctor's: whether the API accepts the token, and whether the names are free.
-func (Platform) Checks(s platform.Subject) []finding.Check {
-	p, err := open(accountOf(s.Machines.Values))
-	api := func(ctx context.Context) []finding.Finding {
-		if err != nil {
-			return finding.Obstacle("correct hcloud_endpoint", "%v", err)
-		}
-		if !s.Machines.Values.Has("api_token") {
-			return finding.Unchecked("the API token is not known: " +
-				cmp.Or(s.Unread, "it is an output of another stage, which has none yet"))
-		}
-		switch writes, err := p.mayWrite(ctx); {
-		case err == platform.ErrRefused:
-			return finding.Obstacle("make a token in the project: Security > API tokens",
-				"the API refuses the token")
-		case err != nil:
-			return finding.Obstacle("check hcloud_endpoint and the network", "%v", finding.Reason(ctx, err))
-		case !writes:
-			return finding.Obstacle("make one with the permission Read & Write",
-				"the API token may only read")
-		}
-		return finding.Good("the API accepts the token, which may write")
-	}
-	return []finding.Check{{Name: "hcloud.api", Run: api}, {Name: "hcloud.names",
-		Run: func(ctx context.Context) []finding.Finding { return s.Inspect(ctx, s.Machines, "free") }}}
+func (Platform) Nuke(a platform.Account, m platform.Signs, note func(line any, text string) error) (
+	platform.Nuke, error) {
+	p, err := open(a)
+	return &nuke{project: p, signs: m, note: note}, err
 }
 
 // Revisions reads the revisions of a stage's resources: a digest of their names, labels and protection, of a

@@ -39,7 +39,7 @@ func resources() gate.PreflightType {
 			"are available",
 		Attributes: map[string]gate.Attribute{
 			"endpoint": {Type: cty.String, Required: true,
-				Help: `The API's address, "` + defaultEndpoint + `".`},
+				Help: `The API's address, "` + DefaultEndpoint + `".`},
 			"api_token": {Type: cty.String, Required: true, Help: "The API token, which may read and write.",
 				Valid: func(v cty.Value) error { return checkToken(v.AsString()) }},
 			"servers":  required(texts("The name of each server, by the key of its resource instance.")),
@@ -50,6 +50,8 @@ func resources() gate.PreflightType {
 					"load balancers: the address in others, and the range or the port."},
 			"types": texts(
 				`The type and the location of each server, by key: "cx33@fsn1".`),
+			"balancers": texts(
+				`The type and the location of each load balancer, by address: "lb11@fsn1".`),
 		},
 		HasMachineIDs: true,
 		New:           newPreflight,
@@ -78,7 +80,7 @@ func newPreflight(name string, target gate.Target, v gate.Values) (gate.Prefligh
 	if err = errors.Join(err, wrong, v.Decode("types", &c.types)); err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return gate.Preflight{Name: name, Inspect: c.inspect, Look: c.look}, nil
+	return gate.Preflight{Name: name, Inspect: c.inspect, Look: c.look, Revoke: c.sweep}, nil
 }
 
 // check is a preflight with its arguments.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -25,8 +26,8 @@ const (
 	labelUUID    = "castle_uuid"
 )
 
-// defaultEndpoint is the API's address.
-const defaultEndpoint = "https://api.hetzner.cloud/v1"
+// DefaultEndpoint is the public API's address.
+const DefaultEndpoint = "https://api.hetzner.cloud/v1"
 
 // project is what a token gives access to.
 type project struct {
@@ -38,20 +39,45 @@ type project struct {
 // open makes a client. It makes no request. The library repeats requests that the API has refused for the
 // moment; it follows no redirect, which would take the token along.
 func open(a platform.Account) (*project, error) {
-	endpoint, err := url.Parse(cmp.Or(a.Endpoint, defaultEndpoint))
+	endpoint, err := url.Parse(cmp.Or(a.Endpoint, DefaultEndpoint))
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && !isLoopback(endpoint.Hostname()) {
-		return nil, fmt.Errorf("%q is not the address of an API, such as %s", a.Endpoint, defaultEndpoint)
+		return nil, fmt.Errorf("%q is not the address of an API, such as %s", a.Endpoint, DefaultEndpoint)
 	}
-	direct := &http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
+	limited := &limit{next: http.DefaultTransport}
+	direct := &http.Client{Timeout: time.Minute, Transport: limited,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &project{interval: time.Second, timeout: 10 * time.Minute, api: hcloud.NewClient(
 		hcloud.WithEndpoint(strings.TrimRight(endpoint.String(), "/")), hcloud.WithToken(a.Token),
 		hcloud.WithHTTPClient(direct), hcloud.WithApplication("castle", ""),
 		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Second)}),
-		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 3,
-			BackoffFunc: hcloud.ConstantBackoff(time.Second)}),
+		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 3, BackoffFunc: limited.pause}),
 	)}, nil
+}
+
+// limit remembers the rate limit of a project, which all its tokens share: each second allows one request,
+// and from RateLimit-Reset on a whole burst is allowed.
+type limit struct {
+	next  http.RoundTripper
+	reset atomic.Int64 // in seconds since 1970; 0 while requests are answered
+}
+
+func (l *limit) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(r)
+	if err == nil {
+		reset, wrong := strconv.ParseInt(resp.Header.Get("RateLimit-Reset"), 10, 64)
+		if wrong != nil || resp.StatusCode != http.StatusTooManyRequests {
+			reset = 0
+		}
+		l.reset.Store(reset)
+	}
+	return resp, err
+}
+
+// longestPause bounds a pause: a whole burst, which may take an hour, is more than castle needs.
+const longestPause = 20 * time.Second
+
+func (l *limit) pause(int) time.Duration {
+	return min(max(time.Until(time.Unix(l.reset.Load(), 0)), time.Second), longestPause)
 }
 
 func isLoopback(host string) bool { return host == "localhost" || strings.HasPrefix(host, "127.") }
@@ -63,11 +89,23 @@ func (p *project) Admitted(ctx context.Context) error {
 }
 
 func refused(err error) error {
-	if hcloud.IsError(err, hcloud.ErrorCodeUnauthorized) {
+	switch {
+	case hcloud.IsError(err, hcloud.ErrorCodeUnauthorized):
 		return platform.ErrRefused
+	case hcloud.IsError(err, hcloud.ErrorCodeRateLimitExceeded, hcloud.ErrorCodeTimeout,
+		hcloud.ErrorCodeBadGateway, hcloud.ErrorCodeConflict, "unavailable"):
+		return &busyError{err}
 	}
 	return err
 }
+
+// busyError is an error after which another try may succeed.
+type busyError struct{ error }
+
+func (e *busyError) Unwrap() error { return e.error }
+
+// Transient is for the retries of a run.
+func (e *busyError) Transient() bool { return true }
 
 // mayWrite returns whether the token may change the project. It sends a request for a group without a name
 // and a type, which the API never fulfills.
@@ -97,20 +135,34 @@ type resource struct {
 	locked   bool // an action is running on it
 	size     string
 	parts    []string // of a network its subnets, of a load balancer the ports of its services
+	ties     []string // by ref: the servers and networks that it works with, the members of a network
 }
 
 func (r resource) uuid() string { return strings.ToLower(r.labels[labelUUID]) }
 
+// ref is server 42.
+func (r resource) ref() string { return refs(strings.ReplaceAll(r.kind.command(), "-", " "), r.id)[0] }
+
+func refs(kind string, ids ...int64) []string {
+	return xslices.Map(ids, func(id int64) string { return fmt.Sprintf("%s %d", kind, id) })
+}
+
 // String is server 42 "green-cp-01".
-func (r resource) String() string {
-	return fmt.Sprintf("%s %d %q", strings.ReplaceAll(r.kind.command(), "-", " "), r.id, r.name)
+func (r resource) String() string { return fmt.Sprintf("%s %q", r.ref(), r.name) }
+
+// place is in fsn1; empty for what is in no location.
+func (r resource) place() string {
+	if r.location == "" {
+		return ""
+	}
+	return "in " + r.location
 }
 
 // describe adds what tells people whose it is.
 func (r resource) describe() string {
 	text := r.String()
 	if r.status != "" {
-		text += fmt.Sprintf(" in %s, %s", r.location, r.status)
+		text += fmt.Sprintf(" %s, %s", r.place(), r.status)
 	}
 	if cluster := r.labels[labelCluster]; cluster != "" {
 		return text + ", of the cluster " + cluster
@@ -121,6 +173,11 @@ func (r resource) describe() string {
 // remedy removes it by hand.
 func (r resource) remedy() string { return fmt.Sprintf("hcloud %s delete %d", r.kind.command(), r.id) }
 
+// unprotect ends the protection against deletion by hand.
+func (r resource) unprotect() string {
+	return fmt.Sprintf("hcloud %s disable-protection %d delete", r.kind.command(), r.id)
+}
+
 // kind is a kind of resources that exist on their own.
 type kind struct {
 	typ  string // of Terraform's resources
@@ -130,6 +187,9 @@ type kind struct {
 
 // command is the kind's command of the program hcloud.
 func (k *kind) command() string {
+	if k.typ == "hcloud_snapshot" {
+		return "image"
+	}
 	return strings.ReplaceAll(strings.TrimPrefix(k.typ, "hcloud_"), "_", "-")
 }
 
@@ -153,43 +213,73 @@ var kinds = []*kind{
 		error) {
 		all, err := c.LoadBalancer.All(ctx)
 		return xslices.Map(all, func(v *hcloud.LoadBalancer) resource {
-			return resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
+			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
 				parts: xslices.Map(v.Services, func(s hcloud.LoadBalancerService) string {
 					return strconv.Itoa(s.ListenPort)
 				})}
+			for _, t := range v.Targets {
+				if t.Server != nil && t.Server.Server != nil {
+					r.ties = append(r.ties, refs("server", t.Server.Server.ID)...)
+				}
+			}
+			for _, n := range v.PrivateNet {
+				r.ties = append(r.ties, refs("network", n.Network.ID)...)
+			}
+			return r
 		}), err
 	}},
 	{"hcloud_volume", "volume", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
 		all, err := c.Volume.All(ctx)
 		return xslices.Map(all, func(v *hcloud.Volume) resource {
-			return resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete}
+			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete}
+			if v.Server != nil {
+				r.ties = refs("server", v.Server.ID)
+			}
+			return r
 		}), err
 	}},
 	{"hcloud_primary_ip", "primary IP", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
 		all, err := c.PrimaryIP.All(ctx)
 		return xslices.Map(all, func(v *hcloud.PrimaryIP) resource {
-			return resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete}
+			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete}
+			if v.AssigneeID != 0 {
+				r.ties = refs("server", v.AssigneeID)
+			}
+			return r
 		}), err
 	}},
 	{"hcloud_firewall", "firewall", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
 		all, err := c.Firewall.All(ctx)
 		return xslices.Map(all, func(v *hcloud.Firewall) resource {
-			return resource{id: v.ID, name: v.Name, labels: v.Labels}
+			r := resource{id: v.ID, name: v.Name, labels: v.Labels}
+			for _, to := range v.AppliedTo {
+				if to.Server != nil {
+					r.ties = append(r.ties, refs("server", to.Server.ID)...)
+				}
+			}
+			return r
 		}), err
 	}},
 	{"hcloud_placement_group", "placement group", func(ctx context.Context, c *hcloud.Client) ([]resource,
 		error) {
 		all, err := c.PlacementGroup.All(ctx)
 		return xslices.Map(all, func(v *hcloud.PlacementGroup) resource {
-			return resource{id: v.ID, name: v.Name, labels: v.Labels}
+			return resource{id: v.ID, name: v.Name, labels: v.Labels, ties: refs("server", v.Servers...)}
 		}), err
 	}},
 	{"hcloud_network", "network", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
 		all, err := c.Network.All(ctx)
 		return xslices.Map(all, func(v *hcloud.Network) resource {
-			return resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
+			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
 				parts: xslices.Map(v.Subnets,
 					func(s hcloud.NetworkSubnet) string { return s.IPRange.String() })}
+			for _, member := range v.Servers {
+				r.ties = append(r.ties, refs("server", member.ID)...)
+			}
+			for _, member := range v.LoadBalancers {
+				r.ties = append(r.ties, refs("load balancer", member.ID)...)
+			}
+			return r
 		}), err
 	}},
 	{"hcloud_snapshot", "image", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {

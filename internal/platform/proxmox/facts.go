@@ -32,7 +32,7 @@ func (s Search) Facts(ctx context.Context, known []gate.Known) ([]platform.Fact,
 func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platform.Fact {
 	m := values.MachineOf(k)
 	key, _ := terraform.KeyOf(k.Address)
-	f := platform.Fact{Key: cmp.Or(key, m.Name), ID: m.VM, Status: "unknown"}
+	f := platform.Fact{Key: cmp.Or(key, m.Name), ID: m.VM, Called: called(m.VM), Status: "unknown"}
 	i := slices.IndexFunc(guests, func(g Guest) bool { return g.ID == m.VM })
 	if i < 0 {
 		switch taken, err := c.Taken(ctx, m.VM); {
@@ -47,7 +47,7 @@ func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platfo
 		return f
 	}
 	g := guests[i]
-	f.Node, f.Status = g.Node, cmp.Or(g.Status, f.Status)
+	f.Node, f.Where, f.Status = g.Node, "on node "+g.Node, cmp.Or(g.Status, f.Status)
 	if !g.isVM() {
 		f.Differ("is another guest: %s", g)
 		return f

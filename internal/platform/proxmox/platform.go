@@ -89,12 +89,9 @@ func (Platform) Open(a platform.Account) (platform.Datacenter, error) {
 func (Platform) Nuke(a platform.Account, m platform.Signs, note func(line any, text string) error) (
 	platform.Nuke, error) {
 	client, err := NewClient(a)
-	if err != nil {
-		return nil, err
-	}
 	removal := &Removal{Client: client, Ownership: Ownership(m),
 		Note: func(s Step) error { return note(s, s.String()) }}
-	return &nuke{removal, map[int]Guest{}}, nil
+	return &nuke{removal, map[int]Guest{}}, err
 }
 
 // Name is Proxmox.
@@ -113,6 +110,9 @@ func (s Search) FileUser(ctx context.Context, cluster, volume string, own []plat
 	return s.Client.FileUser(ctx, cluster, volume, own)
 }
 
+// Costs are unknown.
+func (Search) Costs(context.Context, gate.Values) (*platform.Costs, error) { return nil, nil }
+
 // Unrecorded lists the cluster's machines that are in no state; see Client.UnrecordedMachines.
 func (s Search) Unrecorded(ctx context.Context, cluster string, v gate.Values, known []gate.Known) (
 	machines []platform.Guest, unseen []int, err error) {
@@ -126,11 +126,14 @@ func (s Search) Unrecorded(ctx context.Context, cluster string, v gate.Values, k
 	return machines, unseen, err
 }
 
+func called(id int) string { return fmt.Sprintf("VM %d", id) }
+
 // listed is the guest as the rest of castle knows it.
 func (g Guest) listed() platform.Guest {
 	return platform.Guest{
-		ID: g.ID, Name: g.Name, Kind: g.Kind, Node: g.Node, Status: g.Status, Tags: g.Tags(), UUID: g.UUID(),
-		Uptime: g.Uptime, Pool: g.Pool, State: g.State(), Unread: g.Hidden || g.Unreadable != "",
+		ID: g.ID, Called: called(g.ID), Where: "on node " + g.Node, Name: g.Name, Kind: g.Kind, Node: g.Node,
+		Status: g.Status, Tags: g.Tags(), UUID: g.UUID(), Uptime: g.Uptime, Pool: g.Pool, State: g.State(),
+		Unread: g.Hidden || g.Unreadable != "",
 	}
 }
 
@@ -162,11 +165,11 @@ func (n *nuke) Disks(ctx context.Context, stays func(int) string) ([]platform.Or
 	return n.removal.Client.Orphans(ctx, n.removal.Ownership.Range, stays)
 }
 
-func (n *nuke) Remove(ctx context.Context, id int) (platform.Remains, error) {
-	return n.removal.Remove(ctx, n.surveyed[id])
+func (n *nuke) Remove(ctx context.Context, g platform.Guest) (platform.Remains, error) {
+	return n.removal.Remove(ctx, n.surveyed[g.ID])
 }
 
-func (n *nuke) Taken(ctx context.Context) (map[int]bool, error) {
+func (n *nuke) Remaining(ctx context.Context) (all []platform.Guest, err error) {
 	homes := map[int]string{}
 	for id, g := range n.surveyed {
 		if g.isVM() {
@@ -174,11 +177,10 @@ func (n *nuke) Taken(ctx context.Context) (map[int]bool, error) {
 		}
 	}
 	found, err := n.removal.Client.GuestsOn(ctx, n.removal.Ownership.Range.IDs(), homes)
-	taken := map[int]bool{}
 	for id := range found {
-		taken[id] = true
+		all = append(all, platform.Guest{ID: id, Called: called(id)})
 	}
-	return taken, err
+	return all, err
 }
 
 func (n *nuke) Free(ctx context.Context, o platform.Orphan) error { return n.removal.Free(ctx, o) }

@@ -76,6 +76,9 @@ func (l *look) ask(ctx context.Context, values gate.Values, lacks error) (
 			if err == nil {
 				facts, err = datacenter.Facts(ctx, l.known)
 			}
+			if err == nil {
+				l.found.Costs, _ = datacenter.Costs(ctx, values) //nolint:errcheck // then they are not known
+			}
 			return err
 		})
 	l.found.Facts = append(l.found.Facts, facts...)

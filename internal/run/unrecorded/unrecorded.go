@@ -40,10 +40,12 @@ type Machine struct {
 	Node   string `json:"node"`
 	Status string `json:"status"`
 	CopyOf int    `json:"copy_of,omitempty"` // the machine of the state that has the same uuid
+
+	called, where string // in the platform's words: VM 421, on node pve1
 }
 
 func (m Machine) String() string {
-	text := fmt.Sprintf("VM %d %q on node %s, %s", m.ID, m.Name, m.Node, m.Status)
+	text := strings.TrimRight(fmt.Sprintf("%s %q %s, %s", m.called, m.Name, m.where, m.Status), ", ")
 	if m.CopyOf != 0 {
 		text += fmt.Sprintf(", a copy of VM %d, whose uuid it has", m.CopyOf)
 	}
@@ -57,6 +59,7 @@ type Found struct {
 	Fixes    []string  `json:"fixes,omitempty"`
 
 	Facts     []platform.Fact `json:"-"` // how the recorded machines are now
+	Costs     *platform.Costs `json:"-"` // of the configured ones; nil if they are not known
 	Endpoint  string          `json:"-"` // of the datacenter; empty if the configuration names none
 	Stages    []string        `json:"-"` // whose records lack machines
 	platform  string          // Proxmox
@@ -74,7 +77,7 @@ func (f *Found) Mask(hide func(string) string) {
 	}
 	for i := range f.Machines {
 		m := &f.Machines[i]
-		m.Name, m.Node, m.Status = hide(m.Name), hide(m.Node), hide(m.Status)
+		m.Name, m.Node, m.where, m.Status = hide(m.Name), hide(m.Node), hide(m.where), hide(m.Status)
 	}
 	for i := range f.Facts {
 		f.Facts[i].Mask(hide)
@@ -196,7 +199,8 @@ func (l *look) machines(ctx context.Context) error {
 	}
 	copies := 0
 	for _, g := range guests {
-		l.found.Machines = append(l.found.Machines, Machine{g.ID, g.Name, g.Node, g.Status, g.CopyOf})
+		l.found.Machines = append(l.found.Machines,
+			Machine{g.ID, g.Name, g.Node, g.Status, g.CopyOf, g.Called, g.Where})
 		if g.CopyOf != 0 {
 			copies++
 		}

@@ -3,6 +3,7 @@ package datacenter
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -59,7 +60,47 @@ func (d *Datacenter) found() *cloud {
 			Architecture: architecture,
 			Labels:       map[string]string{"os": "talos", "version": d.config.Cloud.Talos}})
 	}
+	x.disturb()
 	return x
+}
+
+// disturb adds the faults of Hetzner Cloud.
+func (x *cloud) disturb() {
+	log, faults := x.d.log, x.d.config.Faults
+	add := func(name string, is bool, lasts time.Duration, f hcloud.Fault) {
+		if !is {
+			return
+		}
+		held, began := make(chan struct{}), sync.Once{}
+		f.Before = func() {
+			began.Do(func() {
+				log.begins(name)
+				time.AfterFunc(lasts, func() {
+					log.ends(name)
+					close(held)
+				})
+			})
+		}
+		if f.Status == 0 && f.Action == "" {
+			f.Hold = held
+		} else {
+			f.Lasts = lasts
+		}
+		x.server.Fail(f)
+	}
+	timed := func(name string, f hcloud.Fault) {
+		add(name, faults.Times[name] != 0, faults.Times[name], f)
+	}
+	timed("rate-limited", hcloud.Fault{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
+		Message: "limit of 3600 requests per hour reached"})
+	add("placement-full", faults.PlacementFull, 0, hcloud.Fault{Method: http.MethodPost, Path: "servers",
+		Body: `"placement_group":`, Times: 1, Status: http.StatusUnprocessableEntity, Code: "placement_error",
+		Message: "error during placement"})
+	timed("action-slow", hcloud.Fault{Method: http.MethodPost, Path: "servers", Times: 1})
+	add("action-fails", faults.ActionFails, 0, hcloud.Fault{Method: http.MethodPost, Path: "servers",
+		Body: `"placement_group":`, Times: 1, Action: "action_failed"})
+	timed("server-locked", hcloud.Fault{Method: http.MethodDelete, Path: "servers/*",
+		Status: http.StatusLocked, Code: "locked", Message: "server is locked"})
 }
 
 // machineOf is a server as the rest of the lab knows machines. One without a private address is not

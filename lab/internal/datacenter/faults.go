@@ -32,6 +32,8 @@ type Faults struct {
 	EtcdFull bool
 	// SnapshotCut and ControlPlanesLost are about the first snapshot of etcd.
 	SnapshotCut, ControlPlanesLost bool
+	// PlacementFull and ActionFails are about the creation of servers.
+	PlacementFull, ActionFails bool
 	// BackupIncomplete and PasswordDiverged are about the backups of a database.
 	BackupIncomplete, PasswordDiverged bool
 }
@@ -81,6 +83,10 @@ func (f *Faults) set(name, value string) (err error) {
 		f.SecretExists, err = strconv.ParseBool(value)
 	case "kustomization-frozen":
 		f.Frozen, err = strconv.ParseBool(value)
+	case "placement-full":
+		f.PlacementFull, err = strconv.ParseBool(value)
+	case "action-fails":
+		f.ActionFails, err = strconv.ParseBool(value)
 	case "etcd-full":
 		f.EtcdFull, err = strconv.ParseBool(value)
 	case "snapshot-cut":

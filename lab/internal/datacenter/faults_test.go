@@ -28,7 +28,7 @@ func TestParseFaults(t *testing.T) {
 		"replica-last=":     "fault replica-last: name a node, such as worker-01",
 		"node-dead=":        "fault node-dead: name a node, such as worker-01",
 		"power-cut=tomorrow": "unknown fault; use one of ghost-vm=ID, infisical-secret-exists=1, " +
-			"etcd-learner=DURATION, ",
+			"rate-limited=DURATION, ",
 	} {
 		if _, err := ParseFaults([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -23,6 +23,7 @@ preflight "hcloud_resources" "free" {
       node.location != null ? node.location : var.hcloud_location,
     )
   }
+  balancers = { "hcloud_load_balancer.api" = "${var.hcloud_load_balancer_type}@${var.hcloud_location}" }
   others = {
     "hcloud_network.cluster"              = cluster.name
     "hcloud_firewall.machines"            = cluster.name

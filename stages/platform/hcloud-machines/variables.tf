@@ -53,9 +53,16 @@ variable "nodes" {
 
   validation {
     condition = alltrue([
-      for node in var.nodes : can(regex("^[a-z]+[0-9]+$", coalesce(node.server_type, "cx33"))) && can(regex("^[a-z0-9]+$", coalesce(node.location, "fsn1")))
+      for node in var.nodes : can(regex("^[a-z]+[0-9]+$", coalesce(node.server_type, "cx33"))) && can(regex("^[a-z]{3}[0-9]?$", coalesce(node.location, "fsn1")))
     ])
     error_message = "A node's server_type is one of Hetzner Cloud's, such as cx33, and its location one such as fsn1."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : contains(var.hcloud_architectures, startswith(coalesce(node.server_type, var.hcloud_server_type), "cax") ? "arm" : "x86")
+    ])
+    error_message = "A node's server_type has an architecture that hcloud_architectures lacks, so there would be no snapshot for it. Types that begin with cax are arm, others x86."
   }
 }
 
@@ -80,7 +87,17 @@ variable "network" {
   }
 
   validation {
-    condition     = try(cidrhost("${split("/", var.network.subnet)[0]}/${split("/", var.network.ip_range)[1]}", 0) == split("/", var.network.ip_range)[0], false)
+    condition     = try(tonumber(split("/", var.network.ip_range)[1]) <= 24, true)
+    error_message = "network.ip_range is at least a /24."
+  }
+
+  validation {
+    condition     = contains(["eu-central", "us-east", "us-west", "ap-southeast"], var.network.zone)
+    error_message = "network.zone is one of Hetzner Cloud's: eu-central, us-east, us-west or ap-southeast."
+  }
+
+  validation {
+    condition     = try(cidrhost("${split("/", var.network.subnet)[0]}/${split("/", var.network.ip_range)[1]}", 0) == cidrhost(var.network.ip_range, 0), false)
     error_message = "network.subnet lies outside of network.ip_range."
   }
 
@@ -89,6 +106,23 @@ variable "network" {
       for node in var.nodes : try(cidrhost("${node.address}/${split("/", var.network.subnet)[1]}", 0) == split("/", var.network.subnet)[0], false)
     ])
     error_message = "A node's address lies outside of network.subnet."
+  }
+
+  # Locations that are not listed are left to the API.
+  validation {
+    condition = alltrue([
+      for node in var.nodes : node.location == null || var.network.zone == lookup({
+        fsn1 = "eu-central", nbg1 = "eu-central", hel1 = "eu-central", ash = "us-east", hil = "us-west", sin = "ap-southeast",
+      }, coalesce(node.location, "fsn1"), var.network.zone)
+    ])
+    error_message = "A node's location is in another network zone than network.zone: it could not join the private network."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : try(cidrhost(var.network.ip_range, 1) != node.address, true)
+    ])
+    error_message = "A node's address is the network's gateway: it has the first one of network.ip_range."
   }
 }
 
@@ -101,10 +135,6 @@ variable "api_endpoint" {
     error_message = "api_endpoint is an address in network.subnet: the load balancer's."
   }
 
-  validation {
-    condition     = !contains([for node in var.nodes : node.address], var.api_endpoint)
-    error_message = "api_endpoint must not be the address of a node: the load balancer has it."
-  }
 }
 
 variable "hcloud_server_type" {
@@ -124,8 +154,15 @@ variable "hcloud_location" {
   default     = "fsn1"
 
   validation {
-    condition     = can(regex("^[a-z0-9]+$", var.hcloud_location))
+    condition     = can(regex("^[a-z]{3}[0-9]?$", var.hcloud_location))
     error_message = "hcloud_location is one of Hetzner Cloud's, such as fsn1."
+  }
+
+  validation {
+    condition = var.network.zone == lookup({
+      fsn1 = "eu-central", nbg1 = "eu-central", hel1 = "eu-central", ash = "us-east", hil = "us-west", sin = "ap-southeast",
+    }, var.hcloud_location, var.network.zone)
+    error_message = "hcloud_location is in another network zone than network.zone."
   }
 }
 
@@ -133,6 +170,22 @@ variable "hcloud_load_balancer_type" {
   description = "Type of the load balancer in front of the control planes."
   type        = string
   default     = "lb11"
+
+  validation {
+    condition     = can(regex("^lb[0-9]+$", var.hcloud_load_balancer_type))
+    error_message = "hcloud_load_balancer_type is one of Hetzner Cloud's, such as lb11."
+  }
+}
+
+variable "hcloud_architectures" {
+  description = "Architectures of the machines' server types: x86, arm or both. platform/hcloud-image finds a snapshot for each."
+  type        = set(string)
+  default     = ["x86"]
+
+  validation {
+    condition     = length(var.hcloud_architectures) > 0 && alltrue([for name in var.hcloud_architectures : contains(["x86", "arm"], name)])
+    error_message = "hcloud_architectures are x86, arm or both."
+  }
 }
 
 variable "hcloud_api_public" {

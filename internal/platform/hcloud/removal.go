@@ -1,0 +1,307 @@
+package hcloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/siderolabs/gen/xslices"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/platform"
+)
+
+// The labels of what controllers in a cluster make: load balancers of hcloud-cloud-controller-manager
+// (internal/hcops/load_balancer.go) and volumes of csi-driver (internal/driver/controller.go).
+const (
+	labelService   = "hcloud-ccm/service-uid"
+	labelManagedBy = "managed-by"
+	managedByCSI   = "csi-driver"
+)
+
+// ofController reports whether a controller in some cluster has made the resource.
+func (r resource) ofController() bool {
+	return r.kind.typ == "hcloud_load_balancer" && r.labels[labelService] != "" ||
+		r.kind.typ == "hcloud_volume" && r.labels[labelManagedBy] == managedByCSI
+}
+
+// made lists what the controllers of a cluster have made: load balancers and volumes of controllers that
+// work with its servers or its network, and volumes with its own uuid.
+func made(all []resource, own func(ref string) bool, key string) []resource {
+	return xslices.Filter(all, func(r resource) bool {
+		uuid := UUIDOf(key, r.kind.typ, r.labels[labelCluster])
+		return r.ofController() && (slices.ContainsFunc(r.ties, own) || key != "" && r.uuid() == uuid)
+	})
+}
+
+// sweep deletes what the cluster's controllers have made, before Terraform deletes the servers and the
+// network of the state. No state has these load balancers and volumes, and a subnet with members cannot be
+// deleted. The servers are switched off first: a controller that runs would make them again.
+func (c *check) sweep(ctx context.Context, known []gate.Known, report func(string)) error {
+	all, err := c.project.list(ctx, kinds)
+	if err != nil {
+		return err
+	}
+	own := map[string]resource{}
+	for _, k := range known {
+		if r, exists := ofState(all, k); exists {
+			own[r.ref()] = r
+		}
+	}
+	remnants := made(all, func(ref string) bool { return own[ref].kind != nil }, c.key)
+	for _, r := range remnants {
+		if r.protected {
+			err = errors.Join(err, fmt.Errorf("%s, which a controller of the cluster has made, is protected "+
+				"against deletion; if nobody needs it, %s", r, r.unprotect()))
+		}
+	}
+	if err != nil || len(remnants) == 0 {
+		return err
+	}
+	for _, ref := range slices.Sorted(maps.Keys(own)) {
+		if r := own[ref]; r.status == hcloud.ServerStatusRunning {
+			action, _, err := c.project.api.Server.Poweroff(ctx, &hcloud.Server{ID: r.id})
+			if err := c.project.ended(ctx, action, err); err != nil {
+				return fmt.Errorf("switch %s off: %w", r, err)
+			}
+		}
+	}
+	for _, r := range remnants {
+		report("deletes " + r.String() + ", which a controller of the cluster has made")
+		if err := c.project.remove(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ended waits for the end of an action that a request has begun, if there is one.
+func (p *project) ended(ctx context.Context, action *hcloud.Action, err error) error {
+	if err == nil && action != nil {
+		err = p.api.Action.WaitFor(ctx, action)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// remove deletes a resource, and proves that it is gone.
+func (p *project) remove(ctx context.Context, r resource) error {
+	err := p.delete(ctx, r)
+	if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
+		return fmt.Errorf("delete %s: %w", r, err)
+	}
+	gone := func(ctx context.Context) (bool, error) {
+		now, err := p.list(ctx, []*kind{r.kind})
+		_, exists := with(now, r.kind, r.id)
+		return !exists, err
+	}
+	err = wait.PollUntilContextTimeout(ctx, p.interval, p.timeout, true, gone)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case wait.Interrupted(err):
+		return fmt.Errorf("%s is still there after %s, though the API has accepted its deletion", r,
+			p.timeout)
+	}
+	return err
+}
+
+// delete requests a deletion, and waits for its action. A volume leaves its server first.
+func (p *project) delete(ctx context.Context, r resource) (err error) {
+	switch r.kind.typ {
+	case typeServer:
+		result, _, err := p.api.Server.DeleteWithResult(ctx, &hcloud.Server{ID: r.id})
+		if err != nil {
+			return err
+		}
+		return p.ended(ctx, result.Action, nil)
+	case "hcloud_load_balancer":
+		_, err = p.api.LoadBalancer.Delete(ctx, &hcloud.LoadBalancer{ID: r.id})
+	case "hcloud_volume":
+		now, _, err := p.api.Volume.GetByID(ctx, r.id)
+		if err == nil && now != nil && now.Server != nil {
+			action, _, detached := p.api.Volume.Detach(ctx, now)
+			err = p.ended(ctx, action, detached)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = p.api.Volume.Delete(ctx, &hcloud.Volume{ID: r.id})
+		return err
+	case "hcloud_primary_ip":
+		_, err = p.api.PrimaryIP.Delete(ctx, &hcloud.PrimaryIP{ID: r.id})
+	case "hcloud_firewall":
+		_, err = p.api.Firewall.Delete(ctx, &hcloud.Firewall{ID: r.id})
+	case "hcloud_placement_group":
+		_, err = p.api.PlacementGroup.Delete(ctx, &hcloud.PlacementGroup{ID: r.id})
+	case "hcloud_network":
+		_, err = p.api.Network.Delete(ctx, &hcloud.Network{ID: r.id})
+	case "hcloud_snapshot":
+		_, err = p.api.Image.Delete(ctx, &hcloud.Image{ID: r.id})
+	}
+	return err
+}
+
+// nuke deletes what has the labels of a cluster, and what its controllers have made.
+type nuke struct {
+	project *project
+	signs   platform.Signs
+	note    func(line any, text string) error
+	own     map[string]resource // that the last survey found to be the cluster's, by ref
+}
+
+// step is a line of the journal.
+type step struct {
+	Time     time.Time `json:"time"`
+	Kind     string    `json:"kind"`     // delete, before the request, or gone
+	Resource string    `json:"resource"` // server 42 "green-cp-01"
+	UUID     string    `json:"uuid,omitempty"`
+}
+
+// Survey lists the resources that are labelled as the cluster's, in the order of their deletion.
+func (n *nuke) Survey(ctx context.Context) ([]platform.Guest, error) {
+	all, err := n.project.list(ctx, kinds)
+	if err != nil {
+		return nil, err
+	}
+	n.own = map[string]resource{}
+	for _, r := range all {
+		if r.labels[labelCluster] == n.signs.Cluster {
+			n.own[r.ref()] = r
+		}
+	}
+	for _, r := range made(all, n.owns, n.signs.Keys[n.signs.Cluster]) {
+		n.own[r.ref()] = r
+	}
+	guests := []platform.Guest{}
+	for _, r := range all {
+		if n.owns(r.ref()) {
+			g := r.listed()
+			g.Refused = n.refusals(r)
+			guests = append(guests, g)
+		}
+	}
+	return guests, nil
+}
+
+func (n *nuke) owns(ref string) bool { return n.own[ref].kind != nil }
+
+// refusals are why a resource stays that has the cluster's label.
+func (n *nuke) refusals(r resource) []string {
+	all := n.unproved(r)
+	for _, ref := range r.ties {
+		switch other := n.own[ref]; {
+		case other.kind == nil:
+			all = append(all, ref+", which is not the cluster's, works with it")
+		case len(n.unproved(other)) > 0:
+			all = append(all, ref+", which stays, works with it")
+		}
+	}
+	return all
+}
+
+// unproved are the refusals of a resource by itself.
+func (n *nuke) unproved(r resource) (all []string) {
+	key := n.signs.Keys[n.signs.Cluster]
+	isIt := func(m platform.RecordedMachine) bool {
+		return r.kind.typ == typeServer && m.Machine.VM == int(r.id)
+	}
+	i := slices.IndexFunc(n.signs.Known, isIt)
+	name, recorded := "", i >= 0
+	if recorded {
+		name, _, _ = strings.Cut(n.signs.Known[i].Cluster, "/")
+	}
+	switch {
+	case recorded && name != n.signs.Cluster:
+		all = append(all, "recorded as a machine of "+n.signs.Known[i].Cluster)
+	case recorded || r.ofController():
+	case r.uuid() == "":
+		all = append(all, "has no label "+labelUUID)
+	case key != "" && r.uuid() != UUIDOf(key, r.kind.typ, r.name):
+		all = append(all, "its uuid does not derive from the key of the recorded cluster")
+	}
+	if r.protected {
+		all = append(all, "protected: "+r.unprotect())
+	}
+	return all
+}
+
+// listed is the resource as the rest of castle knows it.
+func (r resource) listed() platform.Guest {
+	var tags []string
+	for _, name := range slices.Sorted(maps.Keys(r.labels)) {
+		if name != labelUUID {
+			tags = append(tags, name+"="+r.labels[name])
+		}
+	}
+	status := string(r.status)
+	return platform.Guest{ID: int(r.id), Called: r.ref(), Name: r.name, Kind: r.kind.name, Node: r.location,
+		Where: r.place(), Status: status, State: status, UUID: r.uuid(), Tags: tags}
+}
+
+// Disks lists none. Its remarks are resources with the cluster's name and without its label.
+func (n *nuke) Disks(ctx context.Context, _ func(int) string) (_ []platform.Orphan, remarks []string,
+	err error) {
+	all, err := n.project.list(ctx, kinds)
+	for _, r := range all {
+		if !n.owns(r.ref()) && (r.name == n.signs.Cluster || strings.HasPrefix(r.name, n.signs.Cluster+"-")) {
+			remarks = append(remarks, r.describe()+": it is not the cluster's and stays")
+		}
+	}
+	return nil, remarks, err
+}
+
+// Remove deletes a resource of the last survey, unless it has changed.
+func (n *nuke) Remove(ctx context.Context, g platform.Guest) (platform.Remains, error) {
+	was := n.own[g.Called]
+	all, err := n.project.list(ctx, kinds)
+	if err != nil {
+		return platform.Remains{}, err
+	}
+	now, exists := with(all, was.kind, was.id)
+	switch {
+	case !exists:
+		return platform.Remains{Gone: true}, nil // with its server
+	case now.name != was.name || !maps.Equal(now.labels, was.labels):
+		return platform.Remains{}, fmt.Errorf("%s has changed since it was listed: it is %s now", was, now)
+	}
+	if why := n.refusals(now); len(why) > 0 {
+		return platform.Remains{}, fmt.Errorf("%s has changed since it was listed: %s", was,
+			strings.Join(why, ", "))
+	}
+	line := func(kind string) step { return step{time.Now().UTC(), kind, now.String(), now.uuid()} }
+	if err = n.note(line("delete"), now.String()+": deleting"); err == nil {
+		err = n.project.remove(ctx, now)
+	}
+	if err != nil {
+		return platform.Remains{}, err
+	}
+	return platform.Remains{Gone: true}, n.note(line("gone"), now.String()+": gone")
+}
+
+// Free deletes nothing: Disks lists none.
+func (n *nuke) Free(context.Context, platform.Orphan) error { return nil }
+
+// Remaining lists what a survey would list now.
+func (n *nuke) Remaining(ctx context.Context) ([]platform.Guest, error) { return n.Survey(ctx) }
+
+// Advice is what to do about an error of the API.
+func (n *nuke) Advice(err error) string {
+	switch {
+	case errors.Is(err, platform.ErrRefused):
+		return "set a token of the cluster's project in " + tokenVariable
+	case hcloud.IsError(err, hcloud.ErrorCodeTokenReadonly):
+		return "set a token with the permission Read & Write in " + tokenVariable
+	case hcloud.IsError(err, hcloud.ErrorCodeLocked):
+		return "an action is running on it: run the same command again when it has ended"
+	}
+	return "is the endpoint right (--endpoint, " + endpointVariable + ")?"
+}
