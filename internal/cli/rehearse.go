@@ -22,7 +22,7 @@ import (
 const labName = "castle-lab"
 
 func newRehearse(a *app) *cobra.Command {
-	var speed, providers, report, edit string
+	var speed, providers, controllers, report, edit string
 	var faults, flags []string
 	var keep bool
 	cmd := &cobra.Command{
@@ -58,6 +58,9 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			argv := []string{"-C", a.directory, "--speed", speed, "--providers", providers}
+			if controllers != "" {
+				argv = append(argv, "--controllers", controllers)
+			}
 			for _, f := range faults {
 				argv = append(argv, "--fault", f)
 			}
@@ -85,6 +88,8 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		"measured)")
 	f.StringVar(&providers, "providers", "stand-in",
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
+	f.StringVar(&controllers, "controllers", "", "which of Flux's controllers run: `KIND` real or standin "+
+		"(default: real if make real has built them)")
 	f.StringArrayVar(&faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&keep, "keep", false, "keep the rehearsal's work directory and print its path")
 	f.StringVar(&edit, "edit", "", "apply the patch `FILE` to the configuration, and roll it out")

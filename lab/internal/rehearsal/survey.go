@@ -40,6 +40,8 @@ type survey struct {
 	Secrets        []string        // names of secrets that its modules ask Infisical or Vault for
 	Branches       []string        // of the repository that Flux follows
 	Tags           []string        // of the artifact that Flux follows, or ranges
+	Path           string          // in the repository or artifact: where Flux begins
+	SourceKind     string          // GitRepository or OCIRepository
 	Keys           sources.Keys    // of Flux's source, and of the tailnet
 	TailnetTags    []string
 	Schematics     []string // that somebody has posted to the image factory
@@ -81,7 +83,7 @@ func inspect(repository string, o Options) (*survey, error) {
 	}
 	s := &survey{
 		Name: loaded.Name, Platform: loaded.Platform, ClusterDir: loaded.Dir,
-		Network: network.Find(append(loaded.Strings(), hosts...)),
+		Network: network.Find(append(loaded.Strings(), hosts...)), SourceKind: "GitRepository",
 	}
 	if loaded.GitOps != nil {
 		s.Repository = loaded.GitOps.Repository
@@ -220,6 +222,10 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.Schematics = append(s.Schematics, text)
 				case name == "git_branch":
 					s.Branches = append(s.Branches, text)
+				case name == "git_path":
+					s.Path = text
+				case name == "git_url" && strings.HasPrefix(text, "oci://"):
+					s.SourceKind = "OCIRepository"
 				case name == "tailscale_tags":
 					s.TailnetTags = append(s.TailnetTags, text)
 				case name == "oci_tag" || name == "oci_semver":
