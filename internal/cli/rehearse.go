@@ -23,7 +23,7 @@ const labName = "castle-lab"
 
 func newRehearse(a *app) *cobra.Command {
 	var speed, providers, controllers, report, edit string
-	var faults, flags []string
+	var faults, flags, sources []string
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "rehearse CLUSTER [-- COMMAND…]",
@@ -61,6 +61,9 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 			if controllers != "" {
 				argv = append(argv, "--controllers", controllers)
 			}
+			for _, s := range sources {
+				argv = append(argv, "--source", s)
+			}
 			for _, f := range faults {
 				argv = append(argv, "--fault", f)
 			}
@@ -90,6 +93,8 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
 	f.StringVar(&controllers, "controllers", "", "which of Flux's controllers run: `KIND` real or standin "+
 		"(default: real if make real has built them)")
+	f.StringArrayVar(&sources, "source", nil, "serve `URL=DIR` to Flux: another Git repository, or a Helm "+
+		"repository with its index.yaml; repeatable")
 	f.StringArrayVar(&faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&keep, "keep", false, "keep the rehearsal's work directory and print its path")
 	f.StringVar(&edit, "edit", "", "apply the patch `FILE` to the configuration, and roll it out")

@@ -113,6 +113,8 @@ func command(stdout, stderr io.Writer, code *int) *cobra.Command {
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
 	f.StringVar(&o.Controllers, "controllers", "", "which of Flux's controllers run: `KIND` real or standin "+
 		"(default: real if make real has built them)")
+	f.StringArrayVar(&o.Sources, "source", nil, "serve `URL=DIR` to Flux: another Git repository, or a Helm "+
+		"repository with its index.yaml; repeatable")
 	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&o.Keep, "keep", false, "keep the rehearsal's work directory and print its path")
 	f.StringVar(&o.Edit, "edit", "", "apply the patch `FILE` to the configuration, and roll it out")

@@ -76,6 +76,10 @@ type Config struct {
 	Tags []string
 	// Repository is the folder that is served as Flux's repository or artifact; empty for an empty one.
 	Repository string
+	// Sources are folders of further repositories of Flux's, by URL, and Missing the URLs of those that are
+	// not there.
+	Sources map[string]string
+	Missing []string
 	// Controllers is the folder with Flux's real controllers; empty for the doubles.
 	Controllers string
 	// TailnetTags are those that the OAuth client of the tailnet may give.
@@ -119,6 +123,7 @@ type Datacenter struct {
 	objects *shelf   // nil without one
 	cloud   *cloud   // nil without one
 	git     *sources.Git
+	others  func(host, path string) http.Handler // of further repositories
 	dead    *dead
 	first   firstSnapshot
 	full    full
@@ -212,6 +217,10 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	if d.git, err = sources.NewGit(ctx, filepath.Join(c.Dir, "git"), c.Repository, c.Branches); err != nil {
 		return nil, err
 	}
+	if d.others, err = sources.Elsewhere(ctx, filepath.Join(c.Dir, "git", "others"), c.Sources, c.Missing,
+		c.Branches); err != nil {
+		return nil, err
+	}
 	f := &front.Front{Authority: c.Authority, Proof: c.Proof, Address: c.Front, Port: c.FrontPort,
 		Handler: d.handler(repositories)}
 	if slices.ContainsFunc(c.Endpoints, func(e network.Endpoint) bool { return e.SSH }) {
@@ -256,7 +265,11 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 	}
 	return func(host string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch shop := shops[host]; {
+			shop := shops[host]
+			if other := d.others(host, r.URL.Path); other != nil {
+				shop = other
+			}
+			switch {
 			case shop != nil:
 				shop.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/api2/"):

@@ -29,6 +29,7 @@ type Options struct {
 	Speed     float64
 	Providers string // stand-in or registry
 	Faults    []string
+	Sources   []string // URL=DIR
 	// Controllers is real or standin; empty: real where they are built.
 	Controllers string
 	Keep        bool

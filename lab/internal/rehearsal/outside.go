@@ -195,6 +195,11 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 	if err := p.follow(ctx, notice); err != nil {
 		return err
 	}
+	hosts, err := datacenter.RepositoryHosts()
+	if err != nil {
+		return err
+	}
+	p.elsewhere(hosts, notice)
 	// There is no network inside to fetch it from, so castle's own search is made here.
 	product, err := p.product()
 	if err != nil {
