@@ -36,7 +36,8 @@ func parseSources(texts []string) (map[string]string, error) {
 	return all, nil
 }
 
-// elsewhere finds the sources in Flux's repository that the lab lacks, and says how to bring them.
+// elsewhere finds the sources in Flux's repository that the lab lacks, and says how to bring them. Real
+// controllers cannot decrypt another person's repository: they run on one only with --controllers real.
 func (p *plan) elsewhere(hosts []string, notice func(string)) {
 	s := &p.Survey
 	if s.Repository == "" {
@@ -53,6 +54,12 @@ func (p *plan) elsewhere(hosts []string, notice func(string)) {
 	}
 	for _, k := range all {
 		for _, o := range k.Objects {
+			_, encrypted := o.Object["sops"]
+			if encrypted && k.Decrypts && p.Controllers != "" && p.Options.Controllers == "" {
+				p.Controllers = ""
+				notice(fmt.Sprintf("SOPS has encrypted %s, and a rehearsal lacks the key: the lab's doubles "+
+					"of Flux's controllers run", o.At))
+			}
 			url := strings.TrimSuffix(urlOf(o.Object), "/")
 			if o.GroupVersionKind().Group != "source.toolkit.fluxcd.io" || s.isAtHand(url, hosts) ||
 				s.Sources[url] != "" {

@@ -7,6 +7,31 @@ import (
 	"testing"
 )
 
+func TestDoublesReadWhatRealControllersCannotDecrypt(t *testing.T) {
+	fleet := t.TempDir()
+	for name, text := range map[string]string{
+		"cluster/apps.yaml": "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: " +
+			"{ name: apps, namespace: flux-system }\nspec: { interval: 1h, prune: true, path: ./apps, " +
+			"decryption: { provider: sops, secretRef: { name: sops-age } }, sourceRef: { " +
+			"kind: GitRepository, name: flux-system } }\n",
+		"apps/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: { name: x, namespace: default }\n" +
+			"stringData: { a: \"ENC[AES256_GCM,data:AA==]\" }\nsops: { mac: x }\n",
+	} {
+		check(t, os.MkdirAll(filepath.Dir(filepath.Join(fleet, name)), 0o700))
+		check(t, os.WriteFile(filepath.Join(fleet, name), []byte(text), 0o600))
+	}
+	for flag, want := range map[string]string{"": "", "real": "bin/flux"} {
+		p := &plan{Controllers: "bin/flux", Options: Options{Controllers: flag},
+			Survey: survey{Repository: fleet, Path: "./cluster", SourceKind: "GitRepository"}}
+		told := ""
+		p.elsewhere(nil, func(text string) { told += text })
+		named := strings.Contains(told, "SOPS has encrypted apps/secret.yaml:1")
+		if p.Controllers != want || named != (want == "") {
+			t.Errorf("--controllers %q: %q, %q", flag, p.Controllers, told)
+		}
+	}
+}
+
 func TestWhatIsNotAtHandIsNamedBeforeTheRehearsal(t *testing.T) {
 	fleet, charts := t.TempDir(), t.TempDir()
 	source := func(kind, name, url string) string {
