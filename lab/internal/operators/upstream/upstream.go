@@ -91,8 +91,10 @@ func (f *Flux) Look(ctx context.Context) error {
 			}
 			f.processes[name] = p
 		case deployment != nil && running.ended():
-			delete(f.processes, name) // the next look starts it again, as a kubelet does
 			errs = append(errs, fmt.Errorf("%s ended: %w", name, running.err))
+			if time.Since(running.began) > backOff {
+				delete(f.processes, name) // the next look starts it again, as a kubelet does
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -105,6 +107,9 @@ func (f *Flux) Close() {
 	}
 	clear(f.processes)
 }
+
+// backOff is a kubelet's shortest pause between two starts of a container that ends.
+const backOff = 10 * time.Second
 
 // requeue is the time after which Flux looks at a dependency again that is not ready.
 const requeue = 30 * time.Second
@@ -146,6 +151,7 @@ func (f *Flux) start(name, namespace string) (*process, error) {
 // process is a controller that runs, or has ended.
 type process struct {
 	command *exec.Cmd
+	began   time.Time
 	done    chan struct{}
 	err     error // why it ended
 }
@@ -154,7 +160,7 @@ type process struct {
 // thread that made it, so the thread stays.
 func run(c *exec.Cmd, log io.Closer) (*process, error) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &process{command: c, done: make(chan struct{})}
+	p := &process{command: c, began: time.Now(), done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
