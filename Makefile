@@ -79,7 +79,7 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 flux = source-controller kustomize-controller helm-controller
 .PHONY: real
 real: tools ## Build Flux's real controllers, which rehearsals then run instead of the lab's doubles
-	$(call say,building Flux's controllers from their source (a quarter of an hour on two processors the first time))
+	$(call say,building Flux's controllers from their source (ten minutes on two processors the first time))
 	mkdir -p bin/flux
 	cd lab/flux && go build -ldflags '-s -w' -o ../../bin/flux/ $(flux:%=github.com/fluxcd/%)
 	cd lab/flux && for c in $(flux); do \

@@ -13,6 +13,18 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
+func TestTheReleasesAreThoseThatAreBuilt(t *testing.T) {
+	module, err := os.ReadFile("../../../flux/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, release := range Controllers() {
+		if !strings.Contains(string(module), "github.com/fluxcd/"+name+" "+release+" ") {
+			t.Errorf("lab/flux builds another release of %s than %s", name, release)
+		}
+	}
+}
+
 // program is a controller that only tells how it was started, and ends when it is told to.
 const program = `#!/bin/sh
 echo "$(basename "$0") $* in $RUNTIME_NAMESPACE with $KUBECONFIG"
