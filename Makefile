@@ -31,6 +31,7 @@ integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' 
 kills       := TestRolloutKills|TestRestoreKills|TestPhoenixKills
 rare        := TestOpenTofu|TestRollout|TestRotationKilled|TestLabHardware|TestLabPlanted|TestLabTalos|TestTalosctl
 rare        := $(rare)|TestLabEdit|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestBoth
+rare        := $(rare)|TestLabFluxHandover|TestLabFluxTazlab
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
@@ -75,6 +76,15 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 	cd lab/hcloud && go build -ldflags '-s -w -X github.com/hetznercloud/terraform-provider-hcloud/hcloud.Version=$(HCLOUD_VERSION)' -o ../../$(HCLOUD) github.com/hetznercloud/terraform-provider-hcloud
 	$(call say,building the lab with a real Kubernetes$(,) and the stand-in providers (five minutes the first time))
 	cd lab && go build -ldflags '-s -w $(kube_flags)' -o ../bin/ ./cmd/lab-providers ./cmd/castle-lab
+
+flux = source-controller kustomize-controller helm-controller
+.PHONY: real
+real: tools ## Build Flux's real controllers, which rehearsals then run instead of the lab's doubles
+	$(call say,building Flux's controllers from their source (ten minutes on two processors the first time))
+	mkdir -p bin/flux
+	cd lab/flux && go build -ldflags '-s -w' -o ../../bin/flux/ $(flux:%=github.com/fluxcd/%)
+	cd lab/flux && for c in $(flux); do \
+	  tail -n +1 -q "$$(go list -m -f '{{.Dir}}' github.com/fluxcd/$$c)"/config/crd/bases/*.yaml; done > ../../bin/flux/crds.yaml
 
 .PHONY: vault
 vault: tools ## Build a real Vault for the lab and install PostgreSQL, for clusters that use them
@@ -180,7 +190,7 @@ integration: build vault s3 browser $(TERRAFORM) ## Run the tests that need real
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: rehearsals
-rehearsals: build vault s3 tofu talosctl ## Run the long rehearsals: OpenTofu, talosctl, whole rollouts, passwords, hardware, planted secrets (a quarter of an hour)
+rehearsals: build vault s3 tofu talosctl real ## Run the long rehearsals: OpenTofu, talosctl, Flux's real controllers, whole rollouts, passwords, hardware, planted secrets (a quarter of an hour)
 	$(call say,long rehearsals with real Terraform)
 	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
 

@@ -92,7 +92,7 @@ func table() map[string][]string {
 			"internal/run/recovery", "internal/run/review", "internal/run/unrecorded", "internal/run/waiting",
 			"internal/state", "internal/state/recorded", "internal/terraform", "internal/tfeval"},
 		"internal/operation/status": {"internal/cluster", "internal/config", "internal/doctor",
-			"internal/gate", "internal/revision", "internal/run", "internal/run/applied",
+			"internal/gate", "internal/kube", "internal/revision", "internal/run", "internal/run/applied",
 			"internal/run/backup",
 			"internal/run/diagnose", "internal/history", "internal/run/recovery", "internal/run/review",
 			"internal/platform", "internal/run/unrecorded", "internal/run/waiting", "internal/state",

@@ -13,7 +13,7 @@ if [[ ${1-} != inside ]]; then
   release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
   mirror=$(apt-get indextargets --format '$(REPO_URI)' "Release: $release" | head -1) # this machine's own
   echo "==> debootstrap $release"
-  debootstrap --variant=minbase "$release" "$root" "$mirror" > "$root.log" ||
+  debootstrap --variant=minbase --include=git "$release" "$root" "$mirror" > "$root.log" ||
     { cat "$root.log"; exit 1; }
   rm "$root.log"
   printf '127.0.0.1 localhost\n' > "$root/etc/hosts" # as the installer does
@@ -21,7 +21,7 @@ if [[ ${1-} != inside ]]; then
   cp dist/*_amd64.deb dist/*_linux_amd64.tar.gz "$root/dist"
   cp "$(command -v terraform)" "$root/usr/local/bin/terraform"
   cp README.md release/package-inside.sh "$root/source"
-  # Without a network: what the packages need is in them.
+  # Without a network: what the packages need is in them, but for git, on which castle-lab depends.
   unshare --mount --pid --net --fork --kill-child "$0" inside "$root"
   exit
 fi

@@ -132,6 +132,8 @@ func (r *repository) check(path string, report reporter) {
 	r.checkSources()
 	r.checkKeys()
 	r.checkSuspended()
+	r.checkSlow()
+	r.checkHealthChecks()
 	r.report(report)
 }
 

@@ -102,8 +102,9 @@ func (r *repository) checkKeys() {
 			if _, encrypted := o.Object["sops"]; encrypted && !k.Decrypts {
 				r.find(finding{"sops-undecrypted", k.Key.String(), r.at(o.At), named(o),
 					"encrypted, and nothing decrypts it",
-					"Kustomization %s (%s) has no spec.decryption: Flux refuses a Secret that SOPS has " +
-						"encrypted. Add decryption with provider: sops and the secretRef of its keys."},
+					"Kustomization %s (%s) has no spec.decryption: Flux refuses the Secret, or " +
+						"applies it with its encrypted values. Add decryption with provider: sops and the " +
+						"secretRef of its keys."},
 					k.Key, syntax.Place(r.at(k.At)))
 			}
 		}

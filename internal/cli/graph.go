@@ -17,6 +17,7 @@ import (
 )
 
 func newGraph(a *app) *cobra.Command {
+	flux := false
 	cmd := a.valueFlags(&cobra.Command{
 		Use:   "graph CLUSTER",
 		Short: "Show the dependency graph and the critical path of the last run",
@@ -27,13 +28,20 @@ gate waits for further stages after its own stage was applied.
 Durations are those of the newest successful create of all stages that applied
 something. The critical path is the chain of stages that took longest in it. The
 command locks and changes nothing, and contacts nothing but the store of the states,
-if there is one.`,
+if there is one.
+
+--flux shows the Kustomizations and HelmReleases of the running cluster instead, in the
+order in which they became ready, and the chain that made it take that long.`,
 		Example: `  castle graph blue
+  castle graph blue --flux
   castle graph blue -o svg > blue.svg
   castle graph blue -o dot | dot -Tpng > blue.png`,
 		Args:        a.oneCluster(),
 		Annotations: map[string]string{formatsKey: "text dot mermaid json svg"},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if flux {
+				return a.onCluster(nil, a.convergence)(cmd, args)
+			}
 			o, err := a.complete(cluster.Options{Cluster: args[0]})
 			if err != nil {
 				return err
@@ -53,6 +61,7 @@ if there is one.`,
 			return a.print(g, func(w io.Writer) { printGraph(w, g, ui.Columns(a.stdout, 120)) })
 		},
 	})
+	cmd.Flags().BoolVar(&flux, "flux", false, "show Flux's objects in the running cluster, as text or json")
 	// It replaces the shared flag.
 	cmd.Flags().StringVarP(&a.output, "output", "o", "text", "output format: text, dot, mermaid, json or svg")
 	return cmd

@@ -22,8 +22,8 @@ import (
 const labName = "castle-lab"
 
 func newRehearse(a *app) *cobra.Command {
-	var speed, providers, report, edit, with string
-	var faults, flags []string
+	var speed, providers, controllers, report, edit, with string
+	var faults, flags, sources []string
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "rehearse CLUSTER [-- COMMAND…]",
@@ -60,6 +60,12 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			argv := []string{"-C", a.directory, "--speed", speed, "--providers", providers}
+			if controllers != "" {
+				argv = append(argv, "--controllers", controllers)
+			}
+			for _, s := range sources {
+				argv = append(argv, "--source", s)
+			}
 			for _, f := range faults {
 				argv = append(argv, "--fault", f)
 			}
@@ -90,6 +96,10 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		"measured)")
 	f.StringVar(&providers, "providers", "stand-in",
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
+	f.StringVar(&controllers, "controllers", "", "which of Flux's controllers run: `KIND` real or standin "+
+		"(default: real if make real has built them)")
+	f.StringArrayVar(&sources, "source", nil, "serve `URL=DIR` to Flux: another Git repository, or a Helm "+
+		"repository with its index.yaml; repeatable")
 	f.StringArrayVar(&faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&keep, "keep", false, "keep the rehearsal's work directory and print its path")
 	f.StringVar(&with, "with", "", "prepare the lab for another `CLUSTER`, which the command may create, too")

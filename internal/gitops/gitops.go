@@ -176,7 +176,19 @@ func (r *reader) follow(k *Kustomization) {
 
 // checkDependencies finds dependencies that would never be ready.
 func (r *reader) checkDependencies() {
-	needs := func(k Key) []Key { return r.seen[k].DependsOn }
+	needs := func(key Key) []Key {
+		k := r.seen[key]
+		all := slices.Clone(k.DependsOn)
+		if k.Parent != nil { // who applies it waits for these first
+			all = append(all, k.Parent.DependsOn...)
+		}
+		for _, child := range r.found {
+			if child.Parent == k && k.Wait && !child.Suspend {
+				all = append(all, child.Key)
+			}
+		}
+		return all
+	}
 	for _, k := range r.found {
 		for _, n := range k.DependsOn {
 			if r.seen[n] == nil {
@@ -188,11 +200,16 @@ func (r *reader) checkDependencies() {
 		_, err := graph.Sort(append([]Key{k.Key}, slices.Collect(maps.Keys(r.seen))...), needs)
 		if cycle, is := errors.AsType[*graph.CycleError[Key]](err); is && cycle.Path[0] == k.Key {
 			var path []string
-			for _, n := range cycle.Path {
+			why := ""
+			for i, n := range cycle.Path {
 				path = append(path, n.String())
+				if i > 0 && !slices.Contains(r.seen[cycle.Path[i-1]].DependsOn, n) {
+					why = "; with wait: true, a Kustomization waits for those that it declares, and what " +
+						"it declares comes after what it depends on"
+				}
 			}
-			r.problems.add(k.At, fmt.Errorf("Kustomization %s depends on itself: %s", k.Key,
-				strings.Join(path, " → ")))
+			r.problems.add(k.At, fmt.Errorf("Kustomization %s depends on itself: %s%s", k.Key,
+				strings.Join(path, " → "), why))
 		}
 	}
 }

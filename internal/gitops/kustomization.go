@@ -75,7 +75,7 @@ type spec struct {
 	Wait         bool        `json:"wait"`
 	Suspend      bool        `json:"suspend"`
 	DependsOn    []reference `json:"dependsOn"`
-	HealthChecks []any       `json:"healthChecks"`
+	HealthChecks []Checked   `json:"healthChecks"`
 	SourceRef    reference   `json:"sourceRef"`
 	Decryption   *struct {
 		SecretRef reference `json:"secretRef"`
@@ -84,6 +84,13 @@ type spec struct {
 		Substitute     map[string]string `json:"substitute"`
 		SubstituteFrom []VariableSource  `json:"substituteFrom"`
 	} `json:"postBuild"`
+}
+
+// Checked is an object of a Kustomization's healthChecks.
+type Checked struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
 }
 
 type reference struct {
@@ -96,6 +103,14 @@ func (r reference) from(namespace string) Key { return Key{cmp.Or(r.Namespace, n
 
 // Source is the kind, namespace and name of the source of its manifests.
 func (k *Kustomization) Source() string { return k.source }
+
+// HealthChecks are the objects that must be ready beside its own; with wait: true Flux ignores them.
+func (k *Kustomization) HealthChecks() []Checked {
+	if k.Wait {
+		return nil
+	}
+	return k.spec.HealthChecks
+}
 
 // Waits reports whether the Kustomization is ready only when its objects are ready.
 func (k *Kustomization) Waits() bool { return k.Wait || len(k.spec.HealthChecks) > 0 }

@@ -8,8 +8,9 @@
 // and processes, divided by the lab's speed.
 //
 // To use the package, create one Repositories, resolve every name in Hosts to the lab, and serve
-// Handler(host) there over TLS. Paths are those of the real repositories (an OCI registry has an
-// index here, too), so https://fluxcd-community.github.io/helm-charts works unchanged.
+// Handler(host) there over TLS. Paths are those of the real repositories (an OCI registry has an index here,
+// too, and each repository is a registry, too), so https://fluxcd-community.github.io/helm-charts works
+// unchanged.
 package charts
 
 import (
@@ -24,6 +25,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -58,6 +60,9 @@ type Options struct {
 	// Versions are offered besides the ones that the stages pin, by chart. They differ in nothing but
 	// the number.
 	Versions map[string][]string
+	// Definitions are the real CustomResourceDefinitions of a chart, in place of the stand-in's of these
+	// names.
+	Definitions map[string][]byte
 	// LateCRDs has MetalLB's CRDs in a ConfigMap, for the operators to make them some time later.
 	LateCRDs bool
 	// SpeakerNodes is the label of the nodes that metallb-speaker selects; empty for all nodes.
@@ -98,12 +103,13 @@ func New(o Options) (*Repositories, error) {
 		versions := append(o.Versions[h.chart], pinned(manifest))
 		slices.Sort(versions)
 		for _, version := range slices.Compact(versions) {
-			archive, err := pack(h.chart, version, o.values(), tree)
+			archive, err := pack(h.chart, version, o, tree)
 			if err != nil {
 				return nil, fmt.Errorf("chart %s: %w", h.chart, err)
 			}
 			name := h.chart + "-" + version + ".tgz"
 			served[path.Join(h.folder, name)] = archive
+			addArtifact(served, path.Join("/v2", h.folder, h.chart), h.chart, version, archive)
 			digest := sha256.Sum256(archive)
 			fmt.Fprintf(index,
 				"  - apiVersion: v2\n    name: %s\n    version: %q\n    urls: [%s]\n    digest: %s\n",
@@ -130,6 +136,9 @@ func (r *Repositories) Handler(host string) http.Handler {
 		if !ok {
 			http.NotFound(w, request)
 			return
+		}
+		if strings.Contains(request.URL.Path, "/manifests/") {
+			w.Header().Set("Content-Type", manifestType)
 		}
 		http.ServeContent(w, request, path.Base(request.URL.Path), built(), bytes.NewReader(content))
 	})

@@ -10,8 +10,8 @@ import (
 )
 
 // pack makes a chart's archive: the chart's own files under the requested version, the shared
-// templates, and the values that the lab adds.
-func pack(chart, version, values string, tree fs.FS) ([]byte, error) {
+// templates, and the values and definitions that the lab adds.
+func pack(chart, version string, o Options, tree fs.FS) ([]byte, error) {
 	var out bytes.Buffer
 	zip := gzip.NewWriter(&out)
 	archive := tar.NewWriter(zip)
@@ -36,7 +36,7 @@ func pack(chart, version, values string, tree fs.FS) ([]byte, error) {
 		case "Chart.yaml":
 			content = versionLine.ReplaceAll(content, []byte("version: "+version))
 		case "values.yaml":
-			content = append(content, values...)
+			content = append(content, o.values()...)
 		}
 		return add(name, content)
 	})
@@ -47,6 +47,9 @@ func pack(chart, version, values string, tree fs.FS) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(add("templates/_lab.tpl", shared), archive.Close(), zip.Close())
+	if real := o.Definitions[chart]; len(real) > 0 {
+		err = add("files/upstream.yaml", real)
+	}
+	err = errors.Join(err, add("templates/_lab.tpl", shared), archive.Close(), zip.Close())
 	return out.Bytes(), err
 }

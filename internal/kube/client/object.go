@@ -206,6 +206,7 @@ type Condition struct {
 	Status             string `json:"status"`
 	Reason             string `json:"reason"`
 	Message            string `json:"message"`
+	Since              string `json:"lastTransitionTime"`
 	ObservedGeneration int64  `json:"observedGeneration"` // 0 where the controller does not set it
 }
 

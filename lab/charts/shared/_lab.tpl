@@ -4,11 +4,15 @@ Every stand-in chart gets this file when it is packaged.
 lab.crds turns the table files/crds.yaml into CustomResourceDefinitions. The
 first version of a row is the one that is stored. What a row does not say of spec
 and status is accepted, whatever it is; fields are those beside them. The caBundle
-of a conversion webhook is filled in at run time.
+of a conversion webhook is filled in at run time. A definition in files/upstream.yaml
+goes before the row of its name.
 */ -}}
 {{- define "lab.crds" -}}
+{{- $upstream := .Files.Get "files/upstream.yaml" }}
+{{ $upstream }}
 {{- range .Files.Get "files/crds.yaml" | fromYamlArray }}
 {{- $row := . }}
+{{- if not (contains (printf "name: %s.%s\n" .plural .group) $upstream) }}
 ---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -55,6 +59,7 @@ spec:
           required: {{ toJson . }}
           {{- end }}
     {{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 

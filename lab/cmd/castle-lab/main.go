@@ -88,6 +88,9 @@ func command(stdout, stderr io.Writer, code *int) *cobra.Command {
 				return &rehearsal.UsageError{Err: fmt.Errorf("--providers %q: must be stand-in or registry",
 					o.Providers)}
 			}
+			if err := rehearsal.ParseControllers(o.Controllers); err != nil {
+				return &rehearsal.UsageError{Err: err}
+			}
 			o.Cluster, o.Command = args[0], args[1:]
 			switch {
 			case o.Edit != "" && len(o.Command) != 0:
@@ -108,6 +111,10 @@ func command(stdout, stderr io.Writer, code *int) *cobra.Command {
 		"speed of the lab's machines: fast, or `N` times real time (1: as measured)")
 	f.StringVar(&o.Providers, "providers", "stand-in",
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
+	f.StringVar(&o.Controllers, "controllers", "", "which of Flux's controllers run: `KIND` real or standin "+
+		"(default: real if make real has built them)")
+	f.StringArrayVar(&o.Sources, "source", nil, "serve `URL=DIR` to Flux: another Git repository, or a Helm "+
+		"repository with its index.yaml; repeatable")
 	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&o.Keep, "keep", false, "keep the rehearsal's work directory and print its path")
 	f.StringVar(&o.With, "with", "", "prepare the lab for another `CLUSTER` of the repository, too")

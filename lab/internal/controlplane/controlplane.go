@@ -32,6 +32,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 	"github.com/ephemeral-castle/castle/lab/internal/operators"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cilium"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/upstream"
 )
 
 // Arg is the argument with which Start calls this program to run Main.
@@ -50,7 +51,9 @@ type Order struct {
 	KubePrism    int  // the port of Talos' load balancer for the API on each machine; 0: it is off
 	Manifests    []string
 	AgeKey       string // opens what SOPS has encrypted
-	Repository   string // the folder that Flux follows; empty: what it brings is made up
+
+	// Controllers is the folder with Flux's real controllers, and Logs where they log; empty for doubles.
+	Controllers, Logs string
 
 	// Restore, if it is set, makes etcd's data from a snapshot, and nothing runs.
 	Restore *Restore
@@ -186,7 +189,7 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		if userAgent == "castle" {
 			asks.Add(time.Now(), url)
 		}
-		if !strings.HasPrefix(userAgent, own) {
+		if !strings.HasPrefix(userAgent, own) && !upstream.Is(userAgent) {
 			asks.Outside(time.Now())
 		}
 	}
@@ -204,7 +207,8 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	encoder := json.NewEncoder(stdout)
 	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
 		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed, Asks: asks,
-		Repository: o.Repository, AgeKey: o.AgeKey, Dir: o.Kubernetes.Dir,
+		AgeKey: o.AgeKey, Dir: o.Kubernetes.Dir,
+		Controllers: o.Controllers, Logs: o.Logs,
 		Machines: cilium.Machines{KubePrism: o.KubePrism, KubeProxy: !o.WithoutProxy},
 		HTTP:     &http.Client{Timeout: 10 * time.Second},
 		Turn: func(t operators.Turn) {

@@ -76,8 +76,14 @@ type Config struct {
 	Branches []string
 	// Tags are the tags of every OCI artifact, or ranges with them.
 	Tags []string
-	// Repository is the folder that Flux applies; if empty, Flux applies generated objects.
+	// Repository is the folder that is served as Flux's repository or artifact; empty for an empty one.
 	Repository string
+	// Sources are folders of further repositories of Flux's, by URL, and Missing the URLs of those that are
+	// not there.
+	Sources map[string]string
+	Missing []string
+	// Controllers is the folder with Flux's real controllers; empty for the doubles.
+	Controllers string
 	// TailnetTags are those that the OAuth client of the tailnet may give.
 	TailnetTags []string
 	// Keys belong to the servers of the repository and to secrets; without any, they are new.
@@ -87,6 +93,9 @@ type Config struct {
 	// Kubernetes starts a control plane; nil is controlplane.Start.
 	Kubernetes func(context.Context, controlplane.Order) (*controlplane.Process, error)
 }
+
+// ControllerLogs is the folder in Config.Dir with the logs of the real controllers.
+const ControllerLogs = "controllers"
 
 // Hosts are the hypervisors with what machines use of them.
 type Hosts struct {
@@ -118,6 +127,8 @@ type Datacenter struct {
 	vault   *landing // nil without one
 	objects *shelf   // nil without one
 	cloud   *cloud   // nil without one
+	git     *sources.Git
+	others  func(host, path string) http.Handler // of further repositories
 	dead    *dead
 	first   firstSnapshot
 	full    full
@@ -129,7 +140,11 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	if c.Kubernetes == nil {
 		c.Kubernetes = controlplane.Start
 	}
-	repositories, err := charts.New(c.charts())
+	options, err := c.charts()
+	if err != nil {
+		return nil, err
+	}
+	repositories, err := charts.New(options)
 	if err != nil {
 		return nil, err
 	}
@@ -213,15 +228,18 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 			return nil, err
 		}
 	}
+	if d.git, err = sources.NewGit(ctx, filepath.Join(c.Dir, "git"), c.Repository, c.Branches); err != nil {
+		return nil, err
+	}
+	if d.others, err = sources.Elsewhere(ctx, filepath.Join(c.Dir, "git", "others"), c.Sources, c.Missing,
+		c.Branches); err != nil {
+		return nil, err
+	}
 	f := &front.Front{Authority: c.Authority, Proof: c.Proof, Address: c.Front, Port: c.FrontPort,
 		Handler: d.handler(repositories)}
 	if slices.ContainsFunc(c.Endpoints, func(e network.Endpoint) bool { return e.SSH }) {
-		g, err := sources.NewGit(ctx, filepath.Join(c.Dir, "git"), c.Repository, c.Branches)
-		if err != nil {
-			return nil, err
-		}
 		f.SSH = func(l net.Listener) {
-			d.log.say("git over ssh: %v", g.ServeSSH(l, c.Keys)) // it ends with the lab
+			d.log.say("git over ssh: %v", d.git.ServeSSH(l, c.Keys)) // it ends with the lab
 		}
 	}
 	if err := f.Serve(ctx, c.Endpoints); err != nil {
@@ -249,7 +267,7 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 	for _, h := range repositories.Hosts() {
 		shops[h] = repositories.Handler(h)
 	}
-	hypervisor, infisical, repository := d.proxmox.Handler(), d.folders.handler(), git(d.config.Branches)
+	hypervisor, infisical, repository := d.proxmox.Handler(), d.folders.handler(), d.git
 	if d.objects != nil {
 		shops[d.config.ObjectStore.Host()] = d.objects.handler()
 	}
@@ -261,7 +279,11 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 	}
 	return func(host string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch shop := shops[host]; {
+			shop := shops[host]
+			if other := d.others(host, r.URL.Path); other != nil {
+				shop = other
+			}
+			switch {
 			case shop != nil:
 				shop.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/api2/"):
@@ -278,7 +300,8 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 				d.cloud.server.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/v1/"):
 				vault.ServeHTTP(w, r)
-			case strings.HasSuffix(r.URL.Path, "/info/refs"):
+			case strings.HasSuffix(r.URL.Path, "/info/refs"),
+				strings.HasSuffix(r.URL.Path, "/git-upload-pack"):
 				repository.ServeHTTP(w, r)
 			default:
 				http.Error(w, fmt.Sprintf("the lab has nothing at %s%s", host, r.URL.Path),

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/fault"
 	"github.com/ephemeral-castle/castle/lab/charts"
 	"github.com/ephemeral-castle/castle/lab/internal/operators"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/upstream"
 )
 
 // Faults are the failures to inject.
@@ -206,12 +209,17 @@ func (l *logger) remaining() operators.Faults {
 }
 
 // charts are the repositories, with those faults that the charts themselves have.
-func (c Config) charts() charts.Options {
+func (c Config) charts() (charts.Options, error) {
 	o := charts.Options{Speed: c.Speed, LateCRDs: c.Faults.Times["crd-absent"] != 0}
 	if c.Faults.Times["daemonset-no-node"] != 0 {
 		o.SpeakerNodes = operators.SpeakerLabel
 	}
-	return o
+	if c.Controllers == "" {
+		return o, nil
+	}
+	real, err := os.ReadFile(filepath.Join(c.Controllers, upstream.Definitions))
+	o.Definitions = map[string][]byte{"flux2": real}
+	return o, err
 }
 
 // ghost is a VM that has run for long and has nothing to do with any cluster.

@@ -3,6 +3,7 @@ package datacenter
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,7 +53,8 @@ func (k *kube) order(c *cluster) controlplane.Order {
 			NodeGrace: max(8*time.Second, scaled(40*time.Second, k.config.Speed)),
 		},
 		Operators: k.log.remaining(),
-		Speed:     k.config.Speed, CoreDNS: s.CoreDNS, Repository: k.config.Repository,
+		Speed:     k.config.Speed, CoreDNS: s.CoreDNS,
+		Controllers: k.config.Controllers, Logs: filepath.Join(k.config.Dir, ControllerLogs),
 		AgeKey:       k.config.Keys.Age,
 		WithoutProxy: !s.KubeProxy, KubePrism: s.KubePrism,
 		Turn: func(t operators.Turn) { k.log.turn(t.Fault, t.Time, t.Ends) },

@@ -30,6 +30,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/hcloud/ccm"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/hcloud/csi"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/pgo"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/upstream"
 )
 
 // Routes is the API server's way to the processes behind Pods; lab/internal/kubernetes has it.
@@ -58,8 +59,8 @@ type Config struct {
 	Asks *cluster.Asks
 	// Speed divides the time that the operators' steps take outside; 0 means no time at all.
 	Speed float64
-	// Repository is the folder that Flux follows; without one its contents are made up.
-	Repository string
+	// Controllers is the folder with Flux's real controllers; empty for the doubles. Logs is where they log.
+	Controllers, Logs string
 	// AgeKey is the identity of age that stands in for the user's.
 	AgeKey string
 	// Machines are what Talos offers to Pods on the host's network.
@@ -125,23 +126,24 @@ type operator interface {
 }
 
 func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
-	var f *flux.Fleet
-	if c.Repository != "" {
-		f = flux.NewFleet(w, a, c.Repository, c.AgeKey)
-	}
-	return map[string]operator{
+	all := map[string]operator{
 		"cilium":           cilium.New(w, c.Machines),
 		"metallb":          newMetalLB(w, c.Routes),
 		"csi-registrar":    &registrar{w},
 		"longhorn":         newLonghorn(w, c.Routes, c.Dir),
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
-		"flux":             flux.New(w, f, filepath.Join(c.Dir, "flux")),
-		"helm":             flux.NewHelm(w, a, c.REST, c.HTTP),
 		"hcloud-ccm":       ccm.New(w, c.HTTP),
 		"hcloud-csi":       csi.New(w, c.HTTP),
 		"pgo":              pgo.New(w, c.Dir, pooled(w)),
 		"drain-blocked":    &drainBlocker{w: w},
 	}
+	if dir := filepath.Join(c.Dir, "flux"); c.Controllers != "" {
+		all["flux"] = upstream.New(w, c.Controllers, dir, c.Logs, filepath.Join(c.Dir, "kubeconfig"))
+	} else {
+		all["flux"] = flux.New(w, flux.NewFleet(w, a, c.AgeKey), dir)
+		all["helm"] = flux.NewHelm(w, a, c.REST, c.HTTP)
+	}
+	return all
 }
 
 // play reports an error once, not with every look that meets it again.

@@ -145,6 +145,9 @@ func (p *plan) mounts() ([]namespace.Mount, error) {
 			From: filepath.Join(repository, name)})
 	}
 	mounts = append(mounts, namespace.Mount{Path: repository, From: double})
+	if p.Fleet != "" { // castle reads what Flux follows, and a command may edit it
+		mounts = append(mounts, namespace.Mount{Path: p.Fleet, From: p.Survey.Repository})
+	}
 	// Inside, clients have to trust the lab's authority.
 	for _, file := range p.Survey.Certificates {
 		mounts = append(mounts, namespace.Mount{Path: file, From: p.path(bundleName)})

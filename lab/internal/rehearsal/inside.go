@@ -85,7 +85,8 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 		ProxmoxToken: p.Survey.ProxmoxToken,
 		Machines:     p.Survey.Machines, Vault: p.Survey.Vault, Cloud: p.Survey.Cloud,
 		ObjectStore: p.Survey.ObjectStore, Both: p.Survey.Both,
-		Repository: p.Survey.Repository, Log: log,
+		Repository: p.Survey.Repository, Controllers: p.Controllers, Log: log,
+		Sources: p.Survey.Sources, Missing: p.Survey.Missing,
 	})
 }
 

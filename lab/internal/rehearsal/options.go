@@ -30,12 +30,15 @@ type Options struct {
 	Speed     float64
 	Providers string // stand-in or registry
 	Faults    []string
-	Keep      bool
-	Report    string   // file for the report, or empty
-	Command   []string // what runs inside, or empty for the whole round
-	Edit      string   // file with the patch of the configuration that is rolled out, or empty
-	Flags     []string // of that rollout
-	Environ   []string `json:"-"` // the user's own, credentials and all: it is not written down
+	Sources   []string // URL=DIR
+	// Controllers is real or standin; empty: real where they are built.
+	Controllers string
+	Keep        bool
+	Report      string   // file for the report, or empty
+	Command     []string // what runs inside, or empty for the whole round
+	Edit        string   // file with the patch of the configuration that is rolled out, or empty
+	Flags       []string // of that rollout
+	Environ     []string `json:"-"` // the user's own, credentials and all: it is not written down
 }
 
 // ParseSpeed reads --speed.

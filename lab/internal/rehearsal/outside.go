@@ -45,7 +45,11 @@ type plan struct {
 	Repository string // inside, its copy covers it
 	Options    Options
 	Survey     survey
-	Faults     datacenter.Faults
+	// Controllers is the folder with Flux's real controllers; empty for the doubles.
+	Controllers string
+	// Fleet is the clone that the folder which Flux follows covers inside; empty: none.
+	Fleet  string
+	Faults datacenter.Faults
 }
 
 // Run rehearses and returns the exit code: that of the first step that failed. It ends with a line on stdout
@@ -153,8 +157,8 @@ func (p *plan) verdict(w io.Writer, code int, took time.Duration) {
 	if code != 0 {
 		result = fmt.Sprintf("failed with exit code %d", code)
 	}
-	fmt.Fprintf(w, "Rehearsal of %s/%s %s after %s\n", p.Survey.Name, p.Survey.Platform, result,
-		runreport.Took(took.Seconds()))
+	fmt.Fprintf(w, "Rehearsal of %s/%s %s after %s; %s\n", p.Survey.Name, p.Survey.Platform, result,
+		runreport.Took(took.Seconds()), p.played())
 }
 
 // prepare puts everything into the work directory that the inside needs.
@@ -190,6 +194,17 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 			return errNotBuilt(filepath.Join(bin, objectstore.Program))
 		}
 	}
+	if err := p.controllers(bin); err != nil {
+		return err
+	}
+	if err := p.follow(ctx, notice); err != nil {
+		return err
+	}
+	hosts, err := datacenter.RepositoryHosts()
+	if err != nil {
+		return err
+	}
+	p.elsewhere(hosts, notice)
 	// There is no network inside to fetch it from, so castle's own search is made here.
 	product, err := p.product()
 	if err != nil {

@@ -40,11 +40,17 @@ type survey struct {
 	Secrets        []string        // names of secrets that its modules ask Infisical or Vault for
 	Branches       []string        // of the repository that Flux follows
 	Tags           []string        // of the artifact that Flux follows, or ranges
-	Keys           sources.Keys    // of Flux's source, and of the tailnet
-	TailnetTags    []string
-	Schematics     []string // that somebody has posted to the image factory
-	Repository     string   // the folder that Flux follows, if the cluster names one
-	ProxmoxToken   string   // where it is a plain value
+	Path           string          // in the repository or artifact: where Flux begins
+	GitURL         string          // of the repository or artifact
+	// Sources are folders of further repositories, by URL; Missing are those of which there is none.
+	Sources      map[string]string
+	Missing      []string
+	SourceKind   string       // GitRepository or OCIRepository
+	Keys         sources.Keys // of Flux's source, and of the tailnet
+	TailnetTags  []string
+	Schematics   []string // that somebody has posted to the image factory
+	Repository   string   // the folder that Flux follows, if the cluster names one
+	ProxmoxToken string   // where it is a plain value
 	// what stands in for those of secrets.tfvars, where a stage takes them from there
 	LocalSecrets string
 	// Endpoints of the services that the environment names, for commands.
@@ -80,9 +86,15 @@ func inspect(repository string, o Options) (*survey, error) {
 	if err != nil {
 		return nil, err
 	}
+	brought, err := parseSources(o.Sources)
+	if err != nil {
+		return nil, &UsageError{err}
+	}
+	hosts = slices.AppendSeq(hosts, maps.Keys(brought))
 	s := &survey{
-		Name: loaded.Name, Platform: loaded.Platform, ClusterDir: loaded.Dir,
-		Network: network.Find(append(loaded.Strings(), hosts...)),
+		Sources: brought,
+		Name:    loaded.Name, Platform: loaded.Platform, ClusterDir: loaded.Dir,
+		Network: network.Find(append(loaded.Strings(), hosts...)), SourceKind: "GitRepository",
 	}
 	if loaded.GitOps != nil {
 		s.Repository = loaded.GitOps.Repository
@@ -222,6 +234,12 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.Schematics = append(s.Schematics, text)
 				case name == "git_branch":
 					s.Branches = append(s.Branches, text)
+				case name == "git_path":
+					s.Path = text
+				case name == "git_url":
+					if s.GitURL = text; strings.HasPrefix(text, "oci://") {
+						s.SourceKind = "OCIRepository"
+					}
 				case name == "tailscale_tags":
 					s.TailnetTags = append(s.TailnetTags, text)
 				case name == "oci_tag" || name == "oci_semver":

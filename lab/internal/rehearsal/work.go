@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 )
 
 // lockName is a file in the work directory of a rehearsal that removes the directory at its end.
@@ -88,11 +89,12 @@ func sweep(work string, notice func(string)) {
 	}
 }
 
-// keepLogs reduces a work directory to the log of the lab, and to the files of castle's runs, which castle
-// has named on the terminal. Their secrets are masked.
+// keepLogs reduces a work directory to the logs of the lab and of real controllers, and to the files of
+// castle's runs, which castle has named on the terminal. Their secrets are masked.
 func (p *plan) keepLogs() error {
 	state := p.path("state", p.Survey.Name, p.Survey.Platform)
-	keep := map[string]bool{p.path("datacenter.log"): true, p.path(lockName): true}
+	keep := map[string]bool{p.path("datacenter.log"): true, p.path(lockName): true,
+		p.path(datacenter.ControllerLogs): true}
 	for dir := state; dir != p.Work; dir = filepath.Dir(dir) {
 		keep[dir] = true
 	}

@@ -2,11 +2,13 @@ package sources
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,29 +20,37 @@ import (
 
 // Git is a repository with one commit: what a folder holds.
 type Git struct {
-	program, dir, folder string
-	branches             []string
+	program, dir, folder, git string // git is the folder of Git's own files
+	branches                  []string
 
 	mu sync.Mutex // one commit at a time
 }
 
-// NewGit makes the repository in dir. Without a folder its commit is empty.
+// NewGit makes the repository in dir, unless the folder is a clone, as Checkout makes it: that one keeps its
+// commit, and gets further ones. Without a folder the commit is empty.
 func NewGit(ctx context.Context, dir, folder string, branches []string) (*Git, error) {
 	program, err := exec.LookPath("git")
 	if err != nil {
-		return nil, errors.New("the program git, which serves Flux's repository over SSH, is not on PATH")
+		return nil, errors.New("the program git, which serves Flux's repository, is not on PATH")
 	}
-	g := &Git{program: program, dir: dir, folder: folder, branches: branches}
+	g := &Git{program: program, dir: dir, folder: folder, git: filepath.Join(dir, ".git"), branches: branches}
 	if folder == "" {
 		g.folder = filepath.Join(dir, "empty")
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "empty"), 0o700); err != nil {
 		return nil, err
 	}
-	if err := g.run(ctx, "init", "--quiet"); err != nil {
+	if own := filepath.Join(g.folder, ".git"); isFolder(own) {
+		g.git = own
+	} else if err := g.run(ctx, "init", "--quiet"); err != nil {
 		return nil, err
 	}
 	return g, g.commit(ctx)
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // commit commits what the folder holds now, to each branch.
@@ -78,7 +88,7 @@ func (g *Git) run(ctx context.Context, args ...string) error {
 
 func (g *Git) environ() []string {
 	env := []string{"HOME=" + g.dir, "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C", "PATH=" + os.Getenv("PATH"),
-		"GIT_DIR=" + filepath.Join(g.dir, ".git"), "GIT_WORK_TREE=" + g.folder}
+		"GIT_DIR=" + g.git, "GIT_WORK_TREE=" + g.folder}
 	for _, who := range []string{"AUTHOR", "COMMITTER"} { // the same folder is the same commit
 		env = append(env, "GIT_"+who+"_NAME=lab", "GIT_"+who+"_EMAIL=lab@localhost",
 			"GIT_"+who+"_DATE=2026-01-01T00:00:00Z")
@@ -159,12 +169,46 @@ func (g *Git) session(channel ssh.Channel, requests <-chan *ssh.Request) {
 	}
 }
 
+// ServeHTTP serves the repository over HTTP, under whatever path, to whoever has a token. Git's own
+// preflights and clones are the same requests.
+func (g *Git) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, token, _ := r.BasicAuth(); token == "" {
+		w.Header().Set("WWW-Authenticate", `Basic realm="Git"`)
+		http.Error(w, "the lab's repository is private", http.StatusUnauthorized)
+		return
+	}
+	args, kind, body := []string{"upload-pack", "--strict", "--stateless-rpc"}, "result", io.Reader(r.Body)
+	if strings.HasSuffix(r.URL.Path, "/info/refs") {
+		args, kind, body = append(args, "--advertise-refs"), "advertisement", nil
+		if err := g.commit(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		unzipped, err := gzip.NewReader(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		body = unzipped
+	}
+	w.Header().Set("Content-Type", "application/x-git-upload-pack-"+kind)
+	if body == nil {
+		io.WriteString(w, "001e# service=git-upload-pack\n0000") //nolint:errcheck // the client has gone
+	}
+	c := exec.CommandContext(r.Context(), g.program, append(args, g.git)...)
+	c.Env = append(g.environ(), "GIT_PROTOCOL="+r.Header.Get("Git-Protocol"))
+	c.Stdin, c.Stdout = body, w
+	c.Run() //nolint:errcheck // the client reports what it lacks
+}
+
 func (g *Git) upload(channel io.ReadWriter) error {
 	ctx := context.Background() // it ends with the connection
 	if err := g.commit(ctx); err != nil {
 		return err
 	}
-	c := exec.CommandContext(ctx, g.program, "upload-pack", "--strict", filepath.Join(g.dir, ".git"))
+	c := exec.CommandContext(ctx, g.program, "upload-pack", "--strict", g.git)
 	c.Env, c.Stdout = g.environ(), channel
 	in, err := c.StdinPipe()
 	if err != nil {

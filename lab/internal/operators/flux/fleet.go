@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,22 +18,27 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// Fleet is a repository on disk: a folder from which each Kustomization applies its path, as Flux
-// does. It applies a revision again only after a change or a reconcile request.
+// Fleet applies the path of each Kustomization from the folder that its source has fetched, as Flux does. It
+// applies a revision again only after a change or a reconcile request.
 type Fleet struct {
-	w      *cluster.View
-	a      *Applier
-	folder string
-	age    string // the identity that stands in for the user's
-	built  map[string][]gitops.Object
-	held   map[string][]*unstructured.Unstructured // what was applied, by step
+	w     *cluster.View
+	a     *Applier
+	age   string // the identity that stands in for the user's
+	built map[string][]gitops.Object
+	held  map[string][]*unstructured.Unstructured // what was applied, by step
 }
 
-// NewFleet returns the repository in a folder. The identity of age opens what SOPS has encrypted in it.
-func NewFleet(w *cluster.View, a *Applier, folder, identity string) *Fleet {
-	return &Fleet{w: w, a: a, folder: folder, age: identity, built: map[string][]gitops.Object{},
+// NewFleet returns an empty fleet. The identity of age opens what SOPS has encrypted.
+func NewFleet(w *cluster.View, a *Applier, identity string) *Fleet {
+	return &Fleet{w: w, a: a, age: identity, built: map[string][]gitops.Object{},
 		held: map[string][]*unstructured.Unstructured{}}
 }
+
+// ownerLabel and ownerNamespaceLabel are Flux' labels on the objects that a Kustomization applies.
+const (
+	ownerLabel          = "kustomize.toolkit.fluxcd.io/name"
+	ownerNamespaceLabel = "kustomize.toolkit.fluxcd.io/namespace"
+)
 
 // manager is the field manager in an object's managedFields.
 const manager = "kustomize-controller"
@@ -47,13 +54,14 @@ func (t *Fleet) bring(ctx context.Context, k *unstructured.Unstructured,
 	if err != nil {
 		return nil, &obstacle{reason: "BuildFailed", message: err.Error()}, nil
 	}
-	if parsed.Suspend {
-		return nil, nil, nil
+	if _, err := os.Stat(filepath.Join(folder, parsed.Path)); err != nil {
+		return nil, &obstacle{reason: "ArtifactFailed",
+			message: "kustomization path not found: " + err.Error()}, nil
 	}
 	step := fmt.Sprintf("%s %d %s %s", k.GetUID(), k.GetGeneration(), revision, k.GetAnnotations()[requested])
 	objects, done := t.held[step]
 	if !done {
-		if objects, err = t.build(ctx, parsed, cmp.Or(folder, t.folder), step); err != nil {
+		if objects, err = t.build(ctx, parsed, folder, step); err != nil {
 			return nil, &obstacle{reason: "BuildFailed", message: err.Error()}, nil
 		}
 		if err := t.apply(ctx, k, objects); err != nil {
@@ -64,10 +72,14 @@ func (t *Fleet) bring(ctx context.Context, k *unstructured.Unstructured,
 		}
 		t.held[step] = objects
 	}
-	if !parsed.Wait {
+	if !parsed.Waits() {
 		return objects, nil, nil
 	}
-	waits, err := t.a.unhealthy(ctx, objects)
+	checked := objects
+	if !parsed.Wait {
+		checked = checks(k)
+	}
+	waits, err := t.a.unhealthy(ctx, checked)
 	if err != nil || waits == "" {
 		return objects, nil, err
 	}
@@ -82,6 +94,22 @@ func (t *Fleet) bring(ctx context.Context, k *unstructured.Unstructured,
 		&obstacle{reason: "Progressing",
 			message: fmt.Sprintf("Running health checks for revision %s with a timeout of %s", revision,
 				limit)}, nil
+}
+
+// checks are the objects of a Kustomization's healthChecks.
+func checks(k *unstructured.Unstructured) (all []*unstructured.Unstructured) {
+	//nolint:errcheck // the API server has validated it
+	listed, _, _ := unstructured.NestedSlice(k.Object, "spec", "healthChecks")
+	for _, one := range listed {
+		check, _ := one.(map[string]any)
+		o := &unstructured.Unstructured{}
+		o.SetAPIVersion(cluster.Text(check, "apiVersion"))
+		o.SetKind(cluster.Text(check, "kind"))
+		o.SetName(cluster.Text(check, "name"))
+		o.SetNamespace(cluster.Text(check, "namespace"))
+		all = append(all, o)
+	}
+	return all
 }
 
 // build makes the objects, with their variables replaced.

@@ -29,6 +29,7 @@ func (kinds) Reset() {}
 func serving(s *clustertest.Stage, metallb bool) *Applier {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)
+	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, meta.RESTScopeNamespace)
 	m.Add(schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"},
 		meta.RESTScopeNamespace)
 	if metallb {
@@ -107,15 +108,16 @@ func followed(t *testing.T, metallb bool) (*clustertest.Stage, *flux) {
 	s := newStage(0, clustertest.Deployment("flux-system", "source-controller"),
 		clustertest.Deployment("flux-system", "kustomize-controller"))
 	takesApply(s)
-	s.Create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
-	s.Create(t, kustomizations(), strings.Replace(rootKustomization, `"prune":true`,
-		`"path":"./cluster","prune":true`, 1))
 	dir := folder(t, map[string]string{
 		"cluster/operators.yaml": operatorsYAML, "cluster/settings.yaml": settingsYAML,
 		"settings/pool.yaml":       poolYAML,
 		"operators/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: { name: metallb-system }\n",
 	})
-	return s, New(s.World, NewFleet(s.World, serving(s, metallb), dir, ""), t.TempDir())
+	s.Create(t, repositories(), strings.Replace(gitRepository, "SERVER", served(t, dir), 1))
+	s.Add(t, credentials())
+	s.Create(t, kustomizations(), strings.Replace(rootKustomization, `"prune":true`,
+		`"path":"./cluster","prune":true`, 1))
+	return s, New(s.World, NewFleet(s.World, serving(s, metallb), ""), t.TempDir())
 }
 
 func TestFluxAppliesWhatTheFolderHoldsInItsOrderAndWithVariables(t *testing.T) {

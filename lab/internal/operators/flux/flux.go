@@ -17,19 +17,17 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// flux is the source-controller and the kustomize-controller. It fetches repositories over SSH, and artifacts
-// (source.go). Over HTTP it uses no Git: a repository has one commit, derived from its address. Its
-// Kustomizations apply a folder or generated objects (repository.go).
+// flux is the source-controller and the kustomize-controller. It fetches repositories and artifacts
+// (source.go), and its Kustomizations apply what was fetched (fleet.go).
 type flux struct {
 	w       *cluster.View
-	fleet   *Fleet  // nil: nobody named a folder
+	fleet   *Fleet
 	frozen  *frozen // nil when nobody asked for it, or it is over
 	dir     string  // of what is fetched
 	sources map[types.UID]*source
 }
 
-// New returns the source- and the kustomize-controller; without a fleet, contents are made up. What they
-// fetch is in dir.
+// New returns the source- and the kustomize-controller. What they fetch is in dir.
 func New(w *cluster.View, fleet *Fleet, dir string) *flux {
 	f := &flux{w: w, fleet: fleet, dir: dir, sources: map[types.UID]*source{}}
 	if w.Faults.Frozen {
@@ -77,7 +75,7 @@ func (f *flux) Look(ctx context.Context) error {
 		return err
 	}
 	if kustomize != nil {
-		errs = append(errs, f.each(ctx, kustomizations(), f.apply), f.prune(ctx))
+		errs = append(errs, f.each(ctx, kustomizations(), f.apply))
 	}
 	return errors.Join(errs...)
 }
@@ -88,7 +86,7 @@ func (f *flux) each(ctx context.Context, in schema.GroupVersionResource,
 	errs := []error{err}
 	for _, object := range all {
 		if object.GetDeletionTimestamp() != nil {
-			if f.fleet != nil && in == kustomizations() {
+			if in == kustomizations() {
 				errs = append(errs, f.fleet.finish(ctx, &object))
 			}
 		} else {
@@ -101,6 +99,10 @@ func (f *flux) each(ctx context.Context, in schema.GroupVersionResource,
 
 // apply brings a Kustomization to its source's revision.
 func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
+	//nolint:errcheck // the API server has validated it
+	if suspended, _, _ := unstructured.NestedBool(k.Object, "spec", "suspend"); suspended {
+		return nil
+	}
 	generation := k.GetGeneration()
 	revision, folder, blocked := f.blocked(ctx, k)
 	if blocked == nil {
@@ -120,7 +122,7 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 	var brought []*unstructured.Unstructured
 	if blocked == nil {
 		var err error
-		if brought, blocked, err = f.bring(ctx, k, revision, folder); err != nil {
+		if brought, blocked, err = f.fleet.bring(ctx, k, revision, folder); err != nil {
 			return err
 		}
 	}
@@ -180,7 +182,8 @@ func (f *flux) blocked(ctx context.Context, k *unstructured.Unstructured) (revis
 		other, err := f.w.Untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Get(ctx,
 			cluster.Text(one, "name"), metav1.GetOptions{})
 		if err != nil {
-			return "", "", &obstacle{"DependencyNotReady", err.Error()}
+			return "", "", &obstacle{"DependencyNotReady", "dependency '" + k.GetNamespace() + "/" +
+				cluster.Text(one, "name") + "' not found: " + err.Error()}
 		}
 		if cluster.ConditionOf(other.Object, "Ready") != "True" ||
 			cluster.Text(other.Object, "status", "lastAppliedRevision") != revision {

@@ -1,6 +1,7 @@
 package flux
 
 import (
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -12,13 +13,13 @@ import (
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
+	"github.com/ephemeral-castle/castle/lab/internal/sources"
 )
 
 const (
 	gitRepository = `{"apiVersion":"source.toolkit.fluxcd.io/v1","kind":"GitRepository",
 		"metadata":{"name":"flux-system","namespace":"flux-system","uid":"2","generation":1},
-		"spec":{"url":"https://git.example.com/me/cluster",
-			"ref":{"branch":"main"},"secretRef":{"name":"flux-system"}}}`
+		"spec":{"url":"SERVER/me/cluster","ref":{"branch":"main"},"secretRef":{"name":"flux-system"}}}`
 	rootKustomization = `{"apiVersion":"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization",
 		"metadata":{"name":"flux-system","namespace":"flux-system","uid":"3","generation":1},
 		"spec":{"sourceRef":{"kind":"GitRepository","name":"flux-system"},"prune":true,"interval":"10m"}}`
@@ -27,9 +28,10 @@ const (
 func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
 	s := newStage(0, clustertest.Deployment("flux-system", "source-controller"),
 		clustertest.Deployment("flux-system", "kustomize-controller"))
-	s.Create(t, repositories(), gitRepository)
-	s.Create(t, kustomizations(), rootKustomization)
-	f := New(s.World, nil, t.TempDir())
+	takesApply(s)
+	s.Create(t, repositories(), strings.Replace(gitRepository, "SERVER", served(t, invented(t)), 1))
+	s.Create(t, kustomizations(), inventedRoot)
+	f := New(s.World, NewFleet(s.World, serving(s, false), ""), t.TempDir())
 	root := func() *unstructured.Unstructured {
 		return s.Get(t, kustomizations(), "flux-system", "flux-system")
 	}
@@ -42,8 +44,7 @@ func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
 	if cluster.ConditionOf(root().Object, "Ready") != "False" {
 		t.Errorf("a Kustomization without an artifact: %v", root().Object["status"])
 	}
-	s.Add(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "flux-system"},
-		Data: map[string][]byte{"username": []byte("git"), "password": []byte("token")}})
+	s.Add(t, credentials())
 	s.Look(t, f)
 	revision := cluster.Text(s.Get(t, repositories(), "flux-system", "flux-system").Object, "status",
 		"artifact",
@@ -69,36 +70,18 @@ func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
 	}
 }
 
-func TestFluxPrunesWhatAGoneRootHasBrought(t *testing.T) {
-	s := newStage(0, clustertest.Deployment("flux-system", "source-controller"),
-		clustertest.Deployment("flux-system", "kustomize-controller"))
-	s.Create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
-	s.Create(t, kustomizations(), rootKustomization)
-	f := New(s.World, nil, t.TempDir())
-	s.Look(t, f)
-	s.Get(t, kustomizations(), "flux-system", "apps")
-	if err := s.World.Untyped.Resource(kustomizations()).Namespace("flux-system").Delete(t.Context(),
-		"flux-system",
-		metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.Look(t, f)
-	left, err := s.World.List(t.Context(), kustomizations(), "")
-	if err != nil || len(left) > 0 {
-		t.Errorf("left: %v %v", left, err)
-	}
-}
-
 func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 	s := newStage(0, clustertest.Deployment("flux-system", "source-controller"),
 		clustertest.Deployment("flux-system", "kustomize-controller"))
 	var told []cluster.Turn
 	s.World.Faults.Frozen, s.World.Turn = true, func(turn cluster.Turn) { told = append(told, turn) }
-	s.Create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
-	s.Create(t, kustomizations(), rootKustomization)
+	takesApply(s)
+	s.Create(t, repositories(), strings.Replace(gitRepository, "SERVER", served(t, invented(t)), 1))
+	s.Create(t, kustomizations(), inventedRoot)
+	s.Add(t, credentials())
 	s.Add(t,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
-	f := New(s.World, nil, t.TempDir())
+	f := New(s.World, NewFleet(s.World, serving(s, false), ""), t.TempDir())
 	child := func(name string) *unstructured.Unstructured {
 		return s.Get(t, kustomizations(), "flux-system", name)
 	}
@@ -136,6 +119,37 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 	if len(told) != 2 || !told[1].Ends || told[1].Fault != "kustomization-frozen" {
 		t.Errorf("told: %v", told)
 	}
+}
+
+const inventedRoot = `{"apiVersion":"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization",
+	"metadata":{"name":"flux-system","namespace":"flux-system","uid":"3","generation":1},
+	"spec":{"path":"./clusters/x","sourceRef":{"kind":"GitRepository","name":"flux-system"},"prune":true,
+	"interval":"10m"}}`
+
+func invented(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := sources.Invent(dir, "./clusters/x", "GitRepository"); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// served is the address of a server with a folder's repository.
+func served(t *testing.T, folder string) string {
+	t.Helper()
+	g, err := sources.NewGit(t.Context(), t.TempDir(), folder, []string{"main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(g)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func credentials() *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "flux-system"},
+		Data: map[string][]byte{"username": []byte("git"), "password": []byte("token")}}
 }
 
 func newStage(speed float64, objects ...runtime.Object) *clustertest.Stage {

@@ -73,14 +73,14 @@ func TestSOPSOpensWithTheKeyOfARecipientAlone(t *testing.T) {
 	k := &gitops.Kustomization{Key: gitops.Key{Namespace: "flux-system", Name: "apps"}, Path: "apps"}
 	refused := func(standIn, want string) {
 		t.Helper()
-		f := NewFleet(s.World, nil, dir, standIn)
+		f := NewFleet(s.World, nil, standIn)
 		if _, err := f.build(t.Context(), k, dir, "1"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 	opened := func(standIn string) string {
 		t.Helper()
-		built, err := NewFleet(s.World, nil, dir, standIn).build(t.Context(), k, dir, "1")
+		built, err := NewFleet(s.World, nil, standIn).build(t.Context(), k, dir, "1")
 		if err != nil || len(built) != 1 || built[0].Object["sops"] != nil {
 			t.Fatalf("built %v, %v", built, err)
 		}

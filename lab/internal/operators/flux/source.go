@@ -3,7 +3,6 @@ package flux
 import (
 	"cmp"
 	"context"
-	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
 	"os"
@@ -116,11 +115,9 @@ func (s *source) pull(ctx context.Context, f *flux, o *unstructured.Unstructured
 		}
 		s.why = &obstacle{"AuthenticationFailed", fmt.Sprintf("failed to generate transport for '%s': %v",
 			address, err)}
-	case strings.HasPrefix(address, "ssh://"):
+	default:
 		s.revision, s.why = clone(ctx, o, secret, folder)
 		s.folder = folder
-	default:
-		s.revision, s.why = pretended(o, secret)
 	}
 }
 
@@ -136,23 +133,6 @@ func (f *flux) secret(ctx context.Context, o *unstructured.Unstructured,
 		return nil, fmt.Errorf("failed to get secret '%s/%s': %w", o.GetNamespace(), name, err)
 	}
 	return secret, nil
-}
-
-// pretended is the commit of a repository over HTTP, which nobody fetches.
-func pretended(o *unstructured.Unstructured, secret *corev1.Secret) (string, *obstacle) {
-	if secret != nil && (len(secret.Data["username"]) == 0 || len(secret.Data["password"]) == 0) {
-		return "", &obstacle{"AuthenticationFailed", fmt.Sprintf("invalid '%s/%s' secret data: required "+
-			"fields 'username' and 'password'", secret.Namespace, secret.Name)}
-	}
-	if secret != nil {
-		if _, err := trusted(secret.Data["ca.crt"]); err != nil {
-			return "", &obstacle{"AuthenticationFailed", "failed to configure authentication options: " +
-				err.Error()}
-		}
-	}
-	branch := branchOf(o)
-	commit := sha1.Sum([]byte(cluster.Text(o.Object, "spec", "url") + " " + branch))
-	return branch + "@sha1:" + hex.EncodeToString(commit[:]), nil
 }
 
 func branchOf(o *unstructured.Unstructured) string {

@@ -38,7 +38,7 @@ func newFetching(t *testing.T, kind, spec string, secret *corev1.Secret) fetchin
 	secret.ObjectMeta = metav1.ObjectMeta{Namespace: "flux-system", Name: "flux-system"}
 	s.Add(t, secret)
 	// Nothing is in the fleet's own folder: what is applied was fetched.
-	fleet := NewFleet(s.World, serving(s, false), t.TempDir(), "")
+	fleet := NewFleet(s.World, serving(s, false), "")
 	return fetching{s, New(s.World, fleet, t.TempDir()), sourcesOf(kind), secret}
 }
 

@@ -1,0 +1,54 @@
+package rehearsal
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/upstream"
+)
+
+func TestRealControllersRunWhereTheyAreBuiltAndTheLastLineTells(t *testing.T) {
+	bin := t.TempDir()
+	folder := filepath.Join(bin, upstream.Folder)
+	chosen := func(flag string, frozen bool) (string, error) {
+		p := &plan{Options: Options{Controllers: flag}, Faults: datacenter.Faults{Frozen: frozen}}
+		err := p.controllers(bin)
+		return p.Controllers, err
+	}
+	if got, err := chosen("", false); got != "" || err != nil {
+		t.Errorf("not built: %q, %v", got, err)
+	}
+	if _, err := chosen("real", false); err == nil || !strings.Contains(err.Error(), "run `make real`") {
+		t.Errorf("not built, and requested: %v", err)
+	}
+	check(t, os.Mkdir(folder, 0o700))
+	for name := range maps.All(upstream.Controllers()) {
+		check(t, os.WriteFile(filepath.Join(folder, name), nil, 0o700))
+	}
+	if got, _ := chosen("", false); got != "" {
+		t.Error("without definitions they are not complete")
+	}
+	check(t, os.WriteFile(filepath.Join(folder, upstream.Definitions), nil, 0o600))
+	for _, c := range []struct {
+		flag   string
+		frozen bool
+		want   string
+	}{{"", false, folder}, {"real", false, folder}, {"standin", false, ""}, {"", true, ""}} {
+		if got, err := chosen(c.flag, c.frozen); got != c.want || err != nil {
+			t.Errorf("%+v: %q, %v", c, got, err)
+		}
+	}
+	if _, err := chosen("real", true); err == nil || !strings.Contains(err.Error(), "needs standin") {
+		t.Errorf("a fault that only the double has: %v", err)
+	}
+	if got := (&plan{Controllers: folder}).played(); !strings.Contains(got, "real: helm-controller v1.6.4") {
+		t.Errorf("last line: %s", got)
+	}
+	if got := (&plan{}).played(); !strings.Contains(got, "doubles") {
+		t.Errorf("last line: %s", got)
+	}
+}

@@ -1,0 +1,89 @@
+package rehearsal
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/internal/gitops"
+)
+
+// parseSources reads --source, as folders by URL.
+func parseSources(texts []string) (map[string]string, error) {
+	all := map[string]string{}
+	for _, text := range texts {
+		url, folder, is := strings.Cut(text, "=")
+		scheme, _, _ := strings.Cut(url, "://")
+		if !is || scheme != "https" && scheme != "http" {
+			return nil, fmt.Errorf("--source %q: must be URL=DIR, with a URL of a Git or Helm repository "+
+				"that begins with https:// or http://", text)
+		}
+		folder, err := filepath.Abs(folder)
+		if err != nil {
+			return nil, err
+		}
+		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("--source %s: %s is no folder", url, folder)
+		}
+		all[strings.TrimSuffix(url, "/")] = folder
+	}
+	return all, nil
+}
+
+// elsewhere finds the sources in Flux's repository that the lab lacks, and says how to bring them. Real
+// controllers cannot decrypt another person's repository: they run on one only with --controllers real.
+func (p *plan) elsewhere(hosts []string, notice func(string)) {
+	s := &p.Survey
+	if s.Repository == "" {
+		return
+	}
+	all, err := gitops.Read(gitops.Options{Folder: s.Repository, Path: s.Path, Source: s.SourceKind})
+	var problems gitops.Problems
+	if errors.As(err, &problems) { // castle check reports the others
+		for _, one := range problems {
+			if strings.Contains(one.Message, "is not in this repository") {
+				notice("Flux's repository: " + one.Error())
+			}
+		}
+	}
+	for _, k := range all {
+		for _, o := range k.Objects {
+			_, encrypted := o.Object["sops"]
+			if encrypted && k.Decrypts && p.Controllers != "" && p.Options.Controllers == "" {
+				p.Controllers = ""
+				notice(fmt.Sprintf("SOPS has encrypted %s, and a rehearsal lacks the key: the lab's doubles "+
+					"of Flux's controllers run", o.At))
+			}
+			url := strings.TrimSuffix(urlOf(o.Object), "/")
+			if o.GroupVersionKind().Group != "source.toolkit.fluxcd.io" || s.isAtHand(url, hosts) ||
+				s.Sources[url] != "" {
+				continue
+			}
+			s.Missing = append(s.Missing, url)
+			hint := "the lab cannot serve it"
+			if strings.HasPrefix(url, "http") && o.GetKind() != "Bucket" {
+				hint = "bring it with --source " + url + "=DIR"
+			}
+			notice(fmt.Sprintf("%s %s/%s (%s): %s is not at hand; %s", o.GetKind(), o.GetNamespace(),
+				o.GetName(), o.At, cmp.Or(url, "its address"), hint))
+		}
+	}
+}
+
+func urlOf(o map[string]any) string {
+	url, _, _ := unstructured.NestedString(o, "spec", "url") //nolint:errcheck // Flux refuses another type
+	return url
+}
+
+// isAtHand reports whether the lab serves a URL without --source.
+func (s *survey) isAtHand(url string, hosts []string) bool {
+	_, rest, _ := strings.Cut(url, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	return url == strings.TrimSuffix(s.GitURL, "/") || slices.Contains(hosts, host)
+}

@@ -1,0 +1,71 @@
+package rehearsal
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestDoublesReadWhatRealControllersCannotDecrypt(t *testing.T) {
+	fleet := t.TempDir()
+	for name, text := range map[string]string{
+		"cluster/apps.yaml": "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: " +
+			"{ name: apps, namespace: flux-system }\nspec: { interval: 1h, prune: true, path: ./apps, " +
+			"decryption: { provider: sops, secretRef: { name: sops-age } }, sourceRef: { " +
+			"kind: GitRepository, name: flux-system } }\n",
+		"apps/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: { name: x, namespace: default }\n" +
+			"stringData: { a: \"ENC[AES256_GCM,data:AA==]\" }\nsops: { mac: x }\n",
+	} {
+		check(t, os.MkdirAll(filepath.Dir(filepath.Join(fleet, name)), 0o700))
+		check(t, os.WriteFile(filepath.Join(fleet, name), []byte(text), 0o600))
+	}
+	for flag, want := range map[string]string{"": "", "real": "bin/flux"} {
+		p := &plan{Controllers: "bin/flux", Options: Options{Controllers: flag},
+			Survey: survey{Repository: fleet, Path: "./cluster", SourceKind: "GitRepository"}}
+		told := ""
+		p.elsewhere(nil, func(text string) { told += text })
+		named := strings.Contains(told, "SOPS has encrypted apps/secret.yaml:1")
+		if p.Controllers != want || named != (want == "") {
+			t.Errorf("--controllers %q: %q, %q", flag, p.Controllers, told)
+		}
+	}
+}
+
+func TestWhatIsNotAtHandIsNamedBeforeTheRehearsal(t *testing.T) {
+	fleet, charts := t.TempDir(), t.TempDir()
+	source := func(kind, name, url string) string {
+		return "---\napiVersion: source.toolkit.fluxcd.io/v1\nkind: " + kind + "\nmetadata: { name: " + name +
+			", namespace: flux-system }\nspec: { interval: 1h, url: \"" + url + "\" }\n"
+	}
+	check(t, os.MkdirAll(filepath.Join(fleet, "cluster"), 0o700))
+	check(t, os.WriteFile(filepath.Join(fleet, "cluster", "sources.yaml"), []byte(
+		source("GitRepository", "own", "https://git.example.org/me/fleet")+
+			source("HelmRepository", "known", "https://charts.longhorn.io")+
+			source("HelmRepository", "brought", "https://charts.example.org/stable/")+
+			source("GitRepository", "other", "https://git.example.org/me/other")+
+			source("OCIRepository", "image", "oci://ghcr.io/me/image")), 0o600))
+	brought, err := parseSources([]string{"https://charts.example.org/stable=" + charts})
+	check(t, err)
+	p := &plan{Survey: survey{Repository: fleet, Path: "./cluster", SourceKind: "GitRepository",
+		GitURL: "https://git.example.org/me/fleet", Sources: brought}}
+	var told []string
+	p.elsewhere([]string{"charts.longhorn.io"}, func(text string) { told = append(told, text) })
+	want := `GitRepository flux-system/other (cluster/sources.yaml:17): https://git.example.org/me/other ` +
+		`is not at hand; bring it with --source https://git.example.org/me/other=DIR
+OCIRepository flux-system/image (cluster/sources.yaml:22): oci://ghcr.io/me/image is not at hand; ` +
+		`the lab cannot serve it`
+	if got := strings.Join(told, "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := strings.Join(p.Survey.Missing, " "); got != "https://git.example.org/me/other "+
+		"oci://ghcr.io/me/image" {
+		t.Errorf("missing: %s", got)
+	}
+	for _, text := range []string{"oci://ghcr.io/x=" + charts, "https://example.org",
+		"https://example.org=/none"} {
+		if _, err := parseSources([]string{text}); err == nil {
+			t.Errorf("--source %s is accepted", text)
+		}
+	}
+}
