@@ -81,7 +81,7 @@ func bind(t *testing.T, target gate.Target, kind string, values gate.Values) gat
 
 func await(t *testing.T, g gate.Gate) {
 	t.Helper()
-	if err := gate.Wait(t.Context(), g, gate.Policy{Timeout: time.Minute, First: time.Millisecond,
+	if err := gate.Wait(t.Context(), g, gate.Policy{Timeout: patience, First: time.Millisecond,
 		Most: 20 * time.Millisecond}, gate.Listener{}); err != nil {
 		t.Fatal(err)
 	}
