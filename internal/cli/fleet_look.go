@@ -162,11 +162,7 @@ alone. --gates also looks at the gates of each cluster, some clusters at a time.
 func (a *app) fleetStatus(cmd *cobra.Command, o *fleetOptions, f *fleet.Fleet,
 	options cluster.Options) error {
 	ctx := cmd.Context()
-	chosen, err := fleet.ParseSelector(o.choose)
-	if err != nil {
-		return err
-	}
-	listed, wrong := clusters.Run(ctx, options, chosen)
+	listed, wrong := clusters.Run(ctx, options, o.chosen)
 	if wrong != nil && !is[*naming.Error](wrong) {
 		return wrong
 	}
