@@ -142,6 +142,13 @@ func (r repository) read(o cluster.Options, names []string) (all []dependencies)
 		for _, s := range stages {
 			d.paths = append(d.paths, r.prefix+"stages/"+s.Source+"/") // with its modules and charts
 		}
+		texts, unknown := outline.Texts(o.Repository, name)
+		for _, text := range texts {
+			d.paths = append(d.paths, r.prefix+text)
+		}
+		if unknown {
+			d.paths = append(d.paths, r.prefix)
+		}
 		options.Cluster = name
 		c, _ := config.Load(options) // likewise
 		d.paths = append(d.paths, r.flux(c)...)
