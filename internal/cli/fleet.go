@@ -86,6 +86,11 @@ func (a *app) fleetOf(cmd *cobra.Command, o *fleetOptions, must bool) (*fleet.Fl
 	if diags.HasErrors() {
 		return nil, options, &cluster.ConfigError{Diagnostics: diags, Files: f.Files}
 	}
+	for _, w := range f.Waves {
+		if w.At.Filename != "" && len(w.Clusters) == 0 {
+			a.interrupts.say(fmt.Sprintf("castle: note: no cluster is in wave %s of %s", w.Name, fleet.File))
+		}
+	}
 	f = f.Select(chosen)
 	switch {
 	case len(f.Waves)+len(f.Unassigned) == 0 && chosen == nil:

@@ -84,7 +84,7 @@ if a create of a cluster would be refused, and else 2 if one would change someth
 					r.Plan = &p.Total
 				}
 				if r.Plan == nil || x.Code == exitFailed {
-					r.Problem = x.Ended().Reason
+					r.Problem = cmp.Or(x.Ended().Reason, "castle plan prints no plan")
 				}
 			})
 			if err := context.Cause(cmd.Context()); err != nil {
