@@ -59,6 +59,14 @@ func (o *fleetOptions) selectionOf(cmd *cobra.Command, all bool) {
 	}
 }
 
+// onlyFlags accepts nothing but the flags for the command of each cluster, which follow --.
+func onlyFlags(cmd *cobra.Command, args []string) error {
+	if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
+		return errors.New("clusters are chosen with --select; flags for each command follow --")
+	}
+	return nil
+}
+
 // fleetOf reads the clusters that the flags choose, in their waves. must is whether one of the flags is
 // needed: nobody changes all clusters by forgetting one.
 func (a *app) fleetOf(cmd *cobra.Command, o *fleetOptions, must bool) (*fleet.Fleet, cluster.Options, error) {

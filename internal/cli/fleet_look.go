@@ -60,12 +60,7 @@ plan. The exit code is 1 if a cluster could not be planned. With --exit-code, it
 if a create of a cluster would be refused, and else 2 if one would change something.`,
 		Example: `  castle fleet plan
   castle fleet plan --select env=staging -- --no-refresh`,
-		Args: usage(func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
-				return errors.New("clusters are chosen with --select; flags for castle plan follow --")
-			}
-			return nil
-		}),
+		Args: usage(onlyFlags),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, options, err := a.fleetOf(cmd, o, false)
 			if err != nil {

@@ -58,12 +58,7 @@ it has not begun. Flags after -- are passed to the command of each cluster.
 wave waits for an approval, and otherwise the first of 4, 3, 2, 1, 6, 5 and 7 with which
 the command of a cluster ended; 5, too, if a gate closed while a wave soaked.`,
 		Example: example,
-		Args: usage(func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
-				return errors.New("clusters are chosen with --select; flags for each command follow --")
-			}
-			return nil
-		}),
+		Args:    usage(onlyFlags),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.extra = args
 			return a.runFleet(cmd, o)
