@@ -27,7 +27,7 @@ func newChanged(a *app) *cobra.Command {
 		Long: `List the clusters that a change touches: castle compares the working tree, with what is not
 committed, with the commit that REF and HEAD share (the merge base). A cluster depends on
 
-  - its folder, castle.hcl, and both files common.tfvars
+  - its folder, castle.hcl, both files common.tfvars, and texts that it reads with file
   - the folders in stages/ of the stages that its cluster.hcl lists, with modules and charts
   - what Flux reads for it from git_path on, if that is in the same Git repository
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	explanation "github.com/ephemeral-castle/castle/internal/operation/explain"
 	"github.com/ephemeral-castle/castle/internal/ui"
@@ -54,11 +55,25 @@ the values of secrets.`,
 			if err != nil {
 				return err
 			}
+			if len(args) == 0 {
+				checkFleet(o.Repository, report)
+			}
 			return printCheck(a, report)
 		},
 	})
 	cmd.Flags().StringVar(&explained, "explain", "", "say where the value of the variable `NAME` comes from")
 	return cmd
+}
+
+// checkFleet adds the problems of fleet.hcl. Those of labels are problems of their cluster already.
+func checkFleet(repository string, r *check.Report) {
+	f, diags := fleet.Load(repository)
+	for _, d := range diags {
+		if d.Subject != nil && d.Subject.Filename == fleet.File {
+			r.Diagnostics = append(r.Diagnostics, d)
+			r.Files[fleet.File] = f.Files[fleet.File]
+		}
+	}
 }
 
 // printExplanation prints where the value of a variable comes from. An error of the configuration decides the

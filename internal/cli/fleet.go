@@ -21,6 +21,7 @@ import (
 type fleetOptions struct {
 	command  string
 	choose   string
+	chosen   fleet.Selector // choose, parsed
 	all      bool
 	parallel int
 	approved []string // waves
@@ -41,7 +42,8 @@ own, with its own lock. A cluster that is locked, protected or away is a result.
 		newFleetChange(a, "rollout", "Bring running clusters to their configuration",
 			`Run castle rollout on each cluster, in waves. castle changes machines only with --yes. `),
 		newFleetChange(a, "backup", "Back up the etcd of clusters, and their data",
-			`Run castle backup on each cluster, in waves. No wave pauses, soaks or needs an approval. `),
+			`Run castle backup on each cluster, in waves. No wave pauses, soaks or needs an approval, and
+each run begins anew. -- --if-older-than 6h leaves out clusters with a newer backup. `),
 		newFleetChange(a, "destroy", "Destroy clusters",
 			`Run castle destroy on each cluster, in waves, after one question that names them all; without
 a terminal it requires --yes. No wave pauses, soaks or needs an approval. `))
@@ -55,6 +57,14 @@ func (o *fleetOptions) selectionOf(cmd *cobra.Command, all bool) {
 	if all {
 		cmd.Flags().BoolVar(&o.all, "all", false, "all clusters")
 	}
+}
+
+// onlyFlags accepts nothing but the flags for the command of each cluster, which follow --.
+func onlyFlags(cmd *cobra.Command, args []string) error {
+	if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
+		return errors.New("clusters are chosen with --select; flags for each command follow --")
+	}
+	return nil
 }
 
 // fleetOf reads the clusters that the flags choose, in their waves. must is whether one of the flags is
@@ -79,13 +89,20 @@ func (a *app) fleetOf(cmd *cobra.Command, o *fleetOptions, must bool) (*fleet.Fl
 	if err != nil {
 		return nil, options, refuse("--%s: %v", selectFlag, err)
 	}
-	o.choose = chosen.String()
+	o.choose, o.chosen = chosen.String(), chosen
 	f, diags := fleet.Load(options.Repository)
 	if diags.HasErrors() {
 		return nil, options, &cluster.ConfigError{Diagnostics: diags, Files: f.Files}
 	}
+	for _, w := range f.Waves {
+		if w.At.Filename != "" && len(w.Clusters) == 0 {
+			a.interrupts.say(fmt.Sprintf("castle: note: no cluster is in wave %s of %s", w.Name, fleet.File))
+		}
+	}
 	f = f.Select(chosen)
 	switch {
+	case len(f.Waves)+len(f.Unassigned) == 0 && chosen == nil:
+		return nil, options, refuse("the repository has no cluster; `castle new` adds one")
 	case len(f.Waves)+len(f.Unassigned) == 0:
 		return nil, options, refuse("no cluster has such labels: %s; `castle list` shows the labels", chosen)
 	case must && len(f.Unassigned) > 0:

@@ -60,12 +60,7 @@ plan. The exit code is 1 if a cluster could not be planned. With --exit-code, it
 if a create of a cluster would be refused, and else 2 if one would change something.`,
 		Example: `  castle fleet plan
   castle fleet plan --select env=staging -- --no-refresh`,
-		Args: usage(func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
-				return errors.New("clusters are chosen with --select; flags for castle plan follow --")
-			}
-			return nil
-		}),
+		Args: usage(onlyFlags),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, options, err := a.fleetOf(cmd, o, false)
 			if err != nil {
@@ -84,7 +79,7 @@ if a create of a cluster would be refused, and else 2 if one would change someth
 					r.Plan = &p.Total
 				}
 				if r.Plan == nil || x.Code == exitFailed {
-					r.Problem = x.Ended().Reason
+					r.Problem = cmp.Or(x.Ended().Reason, "castle plan prints no plan")
 				}
 			})
 			if err := context.Cause(cmd.Context()); err != nil {
@@ -162,11 +157,7 @@ alone. --gates also looks at the gates of each cluster, some clusters at a time.
 func (a *app) fleetStatus(cmd *cobra.Command, o *fleetOptions, f *fleet.Fleet,
 	options cluster.Options) error {
 	ctx := cmd.Context()
-	chosen, err := fleet.ParseSelector(o.choose)
-	if err != nil {
-		return err
-	}
-	listed, wrong := clusters.Run(ctx, options, chosen)
+	listed, wrong := clusters.Run(ctx, options, o.chosen)
 	if wrong != nil && !is[*naming.Error](wrong) {
 		return wrong
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,18 +19,28 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/fleet/record"
+	"github.com/ephemeral-castle/castle/internal/naming"
+	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
 	"github.com/ephemeral-castle/castle/internal/operation/waves"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
-// An unfinished run is continued for a week. Later nobody remembers it: what it did is looked at anew.
+// An unfinished run is continued for a week after its begin. Later nobody remembers it: what it did is looked
+// at anew.
 const longestUnfinished = 7 * 24 * time.Hour
 
 // afterKill is how long the commands of a run that continues a killed one wait for locks: the commands of the
 // killed one end by themselves.
 const afterKill = 2 * time.Minute
+
+// continued is the help of the commands whose unfinished run is continued.
+const continued = `The same command continues a run that stopped, failed or was killed, on any machine that
+shares the store: a cluster that has succeeded with the same configuration is not changed
+again. --restart begins anew.
+
+`
 
 func newFleetChange(a *app, command, short, long string) *cobra.Command {
 	o := &fleetOptions{command: command}
@@ -42,27 +53,19 @@ func newFleetChange(a *app, command, short, long string) *cobra.Command {
 wave in which more than max_failures clusters did not succeed, and names the clusters that
 it has not begun. Flags after -- are passed to the command of each cluster.
 
-The same command continues a run that stopped, failed or was killed, on any machine that
-shares the store: a cluster that has succeeded with the same configuration is not changed
-again. --restart begins anew.
-
-The exit code is 0 if all clusters succeeded. Else it is 130 after an interrupt, 3 if a
+` + textIf(o.continues(), continued) +
+			`The exit code is 0 if all clusters succeeded. Else it is 130 after an interrupt, 3 if a
 wave waits for an approval, and otherwise the first of 4, 3, 2, 1, 6, 5 and 7 with which
 the command of a cluster ended; 5, too, if a gate closed while a wave soaked.`,
 		Example: example,
-		Args: usage(func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
-				return errors.New("clusters are chosen with --select; flags for each command follow --")
-			}
-			return nil
-		}),
+		Args:    usage(onlyFlags),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.extra = args
 			return a.runFleet(cmd, o)
 		},
 	}
 	o.selectionOf(cmd, true)
-	if command != "backup" {
+	if o.continues() {
 		cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask, and pass --yes to the command of each cluster")
 		a.lockFlag(cmd)
 	}
@@ -70,13 +73,19 @@ the command of a cluster ended; 5, too, if a gate closed while a wave soaked.`,
 		cmd.Flags().StringSliceVar(&o.approved, "approve", nil,
 			"approve the `WAVE` that needs it; repeatable")
 	}
-	cmd.Flags().BoolVar(&o.restart, "restart", false, "do not continue an unfinished run, begin anew")
+	if o.continues() {
+		cmd.Flags().BoolVar(&o.restart, "restart", false, "do not continue an unfinished run, begin anew")
+	}
 	reportFlag(a, cmd)
 	return cmd
 }
 
 // waits reports whether the waves of the command pause, soak and need approvals.
 func (o *fleetOptions) waits() bool { return o.command == "create" || o.command == "rollout" }
+
+// continues reports whether an unfinished run of the command is continued. A backup of last night is none of
+// tonight.
+func (o *fleetOptions) continues() bool { return o.command != "backup" }
 
 // runFleet runs the command on the chosen clusters, and reports on all of them.
 func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
@@ -103,7 +112,7 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 	defer cancel(nil)
 	log := record.Open(place.Store, place.Encryption, lasts,
 		append([]string{o.command, o.choose}, o.extra...)...)
-	run, killed, err := a.beginFleet(ctx, log, o)
+	run, killed, err := a.beginFleet(ctx, log, o, options)
 	if err != nil {
 		return err
 	}
@@ -112,7 +121,7 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 		return err
 	}
 	go run.Hold(ctx, func(err error) { cancel(err) })
-	if killed {
+	if killed && o.continues() { // castle backup takes no lock
 		a.lockTimeout = max(a.lockTimeout, afterKill)
 	}
 	watch := a.watchFleet(o)
@@ -135,16 +144,17 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 }
 
 // beginFleet continues the newest run of the command, if it is unfinished, or begins one. killed is whether
-// the run that it continues has no end.
-func (a *app) beginFleet(ctx context.Context, log *record.Log, o *fleetOptions) (
+// the run before has no end.
+func (a *app) beginFleet(ctx context.Context, log *record.Log, o *fleetOptions, options cluster.Options) (
 	_ *record.Run, killed bool, err error) {
+	anew := o.restart || !o.continues()
 	self, err := record.Self(o.title(), cluster.Self())
 	if err != nil {
 		return nil, false, err
 	}
 	newest, err := log.Newest(ctx)
 	switch {
-	case err != nil && !o.restart:
+	case err != nil && !anew:
 		return nil, false, err
 	case err != nil || newest == nil || newest.Ended == event.OutcomeSucceeded:
 		run, err := log.Begin(ctx, self)
@@ -154,7 +164,7 @@ func (a *app) beginFleet(ctx context.Context, log *record.Log, o *fleetOptions) 
 	if err := newest.Continue(ctx, self, a.interrupts.say); err != nil {
 		return nil, false, err
 	}
-	if o.restart || time.Since(newest.Updated) > longestUnfinished {
+	if anew || time.Since(newest.Began) > longestUnfinished {
 		err = newest.Append(ctx, record.Entry{Ended: event.OutcomeInterrupted})
 		if err != nil {
 			return nil, false, err
@@ -162,9 +172,31 @@ func (a *app) beginFleet(ctx context.Context, log *record.Log, o *fleetOptions) 
 		run, err := log.Begin(ctx, self)
 		return run, killed, err
 	}
+	err = o.dropUndone(ctx, options, newest)
 	a.interrupts.say(fmt.Sprintf("castle: continues the run %s: %s done", newest.ID,
 		count(len(newest.Done), "cluster")))
-	return newest, killed, nil
+	return newest, killed, err
+}
+
+// dropUndone has a run do again what failed, and what others have undone since: the records of the clusters
+// tell.
+func (o *fleetOptions) dropUndone(ctx context.Context, options cluster.Options, run *record.Run) error {
+	listed, err := clusters.Run(ctx, options, o.chosen)
+	if err != nil && !is[*naming.Error](err) {
+		return err
+	}
+	failed := func(_ string, d record.Done) bool { return d.Result != event.OutcomeSucceeded }
+	maps.DeleteFunc(run.Done, failed)
+	for _, c := range listed {
+		undone := slices.Contains([]string{clusters.Absent, clusters.Failed, clusters.Interrupted}, c.Status)
+		if o.command == "destroy" { // of some stages leaves others
+			undone = c.Status != clusters.Absent && len(o.extra) == 0
+		}
+		if undone {
+			delete(run.Done, c.Name())
+		}
+	}
+	return nil
 }
 
 // commandOf returns how a child runs the command on a cluster.
@@ -256,7 +288,8 @@ func (w *fleetWatch) writeReports(a *app, format string) (err error) {
 // fleetEnding sums up a run. Its causes are the clusters that did not succeed.
 func (a *app) fleetEnding(ctx context.Context, s waves.Summary, took time.Duration) event.Ending {
 	e := event.Ending{Result: s.Outcome(ctx), ExitCode: fleetCode(ctx, s), Seconds: took.Seconds(),
-		Stages: map[event.Result]int{}, Causes: []event.Cause{}, Resume: a.interrupts.command}
+		Stages: map[event.Result]int{}, Causes: []event.Cause{},
+		Resume: strings.TrimSpace(strings.Replace(a.interrupts.command+" ", " --restart ", " ", 1))}
 	if e.Result == event.OutcomeSucceeded {
 		e.Resume = ""
 	}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/ephemeral-castle/castle/internal/outline"
 )
 
 // Digests identify the configurations of clusters: castle's version, and the files of the repository that
@@ -42,6 +44,14 @@ func (d *Digests) Of(cluster string) (string, error) {
 	fmt.Fprintln(h, shared)
 	err = addFiles(h, d.repository, path.Join("clusters", path.Dir(cluster), "*.tfvars"),
 		path.Join("clusters", cluster))
+	texts, unknown := outline.Texts(d.repository, cluster)
+	for _, text := range texts {
+		file := filepath.Join(d.repository, filepath.FromSlash(text))
+		err = errors.Join(err, addFile(h, d.repository, file))
+	}
+	if unknown { // it may be any
+		err = errors.Join(err, addFiles(h, d.repository, "*"))
+	}
 	return fmt.Sprintf("%x", h.Sum(nil)), err
 }
 

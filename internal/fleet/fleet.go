@@ -19,12 +19,12 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/gocty"
 
@@ -101,7 +101,8 @@ type reader struct {
 }
 
 // Load reads fleet.hcl, and the labels of all clusters. The order of the clusters in a wave is that of their
-// names. A cluster whose labels cannot be read is a problem: nobody knows which selector matches it.
+// names. A cluster whose labels cannot be read is a problem: nobody knows which selector matches it. A wave
+// without clusters is a warning, and so are clusters without a wave.
 func Load(repository string) (*Fleet, hcl.Diagnostics) {
 	r := &reader{repository: repository, files: map[string]*hcl.File{}}
 	f := &Fleet{Files: r.files}
@@ -121,6 +122,9 @@ func Load(repository string) (*Fleet, hcl.Diagnostics) {
 			continue
 		}
 		f.Waves[i].Clusters = append(f.Waves[i].Clusters, c)
+	}
+	if given && !r.diags.HasErrors() {
+		r.warn(f)
 	}
 	return f, syntax.InOrder(r.diags)
 }
@@ -171,9 +175,17 @@ func Each[T any](ctx context.Context, parallel int, all []T, do func(i int, one 
 
 // waves reads fleet.hcl; given is whether there is one.
 func (r *reader) waves() (all []*Wave, given bool) {
-	f := r.parse(File)
-	if f == nil {
-		return nil, len(r.diags) > 0
+	data, err := os.ReadFile(filepath.Join(r.repository, File))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, false
+	case err != nil:
+		r.problem(syntax.WholeFile(File), File+": not readable", "%s.", err)
+		return nil, true
+	}
+	f, diags := syntax.Parse(data, File)
+	if r.files[File], r.diags = f, diags; diags.HasErrors() {
+		return nil, true
 	}
 	var file fleetSyntax
 	r.diags = append(r.diags, syntax.Plain(gohcl.DecodeBody(f.Body, nil, &file))...)
@@ -210,44 +222,31 @@ func (r *reader) wave(w *waveSyntax) *Wave {
 	return wave
 }
 
-// parse parses a file of the repository; nil if there is none, or it has a problem.
-func (r *reader) parse(name string) *hcl.File {
-	data, err := os.ReadFile(filepath.Join(r.repository, filepath.FromSlash(name)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// labels reads the labels of a cluster: the attribute labels of the block cluster in its cluster.hcl.
+func (r *reader) labels(cluster string) map[string]string {
+	own, f, diags := labels.Of(r.repository, cluster)
+	if len(diags) > 0 {
+		r.files[path.Join("clusters", cluster, "cluster.hcl")] = f
 	}
-	if err != nil {
-		r.problem(syntax.WholeFile(name), name+": not readable", "%s.", err)
-		return nil
-	}
-	f, diags := syntax.Parse(data, name)
 	r.diags = append(r.diags, diags...)
-	if diags.HasErrors() {
-		r.files[name] = f
-		return nil
-	}
-	if name == File {
-		r.files[name] = f
-	}
-	return f
+	return labels.All(own, cluster)
 }
 
-// labels reads the labels of a cluster: the attribute labels of the block cluster in its cluster.hcl.
-func (r *reader) labels(cluster string) (all map[string]string) {
-	file := path.Join("clusters", cluster, "cluster.hcl")
-	if f := r.parse(file); f != nil {
-		for _, b := range f.Body.(*hclsyntax.Body).Blocks {
-			attr := b.Body.Attributes["labels"]
-			if b.Type != "cluster" || attr == nil {
-				continue
-			}
-			own, diags := labels.Read(attr.AsHCLAttribute())
-			if all, r.diags = own, append(r.diags, diags...); len(r.diags) > 0 {
-				r.files[file] = f
-			}
+// warn warns of waves and clusters that do not meet: the one or the other may have a typo.
+func (r *reader) warn(f *Fleet) {
+	for _, w := range f.Waves {
+		if len(w.Clusters) == 0 {
+			r.problem(w.At, "wave "+w.Name+": no cluster", "No cluster that the waves before leave has the "+
+				"labels of its selector %q. `castle list` shows the labels.", w.Select)
 		}
 	}
-	return labels.All(all, cluster)
+	if len(f.Unassigned) > 0 {
+		r.problem(syntax.WholeFile(File), "fleet.hcl: clusters without a wave", "No wave matches %s: castle "+
+			"changes none of them.", strings.Join(Names(f.Unassigned), ", "))
+	}
+	for _, d := range r.diags {
+		d.Severity = hcl.DiagWarning
+	}
 }
 
 // value evaluates an attribute that is a constant; ok is false where it is absent or unsuitable.

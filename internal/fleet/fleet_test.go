@@ -200,3 +200,33 @@ func TestPartsArePipelinesJobs(t *testing.T) {
 		t.Errorf("runners: %s, %s", rome, red)
 	}
 }
+
+func TestADigestHasTheTextsThatAClusterReads(t *testing.T) {
+	files := threeClusters()
+	files["clusters/blue/proxmox/cluster.hcl"] = `stage "a" {
+		source = "platform/a"
+		inputs = { text = file("../../../patches/${cluster.name}.yaml") }
+	}`
+	files["clusters/green/proxmox/cluster.hcl"] = `stage "a" {
+		source = "platform/a"
+		inputs = { text = file(var.path) }
+	}`
+	files["patches/blue.yaml"] = "1"
+	digests := func() (all []string) {
+		d := fleet.NewDigests(repository(t, files), "1.0.0")
+		for _, name := range []string{"blue/proxmox", "green/proxmox", "red/hcloud"} {
+			digest, err := d.Of(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, digest)
+		}
+		return all
+	}
+	before := digests()
+	files["patches/blue.yaml"] = "2"
+	after := digests()
+	if after[0] == before[0] || after[1] == before[1] || after[2] != before[2] {
+		t.Error(before, after)
+	}
+}

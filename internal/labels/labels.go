@@ -101,25 +101,24 @@ func unsuitable(key, value cty.Value, twice bool) string {
 	return fmt.Sprintf("The %s %q is not one of Kubernetes: %s.", what, given, reason)
 }
 
-// Of reads the labels of a cluster, "blue/proxmox", from its cluster.hcl alone.
-func Of(repository, cluster string) (map[string]string, error) {
+// Of reads the labels of a cluster, "blue/proxmox", from its cluster.hcl alone. The file is for quoting the
+// lines of problems.
+func Of(repository, cluster string) (map[string]string, *hcl.File, hcl.Diagnostics) {
 	name := path.Join("clusters", cluster, "cluster.hcl")
 	src, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(name)))
 	if err != nil {
-		return nil, err
+		return nil, nil, hcl.Diagnostics{syntax.Problem(syntax.WholeFile(name), name+": not readable", "%s.",
+			err)}
 	}
-	f, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
+	f, diags := syntax.Parse(src, name)
 	if diags.HasErrors() {
-		return nil, diags
+		return nil, f, diags
 	}
 	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
 		if attr := b.Body.Attributes["labels"]; b.Type == "cluster" && attr != nil {
 			all, diags := Read(attr.AsHCLAttribute())
-			if diags.HasErrors() {
-				return nil, diags
-			}
-			return all, nil
+			return all, f, diags
 		}
 	}
-	return nil, nil
+	return nil, f, nil
 }

@@ -34,12 +34,13 @@ func TestLabelsAreReadFromClusterFile(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "cluster.hcl"), []byte(body), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		got, err := labels.Of(root, "blue/proxmox")
-		if err == nil && labels.Text(got) != want || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s\n%s, %v\nwant %s", body, labels.Text(got), err, want)
+		got, _, diags := labels.Of(root, "blue/proxmox")
+		wrong := diags.HasErrors()
+		if !wrong && labels.Text(got) != want || wrong && !strings.Contains(diags.Error(), want) {
+			t.Errorf("%s\n%s, %v\nwant %s", body, labels.Text(got), diags, want)
 		}
 	}
-	if _, err := labels.Of(t.TempDir(), "blue/proxmox"); err == nil {
+	if _, _, diags := labels.Of(t.TempDir(), "blue/proxmox"); !diags.HasErrors() {
 		t.Error("no error without the file")
 	}
 	want := map[string]string{"a": "1", labels.Cluster: "blue", labels.Platform: "proxmox"}

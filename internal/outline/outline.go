@@ -15,6 +15,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/folders"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // Stage is a stage that the file of a cluster lists.
@@ -73,6 +74,42 @@ func Sources(repository string) map[string][]string {
 		}
 	}
 	return all
+}
+
+// Texts returns the files that the function file reads for a cluster, relative to the repository: those of
+// its cluster.hcl, and of the stage.hcl files of its stages. unknown is whether there may be others, because
+// only a run knows a path.
+func Texts(repository, cluster string) (files []string, unknown bool) {
+	texts := []string{path.Join("clusters", cluster, "cluster.hcl")}
+	stages, _ := Stages(repository, cluster) //nolint:errcheck // castle check reports it
+	for _, s := range stages {
+		texts = append(texts, path.Join("stages", s.Source, "stage.hcl"))
+	}
+	name, platform, _ := strings.Cut(cluster, "/")
+	known := &hcl.EvalContext{Functions: syntax.Functions(), Variables: map[string]cty.Value{
+		"cluster": cty.ObjectVal(map[string]cty.Value{"name": cty.StringVal(name),
+			"platform": cty.StringVal(platform)})}}
+	visit := func(n hclsyntax.Node) hcl.Diagnostics {
+		call, is := n.(*hclsyntax.FunctionCallExpr)
+		if !is || call.Name != "file" || len(call.Args) != 1 {
+			return nil
+		}
+		v, diags := call.Args[0].Value(known)
+		if text := path.Join("clusters", cluster, syntax.Text(v)); diags.HasErrors() || !v.IsKnown() {
+			unknown = true
+		} else if filepath.IsLocal(text) {
+			files = append(files, text)
+		}
+		return nil
+	}
+	for _, text := range texts {
+		data, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(text)))
+		f, _ := hclsyntax.ParseConfig(data, text, hcl.InitialPos) //nolint:errcheck // likewise
+		if err == nil {                                           // else castle itself has the stage
+			_ = hclsyntax.VisitAll(f.Body.(*hclsyntax.Body), visit) // visit finds no problems
+		}
+	}
+	return files, unknown
 }
 
 // constant returns an attribute that is a constant, else a value of no type.

@@ -84,6 +84,7 @@ type Approval struct {
 type Run struct {
 	ID       string
 	Writer   Writer // the newest one
+	Began    time.Time
 	Updated  time.Time
 	Done     map[string]Done      // by cluster
 	Approved map[string]Approval  // by wave
@@ -197,6 +198,9 @@ func (l *Log) run(id string) *Run {
 func purpose(key string) string { return "castle fleet " + key }
 
 func (r *Run) add(e Entry) {
+	if r.last == 0 {
+		r.Began = e.Time
+	}
 	r.last++
 	r.Updated, r.Ended = e.Time, e.Ended
 	switch {

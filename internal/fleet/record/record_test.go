@@ -42,10 +42,14 @@ func TestANewWriterKnowsWhatTheLastOneDid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(24 * time.Hour)
 		began := time.Now()
 		run, err := open(m.Share()).Newest(t.Context())
 		if err == nil {
 			err = run.Continue(t.Context(), elsewhere("b"), func(text string) { t.Error(text) })
+		}
+		if err == nil && !run.Began.Equal(first.Began) {
+			t.Error("a run that is continued has begun anew:", run.Began)
 		}
 		if err != nil || run.ID != first.ID || time.Since(began) != 0 {
 			t.Fatal(run, err)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -100,7 +101,10 @@ func in(ctx context.Context, store *cluster.StateStore, root, repository string,
 			var listed []outline.Stage
 			listed, err = outline.Enabled(repository, name)
 			if err == nil {
-				c.Labels, err = labels.Of(repository, name)
+				var diags hcl.Diagnostics
+				if c.Labels, _, diags = labels.Of(repository, name); diags.HasErrors() {
+					err = diags
+				}
 			}
 			c.Stages = len(listed)
 			stages = xslices.Map(listed, func(s outline.Stage) string { return s.Name })

@@ -180,9 +180,13 @@ func (x Exit) Closed() string {
 	return foreign.OneLine(cmp.Or(other, x.reason()))
 }
 
-// reason is the last error that the child has printed. Notices come before.
+// reason is the last error that the child has printed. Notices come before. Of a configuration it is the
+// first problem: castle counts them below.
 func (x Exit) reason() (text string) {
 	for line := range strings.Lines(x.Errors) {
+		if problem, is := strings.CutPrefix(line, "Error: "); is {
+			return problem
+		}
 		if one, is := strings.CutPrefix(line, "castle: "); is && !strings.HasPrefix(one, "note: ") {
 			text = one
 		}
