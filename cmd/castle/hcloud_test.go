@@ -19,8 +19,7 @@ import (
 )
 
 // TestHCloud rehearses the cluster green in an emulated project of Hetzner Cloud, with the real provider, and
-// runs
-// the scripts of testdata/hcloud inside.
+// runs the scripts of testdata/hcloud inside.
 func TestHCloud(t *testing.T) {
 	scripts(t, "green", "testdata/hcloud")
 }
@@ -46,9 +45,10 @@ func TestHCloudFaults(t *testing.T) {
 //	hcloud create KIND FILE         makes one; {KIND/NAME} in the file is the id of another
 //	hcloud do KIND NAME VERB FILE   an action
 //	hcloud delete KIND NAME
+//	hcloud clear KIND               deletes all of them
 func hcloud(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: hcloud list|wait|left|create|do|delete KIND …")
+		ts.Fatalf("usage: hcloud list|wait|left|create|do|delete|clear KIND …")
 	}
 	kind := args[1]
 	switch args[0] {
@@ -83,6 +83,10 @@ func hcloud(ts *testscript.TestScript, neg bool, args []string) {
 		callCloud(ts, http.MethodDelete, fmt.Sprintf("%s/%d", kind, cloudID(ts, kind, args[2])), nil)
 		isIt := func(r cloudResource) bool { return r.Name == args[2] }
 		untilCloud(ts, func() bool { return !slices.ContainsFunc(cloudResources(ts, kind), isIt) })
+	case "clear":
+		for _, r := range cloudResources(ts, kind) {
+			callCloud(ts, http.MethodDelete, fmt.Sprintf("%s/%d", kind, r.ID), nil)
+		}
 	default:
 		ts.Fatalf("there is no hcloud %s", args[0])
 	}

@@ -35,6 +35,11 @@ Data of survives blocks are saved first: Flux is suspended, all writes end, and 
 proves in the object store that they can be restored. If it cannot, everything is set
 going again and nothing is destroyed: exit code 4. --discard-data goes on without.
 
+Volumes that controllers in the cluster have made in a cloud are listed with their claims.
+castle keeps those that are protected there or have the reclaim policy Retain. If it
+cannot tell the policy of one, nothing is destroyed: exit code 4. --discard-data deletes
+such volumes.
+
 castle first runs the recorded preflights of all stages; a refusal ends the command
 before anything is destroyed. castle deletes only VMs that their uuids prove to be the
 cluster's. One with another uuid stays. One that looks like the cluster's, and that no
@@ -76,7 +81,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 				fmt.Fprintf(a.stderr, "castle: %s: %s\n", c.Name(), cmp.Or(kept, nothing))
 				return nil
 			default:
-				err := printStages(a, c, "Would destroy: ", toDestroy, o.DiscardData, kept)
+				err := printStages(ctx, a, c, "Would destroy: ", toDestroy, o.DiscardData, kept)
 				if err == nil {
 					err = confirmCluster(a, c, "destroy it", "nothing was destroyed")
 				}
@@ -101,7 +106,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 // discardFlag adds --discard-data.
 func discardFlag(cmd *cobra.Command, discard *bool) {
 	cmd.Flags().BoolVar(discard, "discard-data", false,
-		"lose the data of survives blocks that are not saved yet")
+		"lose data of survives blocks that are not saved yet, and volumes of an unknown reclaim policy")
 }
 
 // keptStages describes the stages that stay because they are persistent, "" if there are none.
@@ -148,14 +153,15 @@ func checkProtection(a *app, c *cluster.Cluster) error {
 }
 
 // printStages lists the stages that a run would destroy, their machines, and remarks below them.
-func printStages(a *app, c *cluster.Cluster, title string, toDestroy []*destroy.Stage, discards bool,
-	remarks ...string) error {
+func printStages(ctx context.Context, a *app, c *cluster.Cluster, title string,
+	toDestroy []*destroy.Stage, discards bool, remarks ...string) error {
 	var machines, data []string
 	for _, d := range toDestroy {
 		machines = append(machines, d.Machines(c.Masker.Hide)...)
 		for _, one := range d.Record.Survives {
 			data = append(data, one.Label)
 		}
+		machines = append(machines, d.Volumes(ctx, c, discards)...)
 	}
 	remarks = append(remarks, listIf(textIf(!discards, "data that are saved first: ")+
 		textIf(discards, "data that are lost, as far as they are not saved: "), data))

@@ -43,7 +43,7 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 			case len(re.Stages) == 0:
 				fmt.Fprintf(a.stderr, "castle: %s: nothing to destroy; creating it\n", c.Name())
 			default:
-				err = printStages(a, c, "Would destroy and create again: ", re.Stages, o.DiscardData,
+				err = printStages(ctx, a, c, "Would destroy and create again: ", re.Stages, o.DiscardData,
 					listIf("the secrets layer stays unless --rotate is given: ", re.Kept),
 					listIf("persistent stages stay: ", re.Persistent))
 			}

@@ -19,9 +19,25 @@ type Preflight struct {
 	// and removes blockers of their deletion, such as users that Vault has created in a database. report
 	// receives each failure to revoke. Optional.
 	Revoke func(ctx context.Context, known []Known, report func(string)) error
+	// Volumes lists the volumes that a controller in the cluster has made for the machines in the state. Of
+	// these, Revoke deletes those that were settled with Delete. Optional.
+	Volumes func(ctx context.Context, known []Known) ([]Volume, error)
 	// Look reads one object while Terraform creates or deletes it. known has attributes if the object is in
 	// the state. Optional.
 	Look func(ctx context.Context, known Known) (Reading, error)
+}
+
+// The reclaim policies of Kubernetes.
+const Delete, Retain = "Delete", "Retain"
+
+// Volume is a volume that a controller in the cluster has made, and that no state has.
+type Volume struct {
+	PersistentVolume string // the driver and the handle of its PersistentVolume: csi.hetzner.cloud/42
+	What             string // volume 42 "pvc-1", 10 GB, of the claim "default/data"
+	Policy           string // that was settled; Retain, too, if it is protected; else empty
+	Keep             string // the command that settles Retain
+	// Settle records the policy with the volume, where a later run finds it if the cluster is gone.
+	Settle func(ctx context.Context, policy string) error
 }
 
 // Reading is an object as Look has read it; zero if it does not exist.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -24,6 +25,23 @@ func Life(ctx context.Context, target gate.Target) (uid string, err error) {
 		return err
 	})
 	return uid, err
+}
+
+// ReclaimPolicies returns the reclaim policies of the PersistentVolumes of CSI drivers, by the driver and its
+// handle: csi.hetzner.cloud/42.
+func ReclaimPolicies(ctx context.Context, target gate.Target) (map[string]string, error) {
+	policies := map[string]string{}
+	err := client.Do(ctx, target, func(ctx context.Context, a *client.API) error {
+		in := client.Selection{Resource: client.Core("persistentvolumes")}
+		all, err := client.ListAs[corev1.PersistentVolume](ctx, a, in, "PersistentVolume")
+		for _, v := range all {
+			if of := v.Spec.CSI; of != nil {
+				policies[of.Driver+"/"+of.VolumeHandle] = string(v.Spec.PersistentVolumeReclaimPolicy)
+			}
+		}
+		return err
+	})
+	return policies, err
 }
 
 // StaleLeases lists the leases that were last renewed before a time.

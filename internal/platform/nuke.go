@@ -67,6 +67,7 @@ type Guest struct {
 	Where  string `json:"-"` // likewise: on node pve1; empty for what is everywhere
 	State  string `json:"-"` // whether it runs, and for how long
 	Unread bool   `json:"-"` // nobody knows what disks it has
+	Kept   bool   `json:"-"` // it outlives the cluster, because the user keeps it
 }
 
 // Goes reports whether the guest may be deleted.

@@ -40,7 +40,7 @@ type Options struct {
 	All       bool // persistent stages too
 	// Graceful deletes the objects in the cluster properly, though the cluster ends.
 	Graceful bool
-	// DiscardData destroys the cluster without saving its data.
+	// DiscardData destroys the cluster without saving its data, and with volumes that nobody knows to stay.
 	DiscardData bool
 	// KeepSecrets keeps the stages of the secrets layer that need no cluster.
 	KeepSecrets bool
@@ -113,7 +113,15 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, o Options) error {
 	}
 	d.ahead = openAhead(r, stages)
 	r.Emit(event.Event{Kind: event.StagesSelected, Selection: selection(stages, d.ahead.needs)})
-	if err = d.askFirst(ctx, stages); err == nil {
+	err = d.askFirst(ctx, stages)
+	for _, s := range stages {
+		if err == nil {
+			err = r.Retry(ctx, s.Record.Name, s.Record.Layer, func(bool) error {
+				return d.settleVolumes(ctx, s, o.DiscardData)
+			})
+		}
+	}
+	if err == nil {
 		err = d.saveData(ctx, stages, o.DiscardData)
 	}
 	if err == nil {

@@ -80,7 +80,8 @@ func newPreflight(name string, target gate.Target, v gate.Values) (gate.Prefligh
 	if err = errors.Join(err, wrong, v.Decode("types", &c.types)); err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return gate.Preflight{Name: name, Inspect: c.inspect, Look: c.look, Revoke: c.sweep}, nil
+	return gate.Preflight{Name: name, Inspect: c.inspect, Look: c.look, Revoke: c.sweep,
+		Volumes: c.volumes}, nil
 }
 
 // check is a preflight with its arguments.

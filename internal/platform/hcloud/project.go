@@ -24,6 +24,8 @@ import (
 const (
 	labelCluster = "castle_cluster"
 	labelUUID    = "castle_uuid"
+	// A volume's, Delete or Retain: whether a destroy deletes it.
+	labelReclaim = "castle_reclaim"
 )
 
 // DefaultEndpoint is the public API's address.
@@ -129,13 +131,12 @@ type resource struct {
 	name      string
 	labels    map[string]string
 	protected bool
-	// These are a server's.
-	location string
-	status   hcloud.ServerStatus
-	locked   bool // an action is running on it
-	size     string
-	parts    []string // of a network its subnets, of a load balancer the ports of its services
-	ties     []string // by ref: the servers and networks that it works with, the members of a network
+	location  string // of a server or a volume
+	status    hcloud.ServerStatus
+	locked    bool     // an action is running on it
+	size      string   // of a server its type, of a volume its size and its claim
+	parts     []string // of a network its subnets, of a load balancer the ports of its services
+	ties      []string // by ref: the servers and networks that it works with, the members of a network
 }
 
 func (r resource) uuid() string { return strings.ToLower(r.labels[labelUUID]) }
@@ -228,10 +229,17 @@ var kinds = []*kind{
 			return r
 		}), err
 	}},
-	{"hcloud_volume", "volume", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
+	{typeVolume, "volume", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
 		all, err := c.Volume.All(ctx)
 		return xslices.Map(all, func(v *hcloud.Volume) resource {
-			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete}
+			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
+				size: fmt.Sprintf("%d GB", v.Size)}
+			if v.Location != nil {
+				r.location = v.Location.Name
+			}
+			if name := v.Labels["pvc-name"]; name != "" {
+				r.size += fmt.Sprintf(", of the claim %q", v.Labels["pvc-namespace"]+"/"+name)
+			}
 			if v.Server != nil {
 				r.ties = refs("server", v.Server.ID)
 			}
@@ -293,7 +301,7 @@ var kinds = []*kind{
 }
 
 // typeServer is the type of Terraform's resources that are machines.
-const typeServer = "hcloud_server"
+const typeServer, typeVolume = "hcloud_server", "hcloud_volume"
 
 // kindOf returns the kind of a type of Terraform's resources; nil if it has none.
 func kindOf(typ string) *kind {

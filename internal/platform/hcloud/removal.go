@@ -28,7 +28,7 @@ const (
 // ofController reports whether a controller in some cluster has made the resource.
 func (r resource) ofController() bool {
 	return r.kind.typ == "hcloud_load_balancer" && r.labels[labelService] != "" ||
-		r.kind.typ == "hcloud_volume" && r.labels[labelManagedBy] == managedByCSI
+		r.kind.typ == typeVolume && r.labels[labelManagedBy] == managedByCSI
 }
 
 // made lists what the controllers of a cluster have made: load balancers and volumes of controllers that
@@ -40,25 +40,68 @@ func made(all []resource, own func(ref string) bool, key string) []resource {
 	})
 }
 
-// sweep deletes what the cluster's controllers have made, before Terraform deletes the servers and the
-// network of the state. No state has these load balancers and volumes, and a subnet with members cannot be
-// deleted. The servers are switched off first: a controller that runs would make them again.
-func (c *check) sweep(ctx context.Context, known []gate.Known, report func(string)) error {
+// stays reports whether it is a volume that a destroy keeps.
+func (r resource) stays() bool {
+	return r.kind.typ == typeVolume && r.ofController() &&
+		(r.protected || r.labels[labelReclaim] == gate.Retain)
+}
+
+// remnants lists what the cluster's controllers have made, and the resources of the state by ref.
+func (c *check) remnants(ctx context.Context, known []gate.Known) ([]resource, map[string]resource, error) {
 	all, err := c.project.list(ctx, kinds)
-	if err != nil {
-		return err
-	}
 	own := map[string]resource{}
 	for _, k := range known {
 		if r, exists := ofState(all, k); exists {
 			own[r.ref()] = r
 		}
 	}
-	remnants := made(all, func(ref string) bool { return own[ref].kind != nil }, c.key)
+	return made(all, func(ref string) bool { return own[ref].kind != nil }, c.key), own, err
+}
+
+// volumes lists those that the cluster's CSI driver has made.
+func (c *check) volumes(ctx context.Context, known []gate.Known) (all []gate.Volume, err error) {
+	remnants, _, err := c.remnants(ctx, known)
 	for _, r := range remnants {
-		if r.protected {
+		if r.kind.typ != typeVolume {
+			continue
+		}
+		v := gate.Volume{PersistentVolume: fmt.Sprintf("csi.hetzner.cloud/%d", r.id),
+			What: r.String() + ", " + r.size, Policy: r.labels[labelReclaim],
+			Keep: fmt.Sprintf("hcloud volume add-label --overwrite %d %s=Retain", r.id, labelReclaim)}
+		if r.stays() {
+			v.Policy = gate.Retain
+		}
+		v.Settle = func(ctx context.Context, policy string) error {
+			labels := maps.Clone(r.labels)
+			labels[labelReclaim] = policy
+			_, _, err := c.project.api.Volume.Update(ctx, &hcloud.Volume{ID: r.id},
+				hcloud.VolumeUpdateOpts{Labels: labels})
+			return refused(err)
+		}
+		all = append(all, v)
+	}
+	return all, err
+}
+
+// sweep deletes what the cluster's controllers have made, before Terraform deletes the servers and the
+// network of the state. No state has these load balancers and volumes, and a subnet with members cannot be
+// deleted. The servers are switched off first: a controller that runs would make them again. A volume stays
+// unless it was settled: one that nobody has seen before is not deleted.
+func (c *check) sweep(ctx context.Context, known []gate.Known, report func(string)) error {
+	all, own, err := c.remnants(ctx, known)
+	if err != nil {
+		return err
+	}
+	var remnants []resource
+	for _, r := range all {
+		switch {
+		case r.kind.typ == typeVolume && (r.stays() || r.labels[labelReclaim] != gate.Delete):
+			report(fmt.Sprintf("keeps %s, %s", r, r.size))
+		case r.protected:
 			err = errors.Join(err, fmt.Errorf("%s, which a controller of the cluster has made, is protected "+
 				"against deletion; if nobody needs it, %s", r, r.unprotect()))
+		default:
+			remnants = append(remnants, r)
 		}
 	}
 	if err != nil || len(remnants) == 0 {
@@ -125,7 +168,7 @@ func (p *project) delete(ctx context.Context, r resource) (err error) {
 		return p.ended(ctx, result.Action, nil)
 	case "hcloud_load_balancer":
 		_, err = p.api.LoadBalancer.Delete(ctx, &hcloud.LoadBalancer{ID: r.id})
-	case "hcloud_volume":
+	case typeVolume:
 		now, _, err := p.api.Volume.GetByID(ctx, r.id)
 		if err == nil && now != nil && now.Server != nil {
 			action, _, detached := p.api.Volume.Detach(ctx, now)
@@ -228,8 +271,11 @@ func (n *nuke) unproved(r resource) (all []string) {
 	case key != "" && r.uuid() != UUIDOf(key, r.kind.typ, r.name):
 		all = append(all, "its uuid does not derive from the key of the recorded cluster")
 	}
-	if r.protected {
+	switch {
+	case r.protected:
 		all = append(all, "protected: "+r.unprotect())
+	case r.stays():
+		all = append(all, fmt.Sprintf("kept: hcloud volume remove-label %d %s", r.id, labelReclaim))
 	}
 	return all
 }
@@ -242,9 +288,12 @@ func (r resource) listed() platform.Guest {
 			tags = append(tags, name+"="+r.labels[name])
 		}
 	}
-	status := string(r.status)
+	status, state := string(r.status), string(r.status)
+	if r.kind.typ == typeVolume {
+		state = r.size
+	}
 	return platform.Guest{ID: int(r.id), Called: r.ref(), Name: r.name, Kind: r.kind.name, Node: r.location,
-		Where: r.place(), Status: status, State: status, UUID: r.uuid(), Tags: tags}
+		Where: r.place(), Status: status, State: state, UUID: r.uuid(), Tags: tags, Kept: r.stays()}
 }
 
 // Disks lists none. Its remarks are resources with the cluster's name and without its label.

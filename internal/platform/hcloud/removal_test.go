@@ -214,6 +214,8 @@ func TestADestroyDeletesWhatControllersHaveMade(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		protect(false)
+		settle(t, p, state, gate.Delete)
+		reports = nil
 		if err := sweep(t.Context()); err != nil || len(reports) != 3 {
 			t.Errorf("%v, %q", err, reports)
 		}
@@ -226,6 +228,102 @@ func TestADestroyDeletesWhatControllersHaveMade(t *testing.T) {
 		}
 		if err := sweep(t.Context()); err != nil || len(reports) != 3 {
 			t.Errorf("again: %v, %q", err, reports)
+		}
+	})
+}
+
+// settle records a policy with each volume of the cluster.
+func settle(t *testing.T, p *project, state []gate.Known, policy string) (all []gate.Volume) {
+	t.Helper()
+	all, err := greens(p).volumes(t.Context(), state)
+	for _, v := range all {
+		if err == nil {
+			err = v.Settle(t.Context(), policy)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// A destroy deletes no volume that it has not settled before: nobody may have known of it, and its data.
+func TestADestroyKeepsVolumesThatAreToStay(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(t *testing.T, p *project, v *client.Volume, state []gate.Known)
+		kept   bool // it stays when the cluster is gone, and is no obstacle to the next one
+	}{
+		"with the policy Retain": {func(t *testing.T, p *project, _ *client.Volume, state []gate.Known) {
+			settle(t, p, state, gate.Retain)
+		}, true},
+		"made after the policies were read": {func(*testing.T, *project, *client.Volume, []gate.Known) {
+		}, false},
+		"protected, with the policy Delete": {func(t *testing.T, p *project, v *client.Volume,
+			state []gate.Known) {
+			settle(t, p, state, gate.Delete)
+			on := true
+			action, _, err := p.api.Volume.ChangeProtection(t.Context(), v,
+				client.VolumeChangeProtectionOpts{Delete: &on})
+			if err = p.ended(t.Context(), action, err); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
+				server, _ := cluster(t, s, p)
+				state := []gate.Known{known("cp-01", server)}
+				detached, _, err := p.api.Volume.GetByName(t.Context(), "pvc-detached")
+				if err != nil {
+					t.Fatal(err)
+				}
+				test.change(t, p, detached, state)
+				var reports []string
+				if err := greens(p).sweep(t.Context(), state, func(text string) {
+					reports = append(reports, text)
+				}); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Contains(names(t, p), "pvc-detached") ||
+					!slices.ContainsFunc(reports, func(text string) bool {
+						return strings.HasPrefix(text, "keeps volume ") && strings.HasSuffix(text, "10 GB")
+					}) {
+					t.Errorf("%q, left: %q", reports, names(t, p))
+				}
+				left, _, err := p.Unrecorded(t.Context(), "green", nil, nil)
+				i := slices.IndexFunc(left, func(g platform.Guest) bool { return g.Name == "pvc-detached" })
+				if err != nil || i < 0 || left[i].Kept != test.kept {
+					t.Errorf("%+v, %v", left, err)
+				}
+				_, guests := surveyed(t, p, platform.Signs{})
+				i = slices.IndexFunc(guests, func(g platform.Guest) bool { return g.Name == "pvc-detached" })
+				if i < 0 || guests[i].Goes() == test.kept {
+					t.Errorf("a nuke: %v", guests)
+				}
+			})
+		})
+	}
+}
+
+func TestAVolumeIsNamedWithItsSizeAndItsClaim(t *testing.T) {
+	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
+		made := must[client.VolumeCreateResult](t)(p.api.Volume.Create(t.Context(), client.VolumeCreateOpts{
+			Name: "pvc-1", Size: 12, Location: &client.Location{Name: "fsn1"}, Labels: map[string]string{
+				labelManagedBy: managedByCSI, labelUUID: UUIDOf(key, typeVolume, "green"),
+				labelCluster: "green", "pvc-namespace": "shop", "pvc-name": "data"}}))
+		s.Idle()
+		want := gate.Volume{PersistentVolume: fmt.Sprintf("csi.hetzner.cloud/%d", made.Volume.ID),
+			What: fmt.Sprintf(`volume %d "pvc-1", 12 GB, of the claim "shop/data"`, made.Volume.ID)}
+		all := settle(t, p, nil, gate.Delete)
+		if len(all) != 1 || all[0].What != want.What || all[0].PersistentVolume != want.PersistentVolume ||
+			all[0].Policy != "" {
+			t.Errorf("%+v", all)
+		}
+		if again := settle(t, p, nil, gate.Retain); again[0].Policy != gate.Delete {
+			t.Errorf("a killed run has settled it: %+v", again)
+		}
+		if again := settle(t, p, nil, gate.Delete); again[0].Policy != gate.Retain {
+			t.Errorf("%+v", again)
 		}
 	})
 }

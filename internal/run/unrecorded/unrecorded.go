@@ -198,6 +198,7 @@ func (l *look) machines(ctx context.Context) error {
 		return nil
 	}
 	copies := 0
+	guests = slices.DeleteFunc(guests, func(g platform.Guest) bool { return g.Kept })
 	for _, g := range guests {
 		l.found.Machines = append(l.found.Machines,
 			Machine{g.ID, g.Name, g.Node, g.Status, g.CopyOf, g.Called, g.Where})

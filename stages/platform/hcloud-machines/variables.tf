@@ -135,6 +135,13 @@ variable "api_endpoint" {
     error_message = "api_endpoint is an address in network.subnet: the load balancer's."
   }
 
+  validation {
+    condition = alltrue([
+      for other in [try(cidrhost(var.network.ip_range, 1), ""), try(cidrhost(var.network.subnet, 0), ""), try(cidrhost(var.network.subnet, -1), "")] :
+      var.api_endpoint != other
+    ])
+    error_message = "api_endpoint is no address that the load balancer can have: the network's gateway, the first one of network.ip_range, or the subnet's own or its broadcast address."
+  }
 }
 
 variable "hcloud_server_type" {
