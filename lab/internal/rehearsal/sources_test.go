@@ -43,17 +43,19 @@ func TestWhatIsNotAtHandIsNamedBeforeTheRehearsal(t *testing.T) {
 		source("GitRepository", "own", "https://git.example.org/me/fleet")+
 			source("HelmRepository", "known", "https://charts.longhorn.io")+
 			source("HelmRepository", "brought", "https://charts.example.org/stable/")+
+			source("GitRepository", "apps", "https://git.example.org/me/apps.git")+
 			source("GitRepository", "other", "https://git.example.org/me/other")+
 			source("OCIRepository", "image", "oci://ghcr.io/me/image")), 0o600))
-	brought, err := parseSources([]string{"https://charts.example.org/stable=" + charts})
+	brought, err := parseSources([]string{"https://charts.example.org/stable=" + charts,
+		"https://git.example.org/me/apps=" + charts})
 	check(t, err)
 	p := &plan{Survey: survey{Repository: fleet, Path: "./cluster", SourceKind: "GitRepository",
 		GitURL: "https://git.example.org/me/fleet", Sources: brought}}
 	var told []string
 	p.elsewhere([]string{"charts.longhorn.io"}, func(text string) { told = append(told, text) })
-	want := `GitRepository flux-system/other (cluster/sources.yaml:17): https://git.example.org/me/other ` +
+	want := `GitRepository flux-system/other (cluster/sources.yaml:22): https://git.example.org/me/other ` +
 		`is not at hand; bring it with --source https://git.example.org/me/other=DIR
-OCIRepository flux-system/image (cluster/sources.yaml:22): oci://ghcr.io/me/image is not at hand; ` +
+OCIRepository flux-system/image (cluster/sources.yaml:27): oci://ghcr.io/me/image is not at hand; ` +
 		`the lab cannot serve it`
 	if got := strings.Join(told, "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
