@@ -61,8 +61,16 @@ func (p *plan) elsewhere(hosts []string, notice func(string)) {
 					"of Flux's controllers run", o.At))
 			}
 			url := repository(urlOf(o.Object))
-			if o.GroupVersionKind().Group != "source.toolkit.fluxcd.io" || s.isAtHand(url, hosts) ||
-				s.Sources[url] != "" {
+			if o.GroupVersionKind().Group != "source.toolkit.fluxcd.io" || s.isAtHand(url, hosts) {
+				continue
+			}
+			if folder := s.Sources[url]; folder != "" {
+				_, err := os.Stat(filepath.Join(folder, "index.yaml"))
+				if helm := o.GetKind() == "HelmRepository"; helm != (err == nil) {
+					notice(fmt.Sprintf("%s %s/%s (%s): %s is served from %s as a %s repository: index.yaml, "+
+						"which a Helm repository has, decides", o.GetKind(), o.GetNamespace(), o.GetName(),
+						o.At, url, folder, map[bool]string{true: "Git", false: "Helm"}[helm]))
+				}
 				continue
 			}
 			s.Missing = append(s.Missing, url)
