@@ -193,6 +193,7 @@ integration: build vault s3 browser $(TERRAFORM) ## Run the tests that need real
 rehearsals: build vault s3 tofu talosctl real ## Run the long rehearsals: OpenTofu, talosctl, Flux's real controllers, whole rollouts, passwords, hardware, planted secrets (a quarter of an hour)
 	$(call say,long rehearsals with real Terraform)
 	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
+	cd lab && go test -count 1 ./behaviours
 
 .PHONY: soak
 soak: build s3 ## Disturb castle 200 times while it creates and destroys a cluster in the lab (an hour; docs/lab.md has the settings; CASTLE_SOAK_LOSE=1: 40 times with its machine)

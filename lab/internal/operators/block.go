@@ -1,9 +1,7 @@
 package operators
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"strings"
 )
@@ -11,8 +9,7 @@ import (
 // block is one CIDR of an address pool.
 type block struct{ netip.Prefix }
 
-// parseBlocks reads a CIDR or a range of IPv4 addresses; a range becomes the
-// CIDRs that make it up.
+// parseBlocks reads a CIDR or a range of addresses; a range becomes the CIDRs that make it up.
 func parseBlocks(text string) ([]block, error) {
 	from, to, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -23,40 +20,38 @@ func parseBlocks(text string) ([]block, error) {
 		return []block{{p.Masked()}}, nil
 	}
 	first, err := netip.ParseAddr(strings.TrimSpace(from))
-	if err != nil || !first.Is4() {
+	if err != nil {
 		return nil, fmt.Errorf("invalid IP range %q: invalid start IP %q", text, strings.TrimSpace(from))
 	}
 	last, err := netip.ParseAddr(strings.TrimSpace(to))
-	if err != nil || !last.Is4() {
+	if err != nil || first.Is4() != last.Is4() {
 		return nil, fmt.Errorf("invalid IP range %q: invalid end IP %q", text, strings.TrimSpace(to))
 	}
 	if last.Less(first) {
 		return nil, fmt.Errorf("invalid IP range %q: start IP %q is after the end IP %q", text, first, last)
 	}
 	var blocks []block
-	next, end := uint64(number(first)), uint64(number(last))
-	for next <= end {
+	for next := first; next.IsValid() && !last.Less(next); next = blocks[len(blocks)-1].end().Next() {
 		// The largest block that begins here and does not reach beyond the end.
-		size := 32
-		if next != 0 {
-			size = min(size, bits.TrailingZeros64(next))
+		b := block{netip.PrefixFrom(next, next.BitLen())}
+		for b.Bits() > 0 {
+			larger := block{netip.PrefixFrom(next, b.Bits()-1)}
+			if larger.Masked().Addr() != next || last.Less(larger.end()) {
+				break
+			}
+			b = larger
 		}
-		for uint64(1)<<size > end-next+1 {
-			size--
-		}
-		blocks = append(blocks, block{netip.PrefixFrom(address(uint32(next)), 32-size)})
-		next += uint64(1) << size
+		blocks = append(blocks, b)
 	}
 	return blocks, nil
 }
 
-func number(a netip.Addr) uint32 {
-	four := a.As4()
-	return binary.BigEndian.Uint32(four[:])
-}
-
-func address(n uint32) netip.Addr {
-	var four [4]byte
-	binary.BigEndian.PutUint32(four[:], n)
-	return netip.AddrFrom4(four)
+// end is the last address of a block.
+func (b block) end() netip.Addr {
+	bytes := b.Addr().AsSlice()
+	for bit := b.Bits(); bit < b.Addr().BitLen(); bit++ {
+		bytes[bit/8] |= 0x80 >> (bit % 8)
+	}
+	a, _ := netip.AddrFromSlice(bytes)
+	return a
 }

@@ -13,22 +13,24 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// metalLB is the part of MetalLB's controller that is visible before a Service requests an address:
-// its webhook. The real one's readiness has followed its webhook in some versions and not in
-// others; here it never does.
+// metalLB is MetalLB's controller: its webhook, and the addresses of Services. The real one's readiness has
+// followed its webhook in some versions and not in others; here it never does.
 type metalLB struct {
-	w *cluster.View
-	h *webhook
+	w    *cluster.View
+	h    *webhook
+	told map[types.UID]string // the last events about a Service
 
 	absent, nowhere *cluster.Fault // its CRDs, its speaker's nodes
 }
 
 func newMetalLB(w *cluster.View, routes Routes) *metalLB {
-	m := &metalLB{w: w, absent: w.Fault("crd-absent", "ipaddresspools.metallb.io"),
+	m := &metalLB{w: w, told: map[types.UID]string{},
+		absent:  w.Fault("crd-absent", "ipaddresspools.metallb.io"),
 		nowhere: w.Fault("daemonset-no-node", "metallb-speaker")}
 	const path = "/validate-metallb-io-"
 	m.h = &webhook{
@@ -63,7 +65,18 @@ func (m *metalLB) serve(ctx context.Context) error {
 	if d != nil {
 		namespace = d.Namespace
 	}
-	return m.h.look(ctx, namespace)
+	if err := m.h.look(ctx, namespace); err != nil || d == nil {
+		return err
+	}
+	class := ""
+	for _, c := range d.Spec.Template.Spec.Containers {
+		for _, arg := range c.Args {
+			if value, is := strings.CutPrefix(arg, "--lb-class="); is {
+				class = value
+			}
+		}
+	}
+	return m.assign(ctx, class)
 }
 
 func (m *metalLB) Close() { m.h.close() }
@@ -75,20 +88,8 @@ func pools() schema.GroupVersionResource {
 // pooled reports whether a pool of MetalLB has an address.
 func pooled(w *cluster.View) func(context.Context, netip.Addr) (bool, error) {
 	return func(ctx context.Context, at netip.Addr) (bool, error) {
-		all, err := w.List(ctx, pools(), "")
-		for _, pool := range all {
-			//nolint:errcheck // MetalLB's webhook has validated it
-			addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
-			for _, text := range addresses {
-				blocks, _ := parseBlocks(text) //nolint:errcheck // likewise
-				for _, b := range blocks {
-					if b.Contains(at) {
-						return true, nil
-					}
-				}
-			}
-		}
-		return false, err
+		all, err := addressPools(ctx, w)
+		return poolOf(all, []netip.Addr{at}) != nil, err
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/upstream"
 	"github.com/ephemeral-castle/castle/lab/internal/sources"
 )
@@ -75,7 +76,7 @@ func (p *plan) follow(ctx context.Context, notice func(string)) error {
 	return nil
 }
 
-// played tells in the last line of a rehearsal whose controllers ran.
+// played tells in the last line of a rehearsal whose controllers ran. A real one that ran has left a log.
 func (p *plan) played() string {
 	if p.Controllers == "" {
 		return "Flux's controllers were the lab's doubles"
@@ -83,7 +84,12 @@ func (p *plan) played() string {
 	var all []string
 	releases := upstream.Controllers()
 	for _, name := range slices.Sorted(maps.Keys(releases)) {
-		all = append(all, name+" "+releases[name])
+		if _, err := os.Stat(p.path(datacenter.ControllerLogs, name+".log")); err == nil {
+			all = append(all, name+" "+releases[name])
+		}
+	}
+	if len(all) == 0 {
+		return "no controller of Flux ran, and the other operators were doubles"
 	}
 	return "real: " + strings.Join(all, ", ") + "; the other operators were doubles"
 }

@@ -45,7 +45,13 @@ func TestRealControllersRunWhereTheyAreBuiltAndTheLastLineTells(t *testing.T) {
 	if _, err := chosen("real", true); err == nil || !strings.Contains(err.Error(), "needs standin") {
 		t.Errorf("a fault that only the double has: %v", err)
 	}
-	if got := (&plan{Controllers: folder}).played(); !strings.Contains(got, "real: helm-controller v1.6.4") {
+	p := &plan{Controllers: folder, Work: t.TempDir()}
+	if got := p.played(); !strings.Contains(got, "no controller of Flux ran") {
+		t.Errorf("last line of a cluster without Flux: %s", got)
+	}
+	check(t, os.Mkdir(p.path(datacenter.ControllerLogs), 0o700))
+	check(t, os.WriteFile(p.path(datacenter.ControllerLogs, "helm-controller.log"), nil, 0o600))
+	if got := p.played(); !strings.Contains(got, "real: helm-controller v1.6.4;") {
 		t.Errorf("last line: %s", got)
 	}
 	if got := (&plan{}).played(); !strings.Contains(got, "doubles") {

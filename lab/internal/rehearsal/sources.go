@@ -31,7 +31,7 @@ func parseSources(texts []string) (map[string]string, error) {
 		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 			return nil, fmt.Errorf("--source %s: %s is no folder", url, folder)
 		}
-		all[strings.TrimSuffix(url, "/")] = folder
+		all[repository(url)] = folder
 	}
 	return all, nil
 }
@@ -60,9 +60,17 @@ func (p *plan) elsewhere(hosts []string, notice func(string)) {
 				notice(fmt.Sprintf("SOPS has encrypted %s, and a rehearsal lacks the key: the lab's doubles "+
 					"of Flux's controllers run", o.At))
 			}
-			url := strings.TrimSuffix(urlOf(o.Object), "/")
-			if o.GroupVersionKind().Group != "source.toolkit.fluxcd.io" || s.isAtHand(url, hosts) ||
-				s.Sources[url] != "" {
+			url := repository(urlOf(o.Object))
+			if o.GroupVersionKind().Group != "source.toolkit.fluxcd.io" || s.isAtHand(url, hosts) {
+				continue
+			}
+			if folder := s.Sources[url]; folder != "" {
+				_, err := os.Stat(filepath.Join(folder, "index.yaml"))
+				if helm := o.GetKind() == "HelmRepository"; helm != (err == nil) {
+					notice(fmt.Sprintf("%s %s/%s (%s): %s is served from %s as a %s repository: index.yaml, "+
+						"which a Helm repository has, decides", o.GetKind(), o.GetNamespace(), o.GetName(),
+						o.At, url, folder, map[bool]string{true: "Git", false: "Helm"}[helm]))
+				}
 				continue
 			}
 			s.Missing = append(s.Missing, url)
@@ -76,6 +84,9 @@ func (p *plan) elsewhere(hosts []string, notice func(string)) {
 	}
 }
 
+// repository is a URL without what names the same repository with and without it.
+func repository(url string) string { return strings.TrimSuffix(strings.TrimSuffix(url, "/"), ".git") }
+
 func urlOf(o map[string]any) string {
 	url, _, _ := unstructured.NestedString(o, "spec", "url") //nolint:errcheck // Flux refuses another type
 	return url
@@ -85,5 +96,5 @@ func urlOf(o map[string]any) string {
 func (s *survey) isAtHand(url string, hosts []string) bool {
 	_, rest, _ := strings.Cut(url, "://")
 	host, _, _ := strings.Cut(rest, "/")
-	return url == strings.TrimSuffix(s.GitURL, "/") || slices.Contains(hosts, host)
+	return url == repository(s.GitURL) || slices.Contains(hosts, host)
 }

@@ -34,6 +34,7 @@ func TestDoublesReadWhatRealControllersCannotDecrypt(t *testing.T) {
 
 func TestWhatIsNotAtHandIsNamedBeforeTheRehearsal(t *testing.T) {
 	fleet, charts := t.TempDir(), t.TempDir()
+	check(t, os.WriteFile(filepath.Join(charts, "index.yaml"), nil, 0o600))
 	source := func(kind, name, url string) string {
 		return "---\napiVersion: source.toolkit.fluxcd.io/v1\nkind: " + kind + "\nmetadata: { name: " + name +
 			", namespace: flux-system }\nspec: { interval: 1h, url: \"" + url + "\" }\n"
@@ -43,17 +44,21 @@ func TestWhatIsNotAtHandIsNamedBeforeTheRehearsal(t *testing.T) {
 		source("GitRepository", "own", "https://git.example.org/me/fleet")+
 			source("HelmRepository", "known", "https://charts.longhorn.io")+
 			source("HelmRepository", "brought", "https://charts.example.org/stable/")+
+			source("GitRepository", "apps", "https://git.example.org/me/apps.git")+
 			source("GitRepository", "other", "https://git.example.org/me/other")+
 			source("OCIRepository", "image", "oci://ghcr.io/me/image")), 0o600))
-	brought, err := parseSources([]string{"https://charts.example.org/stable=" + charts})
+	brought, err := parseSources([]string{"https://charts.example.org/stable=" + charts,
+		"https://git.example.org/me/apps=" + charts})
 	check(t, err)
 	p := &plan{Survey: survey{Repository: fleet, Path: "./cluster", SourceKind: "GitRepository",
 		GitURL: "https://git.example.org/me/fleet", Sources: brought}}
 	var told []string
 	p.elsewhere([]string{"charts.longhorn.io"}, func(text string) { told = append(told, text) })
-	want := `GitRepository flux-system/other (cluster/sources.yaml:17): https://git.example.org/me/other ` +
+	want := `GitRepository flux-system/apps (cluster/sources.yaml:17): https://git.example.org/me/apps ` +
+		`is served from ` + charts + ` as a Helm repository: index.yaml, which a Helm repository has, decides
+GitRepository flux-system/other (cluster/sources.yaml:22): https://git.example.org/me/other ` +
 		`is not at hand; bring it with --source https://git.example.org/me/other=DIR
-OCIRepository flux-system/image (cluster/sources.yaml:22): oci://ghcr.io/me/image is not at hand; ` +
+OCIRepository flux-system/image (cluster/sources.yaml:27): oci://ghcr.io/me/image is not at hand; ` +
 		`the lab cannot serve it`
 	if got := strings.Join(told, "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// Elsewhere serves further sources under their URLs: a folder with an index.yaml as a Helm repository,
-// another one as a Git repository. Git holds its files in dir. It returns the handler of a request, nil for
+// Elsewhere serves further sources to everybody, under their URLs: a folder with an index.yaml as a Helm
+// repository, a clone as the Git repository that it is, another folder as a Git repository with one commit on
+// the usual branches beside these. Git holds its files in dir. It returns the handler of a request, nil for
 // none; that of a missing one answers as a server without the repository does.
 func Elsewhere(ctx context.Context, dir string, folders map[string]string, missing, branches []string) (
 	func(host, path string) http.Handler, error) {
@@ -24,15 +26,21 @@ func Elsewhere(ctx context.Context, dir string, folders map[string]string, missi
 				http.FileServerFS(os.DirFS(folder)))
 			continue
 		}
-		own := filepath.Join(dir, strings.ReplaceAll(place(url), "/", "_"))
-		if err := os.MkdirAll(own, 0o700); err != nil {
-			return nil, err
-		}
-		g, err := NewGit(ctx, own, folder, branches)
+		g, err := openClone(dir, folder)
 		if err != nil {
 			return nil, err
 		}
-		handlers[place(url)] = g
+		own := filepath.Join(dir, strings.ReplaceAll(place(url), "/", "_"))
+		if g == nil {
+			if err := os.MkdirAll(own, 0o700); err != nil {
+				return nil, err
+			}
+			usual := append(slices.Clone(branches), "main", "master")
+			if g, err = NewGit(ctx, own, folder, usual); err != nil {
+				return nil, err
+			}
+		}
+		g.public, handlers[place(url)] = true, g
 	}
 	return func(host, path string) http.Handler {
 		longest := ""

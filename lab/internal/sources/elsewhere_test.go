@@ -3,6 +3,9 @@ package sources
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -39,5 +42,51 @@ func TestFurtherSourcesAreServedUnderTheirURLs(t *testing.T) {
 		if got := get(at[0], at[1]); got != want {
 			t.Errorf("%s%s: %d, want %d", at[0], at[1], got, want)
 		}
+	}
+}
+
+func TestSomebodysCloneIsServedAsItIsAndStaysSo(t *testing.T) {
+	clone := t.TempDir()
+	write(t, clone, map[string]string{"a.yaml": "committed"})
+	runGit(t, "-C", clone, "init", "--quiet", "--initial-branch=main")
+	runGit(t, "-C", clone, "add", ".")
+	runGit(t, "-C", clone, "commit", "--quiet", "--message", "first")
+	runGit(t, "-C", clone, "tag", "v1")
+	runGit(t, "-C", clone, "branch", "release")
+	write(t, clone, map[string]string{"a.yaml": "changed", "b.yaml": "new"})
+	state := func() string {
+		return runGit(t, "-C", clone, "for-each-ref") + runGit(t, "-C", clone, "status", "--porcelain")
+	}
+	before := state()
+	bare, folder := filepath.Join(t.TempDir(), "bare"), t.TempDir()
+	runGit(t, "clone", "--quiet", "--bare", clone, bare)
+	write(t, folder, map[string]string{"a.yaml": "plain"})
+	find, err := Elsewhere(t.Context(), t.TempDir(), map[string]string{"https://x/clone": clone,
+		"https://x/bare": bare, "https://x/folder": folder}, nil, []string{"trunk"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		find("x", r.URL.Path).ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	for name, want := range map[string][]string{"clone": {"heads/main", "heads/release", "tags/v1"},
+		"bare": {"heads/main", "heads/release", "tags/v1"}, "folder": {"heads/trunk", "heads/main"}} {
+		out := runGit(t, "ls-remote", server.URL+"/"+name) // without credentials
+		for _, ref := range want {
+			if !strings.Contains(out, "refs/"+ref) {
+				t.Errorf("%s: no %s in %s", name, ref, out)
+			}
+		}
+	}
+	got, _, err := cloned(t, server.URL+"/clone", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(got, "a.yaml")); string(text) != "committed" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if after := state(); after != before {
+		t.Errorf("the clone has changed from\n%s\nto\n%s", before, after)
 	}
 }

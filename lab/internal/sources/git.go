@@ -22,6 +22,8 @@ import (
 type Git struct {
 	program, dir, folder, git string // git is the folder of Git's own files
 	branches                  []string
+	public                    bool // everybody may read it
+	clone                     bool // somebody's, which stays as it is
 
 	mu sync.Mutex // one commit at a time
 }
@@ -48,13 +50,30 @@ func NewGit(ctx context.Context, dir, folder string, branches []string) (*Git, e
 	return g, g.commit(ctx)
 }
 
+// openClone serves a clone or a bare repository as it is; nil if the folder is neither.
+func openClone(dir, folder string) (*Git, error) {
+	program, err := exec.LookPath("git")
+	if err != nil {
+		return nil, errors.New("the program git, which serves Flux's sources, is not on PATH")
+	}
+	for _, own := range []string{filepath.Join(folder, ".git"), folder} {
+		if isFolder(filepath.Join(own, "objects")) && isFolder(filepath.Join(own, "refs")) {
+			return &Git{program: program, dir: dir, folder: folder, git: own, clone: true}, nil
+		}
+	}
+	return nil, nil
+}
+
 func isFolder(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }
 
-// commit commits what the folder holds now, to each branch.
+// commit commits what the folder holds now, to each branch. Somebody's clone gets none.
 func (g *Git) commit(ctx context.Context) error {
+	if g.clone {
+		return nil
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.run(ctx, "add", "--all", "."); err != nil {
@@ -88,7 +107,9 @@ func (g *Git) run(ctx context.Context, args ...string) error {
 
 func (g *Git) environ() []string {
 	env := []string{"HOME=" + g.dir, "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C", "PATH=" + os.Getenv("PATH"),
-		"GIT_DIR=" + g.git, "GIT_WORK_TREE=" + g.folder}
+		"GIT_DIR=" + g.git, "GIT_WORK_TREE=" + g.folder,
+		// A clone may belong to somebody else.
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}
 	for _, who := range []string{"AUTHOR", "COMMITTER"} { // the same folder is the same commit
 		env = append(env, "GIT_"+who+"_NAME=lab", "GIT_"+who+"_EMAIL=lab@localhost",
 			"GIT_"+who+"_DATE=2026-01-01T00:00:00Z")
@@ -169,10 +190,10 @@ func (g *Git) session(channel ssh.Channel, requests <-chan *ssh.Request) {
 	}
 }
 
-// ServeHTTP serves the repository over HTTP, under whatever path, to whoever has a token. Git's own
-// preflights and clones are the same requests.
+// ServeHTTP serves the repository over HTTP, under whatever path, to whoever has a token; a public one to
+// everybody. Git's own preflights and clones are the same requests.
 func (g *Git) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if _, token, _ := r.BasicAuth(); token == "" {
+	if _, token, _ := r.BasicAuth(); token == "" && !g.public {
 		w.Header().Set("WWW-Authenticate", `Basic realm="Git"`)
 		http.Error(w, "the lab's repository is private", http.StatusUnauthorized)
 		return

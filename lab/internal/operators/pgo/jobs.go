@@ -3,7 +3,6 @@ package pgo
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -251,15 +250,8 @@ func (p *PGO) warn(ctx context.Context, c *unstructured.Unstructured, reason, me
 		return
 	}
 	p.warned[key] = message
-	now := metav1.NewTime(p.w.Now())
 	message = strings.ToValidUTF8(message[max(0, len(message)-mostMessage):], "")
 	//nolint:errcheck // like every recorder of events
-	p.w.Typed.CoreV1().Events(c.GetNamespace()).Create(ctx, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.GetNamespace(),
-			Name: c.GetName() + "." + strings.ToLower(rand.Text()[:16])},
-		InvolvedObject: corev1.ObjectReference{APIVersion: c.GetAPIVersion(), Kind: c.GetKind(),
-			Namespace: c.GetNamespace(), Name: c.GetName(), UID: c.GetUID()},
-		Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: 1,
-		FirstTimestamp: now, LastTimestamp: now, Source: corev1.EventSource{Component: fieldManager},
-	}, metav1.CreateOptions{})
+	p.w.Warn(ctx, corev1.ObjectReference{APIVersion: c.GetAPIVersion(), Kind: c.GetKind(),
+		Namespace: c.GetNamespace(), Name: c.GetName(), UID: c.GetUID()}, fieldManager, reason, message)
 }

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/ephemeral-castle/castle/lab/internal/backupstore"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
@@ -352,15 +351,8 @@ func (s *state) snapshotOf(name string) *snapshot {
 
 // warn writes an event of a volume.
 func (s *state) warn(ctx context.Context, v *volume, reason, message string) {
-	now := metav1.NewTime(s.w.Now())
-	_, err := s.w.Typed.CoreV1().Events(s.namespace).Create(ctx, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: v.Name + "." + rand.String(16), Namespace: s.namespace},
-		InvolvedObject: corev1.ObjectReference{APIVersion: apiVersion, Kind: "Volume", Namespace: s.namespace,
-			Name: v.Name, UID: v.UID},
-		Reason: reason, Message: message, Type: corev1.EventTypeWarning,
-		FirstTimestamp: now, LastTimestamp: now,
-		Count: 1, Source: corev1.EventSource{Component: "longhorn-volume-controller"},
-	}, metav1.CreateOptions{})
+	err := s.w.Warn(ctx, corev1.ObjectReference{APIVersion: apiVersion, Kind: "Volume",
+		Namespace: s.namespace, Name: v.Name, UID: v.UID}, "longhorn-volume-controller", reason, message)
 	if err != nil {
 		s.errs = append(s.errs, cluster.About(v.Name, err))
 	}

@@ -88,17 +88,9 @@ func targetsOf(nodes []corev1.Node) (ids []int64) {
 
 // warn records the event by which the controller reports a failure.
 func (m *Manager) warn(ctx context.Context, s corev1.Service, failure error) error {
-	now := metav1.NewTime(m.w.Now())
-	_, err := m.w.Typed.CoreV1().Events(s.Namespace).Create(ctx, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: s.Name + ".", Namespace: s.Namespace},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace,
-			Name: s.Name, UID: s.UID},
-		Type: corev1.EventTypeWarning, Reason: "SyncLoadBalancerFailed", Count: 1,
-		Message:        "Error syncing load balancer: failed to ensure load balancer: " + failure.Error(),
-		Source:         corev1.EventSource{Component: "service-controller"},
-		FirstTimestamp: now, LastTimestamp: now,
-	}, metav1.CreateOptions{})
-	return err
+	return m.w.Warn(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: s.Namespace,
+		Name: s.Name, UID: s.UID}, "service-controller", "SyncLoadBalancerFailed",
+		"Error syncing load balancer: failed to ensure load balancer: "+failure.Error())
 }
 
 // find returns the load balancer of a Service by its label; nil without one.

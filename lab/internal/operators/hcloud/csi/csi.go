@@ -123,15 +123,9 @@ func (d *Driver) registerNode(ctx context.Context, name string) error {
 
 // warn records the event by which a sidecar reports a failure about a claim, as it does at each try.
 func (d *Driver) warn(ctx context.Context, c corev1.PersistentVolumeClaim, failure error) error {
-	now := metav1.NewTime(d.w.Now())
-	_, err := d.w.Typed.CoreV1().Events(c.Namespace).Create(ctx, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: c.Name + ".", Namespace: c.Namespace},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim",
-			Namespace: c.Namespace, Name: c.Name, UID: c.UID},
-		Type: corev1.EventTypeWarning, Reason: "ProvisioningFailed", Count: 1,
-		Message: fmt.Sprintf("failed to provision volume with StorageClass %q: %v", classOf(c), failure),
-		Source:  corev1.EventSource{Component: Name}, FirstTimestamp: now, LastTimestamp: now,
-	}, metav1.CreateOptions{})
+	err := d.w.Warn(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim",
+		Namespace: c.Namespace, Name: c.Name, UID: c.UID}, Name, "ProvisioningFailed",
+		fmt.Sprintf("failed to provision volume with StorageClass %q: %v", classOf(c), failure))
 	return errors.Join(cluster.About("claim "+c.Namespace+"/"+c.Name, failure), err)
 }
 
