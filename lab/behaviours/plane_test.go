@@ -52,7 +52,7 @@ func begin(t *testing.T) *plane {
 	check(t, err)
 	address := l.Addr().String()
 	check(t, l.Close())
-	dir, err := os.MkdirTemp("", "castle-flux-")
+	dir, err := os.MkdirTemp("", "lab-flux-") // a castle would tidy up castle-…
 	check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	c := kubernetes.Config{Dir: filepath.Join(dir, "kubernetes"), Listen: address,

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	flag.Parse()
-	dir, err := os.MkdirTemp("", "castle-gates-")
+	dir, err := os.MkdirTemp("", "lab-gates-") // a castle would tidy up castle-…
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

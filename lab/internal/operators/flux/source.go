@@ -100,7 +100,10 @@ func (s *source) pull(ctx context.Context, f *flux, o *unstructured.Unstructured
 	s.why = nil
 	secret, err := f.secret(ctx, o, "secretRef")
 	address := cluster.Text(o.Object, "spec", "url")
-	folder := filepath.Join(f.dir, string(o.GetUID())+"-"+fmt.Sprint(o.GetGeneration()))
+	folder := filepath.Join(f.dir, string(o.GetUID())+"-1")
+	if s.folder == folder { // what is fetched stays until there is something newer
+		folder = filepath.Join(f.dir, string(o.GetUID())+"-2")
+	}
 	switch {
 	case err != nil && o.GetKind() == "OCIRepository":
 		s.why = &obstacle{"AuthenticationFailed", "failed to get credential: " + err.Error()}
@@ -110,13 +113,14 @@ func (s *source) pull(ctx context.Context, f *flux, o *unstructured.Unstructured
 		var certificate *corev1.Secret
 		if certificate, err = f.secret(ctx, o, "certSecretRef"); err == nil {
 			s.revision, s.why = pullArtifact(ctx, o, secret, certificate, folder)
-			s.folder = folder
-			return
+			break
 		}
 		s.why = &obstacle{"AuthenticationFailed", fmt.Sprintf("failed to generate transport for '%s': %v",
 			address, err)}
 	default:
 		s.revision, s.why = clone(ctx, o, secret, folder)
+	}
+	if s.why == nil {
 		s.folder = folder
 	}
 }
