@@ -36,7 +36,7 @@ func (c *Cilium) announce(ctx context.Context, nodes []corev1.Node, agents []cor
 		return err
 	}
 	policies, err := c.policies(ctx)
-	if err != nil || len(policies) == 0 {
+	if err != nil || len(agents) == 0 {
 		return err
 	}
 	services, err := c.services(ctx)
@@ -55,8 +55,12 @@ func (c *Cilium) announce(ctx context.Context, nodes []corev1.Node, agents []cor
 				}
 			}
 		}
-		if len(able) > 0 && len(s.Status.LoadBalancer.Ingress) > 0 {
-			errs = append(errs, c.hold(ctx, agents[0].Namespace, leasePrefix+s.Namespace+"-"+s.Name, able))
+		lease := leasePrefix + s.Namespace + "-" + s.Name
+		switch {
+		case len(policies) == 0:
+			errs = append(errs, c.giveUp(ctx, agents[0].Namespace, lease))
+		case len(able) > 0 && len(s.Status.LoadBalancer.Ingress) > 0:
+			errs = append(errs, c.hold(ctx, agents[0].Namespace, lease, able))
 		}
 	}
 	return errors.Join(errs...)
@@ -114,6 +118,19 @@ func (c *Cilium) hold(ctx context.Context, namespace, name string, able []string
 		spec.HolderIdentity, spec.AcquireTime = &able[0], &now
 	}
 	spec.RenewTime = &now
+	_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	return cluster.Unless(err, gone)
+}
+
+// giveUp has the holder of a lease release it: no policy has it announce the Service any more.
+func (c *Cilium) giveUp(ctx context.Context, namespace, name string) error {
+	leases := c.w.Typed.CoordinationV1().Leases(namespace)
+	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return cluster.Unless(err, apierrors.IsNotFound)
+	}
+	nobody := ""
+	lease.Spec.HolderIdentity = &nobody
 	_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
 	return cluster.Unless(err, gone)
 }
