@@ -162,7 +162,7 @@ func pipelineFleet(ctx context.Context, a *app, o cluster.Options, p *scaffold.F
 	}
 	touched := f.Clusters()
 	if p.Since != "" {
-		r, err := changed.Run(ctx, o, p.Since, nil)
+		r, err := changed.Run(ctx, o, p.Since, fleet.Selector{})
 		if err != nil {
 			return err
 		}

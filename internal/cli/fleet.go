@@ -101,7 +101,7 @@ func (a *app) fleetOf(cmd *cobra.Command, o *fleetOptions, must bool) (*fleet.Fl
 	}
 	f = f.Select(chosen)
 	switch {
-	case len(f.Waves)+len(f.Unassigned) == 0 && chosen == nil:
+	case len(f.Waves)+len(f.Unassigned) == 0 && chosen.All():
 		return nil, options, refuse("the repository has no cluster; `castle new` adds one")
 	case len(f.Waves)+len(f.Unassigned) == 0:
 		return nil, options, refuse("no cluster has such labels: %s; `castle list` shows the labels", chosen)

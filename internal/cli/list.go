@@ -72,7 +72,7 @@ const selectFlag = "select"
 
 func printList(a *app, w io.Writer, all []clusters.Cluster, chosen fleet.Selector) {
 	switch {
-	case len(all) == 0 && len(chosen) > 0:
+	case len(all) == 0 && !chosen.All():
 		fmt.Fprintf(a.stderr, "castle: no cluster has such labels: %s\n", chosen)
 		return
 	case len(all) == 0:

@@ -99,7 +99,7 @@ func TestSelectors(t *testing.T) {
 		"": true, "env=staging": true, "env=production": false, "env!=production": true, "zone!=a": true,
 		"env": true, "zone": false, "!zone": true, "!env": false, "env=staging,site!=rome": false,
 		" env = staging , site=rome ": true, "cluster=blue": true, "empty=": true, "env=": false,
-		"zone=": false,
+		"zone=": false, "env in (staging,test)": true, "env notin (staging)": false, "env==staging": true,
 	} {
 		s, err := fleet.ParseSelector(text)
 		if err != nil {
@@ -111,7 +111,7 @@ func TestSelectors(t *testing.T) {
 			t.Errorf("%q: want %v, also of %q: %v", text, want, s, err)
 		}
 	}
-	for _, text := range []string{",", "env=a,", "=a", "env=a=b", "!env=a", "env in (a)", "env=a b", "é=a"} {
+	for _, text := range []string{",", "env=a,", "=a", "env=a=b", "!env=a", "env in (a", "env=a b", "é=a"} {
 		if s, err := fleet.ParseSelector(text); err == nil {
 			t.Errorf("%q is read as %q", text, s)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
 	"github.com/ephemeral-castle/castle/internal/state/commits/commitstest"
@@ -54,12 +55,12 @@ func BenchmarkAThousandClustersInAStore(b *testing.B) {
 		return ctx.Err()
 	})
 	elsewhere := b.TempDir()
-	if _, err := in(b.Context(), shared(far), elsewhere, "", nil); err != nil {
+	if _, err := in(b.Context(), shared(far), elsewhere, "", fleet.Selector{}); err != nil {
 		b.Fatal(err)
 	}
 	far.Requests()
 	for b.Loop() {
-		all, err := in(b.Context(), shared(far), elsewhere, "", nil)
+		all, err := in(b.Context(), shared(far), elsewhere, "", fleet.Selector{})
 		if err != nil || len(all) != clusters {
 			b.Fatal(len(all), err)
 		}
