@@ -259,16 +259,22 @@ func (n *nuke) unproved(r resource) (all []string) {
 	}
 	i := slices.IndexFunc(n.signs.Known, isIt)
 	name, recorded := "", i >= 0
+	of := r.name // the driver labels all volumes of a cluster with one uuid
+	if r.ofController() {
+		of = n.signs.Cluster
+	}
 	if recorded {
 		name, _, _ = strings.Cut(n.signs.Known[i].Cluster, "/")
 	}
 	switch {
 	case recorded && name != n.signs.Cluster:
 		all = append(all, "recorded as a machine of "+n.signs.Known[i].Cluster)
-	case recorded || r.ofController():
+	case recorded:
 	case r.uuid() == "":
-		all = append(all, "has no label "+labelUUID)
-	case key != "" && r.uuid() != UUIDOf(key, r.kind.typ, r.name):
+		if !r.ofController() || r.labels[labelCluster] != "" { // else what it works with proves it
+			all = append(all, "has no label "+labelUUID)
+		}
+	case key != "" && r.uuid() != UUIDOf(key, r.kind.typ, of):
 		all = append(all, "its uuid does not derive from the key of the recorded cluster")
 	}
 	switch {

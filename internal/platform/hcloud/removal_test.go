@@ -172,6 +172,26 @@ func TestANukeRefusesWhatIsNotTheClustersAlone(t *testing.T) {
 	}
 }
 
+// Another repository may have a cluster of this name in the same project, whose driver labels volumes, too.
+func TestANukeRefusesVolumesOfAnotherClusterOfItsName(t *testing.T) {
+	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
+		cluster(t, s, p)
+		_, guests := surveyed(t, p, platform.Signs{Keys: map[string]string{"green": "another key"}})
+		found := 0
+		for _, g := range guests {
+			if strings.HasPrefix(g.Called, "volume ") {
+				found++
+				if g.Goes() {
+					t.Errorf("%s goes", g)
+				}
+			}
+		}
+		if found != 2 {
+			t.Errorf("%d volumes: %v", found, guests)
+		}
+	})
+}
+
 func TestANukeRefusesWhatHasChangedSinceItsList(t *testing.T) {
 	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
 		v, _ := cluster(t, s, p)
