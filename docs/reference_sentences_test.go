@@ -96,7 +96,8 @@ func sentences() map[string]string {
 			"other. A cluster belongs to the first wave that matches it",
 		"waveSyntax.Name": "the name of the wave",
 		"waveSyntax.Select": "the labels of its clusters: conditions `key=value`, `key!=value`, `key`, " +
-			"`!key` or `key in (a,b)`, separated by commas; every cluster that no earlier wave has, if not set",
+			"`!key` or `key in (a,b)`, separated by commas; every cluster that no earlier wave has, if not " +
+			"set",
 		"waveSyntax.Parallel": "how many of its clusters are changed at a time; the value of `--parallel` " +
 			"if not set",
 		"waveSyntax.Canary": "how many of its clusters come first: the others begin when these have " +

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
@@ -24,7 +23,6 @@ func (a *app) convergence(ctx context.Context, c *cluster.Cluster, _ []string) e
 }
 
 func printConvergence(w io.Writer, steps []*status.FluxStep) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var chain []string
 	for _, s := range steps {
 		waits := textIf(s.Waits, ", waits for its objects") + listIf(", after ", s.DependsOn)
@@ -33,12 +31,11 @@ func printConvergence(w io.Writer, steps []*status.FluxStep) {
 		if s.Reason != "" {
 			ready, waits = "not ready", strings.TrimPrefix(waits+": "+s.Reason, ": ")
 		}
-		fmt.Fprintf(table, "%1s %s\t%s\t%s\n", textIf(s.Critical, "*"), s.Name, ready, waits)
+		fmt.Fprintf(w, "%1s %s\t%s\t%s\n", textIf(s.Critical, "*"), s.Name, ready, waits)
 		if s.Critical {
 			chain = append(chain, strings.TrimSpace(s.Name+" "+duration(s.Seconds)))
 		}
 	}
-	table.Flush() //nolint:errcheck // what it writes to reports it
 	if len(chain) > 0 {
 		fmt.Fprintf(w, "\n* made it take that long: %s\n", strings.Join(chain, " → "))
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
@@ -68,7 +70,8 @@ func fluxStepOf(o *gates.FluxObject) *FluxStep {
 			s.DependsOn = append(s.DependsOn, foreign.Text(client.Title(need.Object)))
 		}
 	}
-	checks, _ := o.Object.Object["spec"].(map[string]any)["healthChecks"].([]any)
+	//nolint:errcheck // what has another type checks nothing
+	checks, _, _ := unstructured.NestedSlice(o.Object.Object, "spec", "healthChecks")
 	s.Waits = client.True(o.Object, "spec", "wait") || len(checks) > 0 ||
 		o.Object.GetKind() == "HelmRelease" && !client.True(o.Object, "spec", "install", "disableWait")
 	for _, finding := range []*gate.Finding{o.Source.Finding, o.Finding} {

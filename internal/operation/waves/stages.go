@@ -30,11 +30,10 @@ func (s *Stages) Report(e event.Event) {
 		send(s.ended(e))
 	case e.Kind == event.ClusterSkipped:
 		send(event.StageSkipped)
-	case e.Kind == event.WaveStarted || e.Kind == event.WaveEnded:
+	case e.Kind == event.WaveStarted: // its clusters show it
+	case e.Kind == event.WaveEnded:
 		of.Layer, of.Text = "", "wave "+e.Wave+": "+e.Text
-		if e.Kind == event.WaveEnded {
-			send(event.Notice)
-		}
+		send(event.Notice)
 	case e.Cluster == "":
 		s.Next(e)
 	default:
