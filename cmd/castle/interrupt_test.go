@@ -84,6 +84,7 @@ func begin(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() {
 		_ = b.cmd.Process.Kill() // as a rule it has ended
 		<-b.ended
+		ts.Logf("%s has printed:\n%s", args[0], b.stderr.String()) // the log is shown where a script fails
 	})
 	ts.Value(begunKey{}).(map[string]*begun)[args[0]] = b
 }
