@@ -59,10 +59,18 @@ func (o *fleetOptions) selectionOf(cmd *cobra.Command, all bool) {
 	}
 }
 
-// onlyFlags accepts nothing but the flags for the command of each cluster, which follow --.
+// onlyFlags accepts nothing but the flags for the command of each cluster, which follow --. castle itself
+// reads the output of each command.
 func onlyFlags(cmd *cobra.Command, args []string) error {
 	if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
 		return errors.New("clusters are chosen with --select; flags for each command follow --")
+	}
+	for _, flag := range args {
+		switch name, _, _ := strings.Cut(flag, "="); name {
+		case "-o", "--output", "--dry-run":
+			return fmt.Errorf("%s after --: castle reads what each command prints; run it on a cluster alone",
+				name)
+		}
 	}
 	return nil
 }
