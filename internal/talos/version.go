@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"github.com/zclconf/go-cty/cty"
@@ -67,8 +68,20 @@ type versionGate struct {
 	names, schematics map[string]string // by address
 }
 
-// readRelease reads the release that runs, and whether the machine is about to run another one.
+// readRelease reads the release that runs, and whether the machine is about to run another one. It asks for
+// this first: between the answers, a machine may have left the release for the next one, never the reverse.
 func readRelease(ctx context.Context, c *client.Client, n *nodeView) error {
+	status, err := safe.StateGetByID[*runtime.MachineStatus](ctx, c.COSI, runtime.MachineStatusID)
+	switch {
+	case state.IsNotFoundError(err): // the release alone decides then
+	case err != nil:
+		return err
+	default:
+		switch status.TypedSpec().Stage {
+		case runtime.MachineStageUpgrading, runtime.MachineStageRebooting, runtime.MachineStageShuttingDown:
+			n.leaving = true
+		}
+	}
 	answer, err := first(c.Version(ctx))
 	if err != nil {
 		return err
@@ -76,18 +89,8 @@ func readRelease(ctx context.Context, c *client.Client, n *nodeView) error {
 	if n.release = answer.GetVersion().GetTag(); n.release == "" {
 		return errors.New("does not tell its release")
 	}
-	if n.schematic, err = readSchematic(ctx, c); err != nil {
-		return err
-	}
-	status, err := safe.StateGetByID[*runtime.MachineStatus](ctx, c.COSI, runtime.MachineStatusID)
-	if err != nil {
-		return nil //nolint:nilerr // the release alone decides then
-	}
-	switch status.TypedSpec().Stage {
-	case runtime.MachineStageUpgrading, runtime.MachineStageRebooting, runtime.MachineStageShuttingDown:
-		n.leaving = true
-	}
-	return nil
+	n.schematic, err = readSchematic(ctx, c)
+	return err
 }
 
 // others are the machines that run another release, or another schematic of it. Not every image has one.

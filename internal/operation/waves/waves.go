@@ -141,6 +141,7 @@ func (x *execution) red(ctx context.Context, w *fleet.Wave, reason string) bool 
 // wave runs the command on the clusters of a wave, and reports whether the next one may begin.
 func (x *execution) wave(ctx context.Context, w *fleet.Wave) bool {
 	digests, whole := map[string]string{}, sha256.New()
+	done := map[string]bool{} // the record changes while clusters end
 	todo := slices.Clone(w.Clusters)
 	for _, c := range w.Clusters {
 		digest, err := x.o.Digest(c.Name)
@@ -149,13 +150,11 @@ func (x *execution) wave(ctx context.Context, w *fleet.Wave) bool {
 		}
 		digests[c.Name] = digest
 		fmt.Fprintln(whole, c.Name, digest)
-	}
-	done := func(c fleet.Cluster) bool {
 		before, is := x.o.Record.Done[c.Name]
-		return is && before.Result == event.OutcomeSucceeded && before.Digest == digests[c.Name]
+		done[c.Name] = is && before.Result == event.OutcomeSucceeded && before.Digest == digest
 	}
 	passed, was := x.o.Record.Passed[w.Name]
-	if was && !slices.ContainsFunc(todo, func(c fleet.Cluster) bool { return !done(c) }) {
+	if was && !slices.ContainsFunc(todo, func(c fleet.Cluster) bool { return !done[c.Name] }) {
 		for _, c := range todo {
 			x.skip(w, c.Name, doneBefore)
 		}
@@ -208,7 +207,7 @@ func (x *execution) await(ctx context.Context, w *fleet.Wave, digest string) err
 // batch runs the command on clusters of a wave, lets them soak, and reports whether the run may go on. It
 // begins no cluster any more once more than most have failed.
 func (x *execution) batch(ctx context.Context, w *fleet.Wave, all []fleet.Cluster, most int,
-	done func(fleet.Cluster) bool, digests map[string]string) bool {
+	done map[string]bool, digests map[string]string) bool {
 	begin, stop := context.WithCancel(ctx)
 	defer stop()
 	parallel, failed := w.Parallel, 0
@@ -216,7 +215,7 @@ func (x *execution) batch(ctx context.Context, w *fleet.Wave, all []fleet.Cluste
 		parallel = x.o.Parallel
 	}
 	fleet.Each(begin, parallel, all, func(_ int, c fleet.Cluster) {
-		if done(c) {
+		if done[c.Name] {
 			x.skip(w, c.Name, doneBefore)
 			return
 		}
