@@ -109,6 +109,8 @@ func TestKnownFailuresOfTerraformAreRecognised(t *testing.T) {
 		{`no matches for kind "IPAddressPool" in version "metallb.io/v1beta1"`,
 			"the operator whose CRDs define it has to be ready first"},
 		{"can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout", "another task of this machine"},
+		{"create resource failed: resource ID 'vm:421' already defined", "ha-manager remove vm:ID"},
+		{"create ha rule failed: HA rule 'castle-blue-1f' already defined", "ha-manager rules remove"},
 		{"unable to login to Infisical: status-code=401", "INFISICAL_HOST=https://eu.infisical.com"},
 		{"the rack is on fire", ""},
 	} {
