@@ -53,11 +53,10 @@ var causes = []cause{
 		"request (Limits)", ""},
 	{[]string{"(uniqueness_error"}, "the project has a resource of this name, and the state does not: the " +
 		"preflight of the stage's machines tells whose it is", ""},
-	{[]string{"resource id 'vm:", "already defined"}, "Proxmox still manages the id of a machine that is no " +
-		"more, by a state that was lost; if no guest has this id, as root on a node: ha-manager remove vm:ID",
-		""},
-	{[]string{"ha rule '", "already defined"}, "the rule stayed when the state was lost; as root on a node: " +
-		"ha-manager rules remove RULE", ""},
+	{[]string{"resource id 'vm:", "already defined"}, "high availability still manages the id of a machine " +
+		"whose state was lost; if no guest has the id, as root on a node: ha-manager remove vm:ID", ""},
+	{[]string{"ha rule '", "already defined"}, "the rule stayed when the state was lost; as root on a " +
+		"node: ha-manager rules remove RULE", ""},
 	{[]string{"infisical", "401"}, refusedByInfisical, ""},
 	{[]string{"infisical", "unauthorized"}, refusedByInfisical, ""},
 	{[]string{"toomanyrequests"}, "the registry limits anonymous pulls: wait, or give a pull secret", ""},
