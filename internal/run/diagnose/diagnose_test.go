@@ -108,7 +108,8 @@ func TestKnownFailuresOfTerraformAreRecognised(t *testing.T) {
 			"an admission webhook does not answer"},
 		{`no matches for kind "IPAddressPool" in version "metallb.io/v1beta1"`,
 			"the operator whose CRDs define it has to be ready first"},
-		{"can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout", "another task of this machine"},
+		{"can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout",
+			"another task of this machine"},
 		{"unable to login to Infisical: status-code=401", "INFISICAL_HOST=https://eu.infisical.com"},
 		{"the rack is on fire", ""},
 	} {
