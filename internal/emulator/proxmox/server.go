@@ -10,8 +10,8 @@
 // Server holds the state. A call reads one request, and the table of routes has its handler, which runs under
 // the server's mutex; tasks run operations that take time.
 //
-// Deliberately missing: containers beyond occupying an id, snapshots, storages that only some nodes
-// have, and everything that needs SSH.
+// Deliberately missing: containers beyond occupying an id, storages that only some nodes have, and
+// everything that needs SSH.
 package proxmox
 
 import (

@@ -70,6 +70,7 @@ func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platfo
 	if home := values.Home(k); home != "" && home != g.Node {
 		f.Differ("has moved from node %s to node %s; %s", home, g.Node, stay(f.Key, g.Node))
 	}
+	g.Config.Describe(&f)
 	f.Compare(values.ReadAttributes(k.Attributes).Left(f.Disks), m.MACs)
 	return f
 }

@@ -77,6 +77,9 @@ func TestFactsTellWhatIsNotAsCastleHasLeftIt(t *testing.T) {
 		"an exchanged network card": {set(map[string]string{"net0": "virtio=BC:24:11:00:00:02"}),
 			"cp-01 (VM 421) has a network card that castle has not made: net0 (BC:24:11:00:00:02); " +
 				"cp-01 (VM 421) has lost its network card BC:24:11:00:00:01"},
+		"snapshots": {set(map[string]string{"parent": "before"}), `cp-01 (VM 421) has snapshots, the last ` +
+			`one "before": until they are deleted, Proxmox moves none of its disks and may refuse to ` +
+			"migrate it; as root on node proxmox: qm delsnapshot 421 before"},
 		"a node that is off": {func(s *emulator.Server) { s.SetOffline("proxmox", true) },
 			"cp-01 (VM 421) on node proxmox cannot be read"},
 	} {
