@@ -176,8 +176,12 @@ func update(c *call, g *guest) (any, error) {
 			return nil, internal("unable to delete '%s' - volume is still in use (snapshot?)", volume)
 		}
 	}
-	unplugged := change.unplugged(c.s, g)
+	unplugged, card := change.unplugged(c.s, g), g.Config["net0"]
 	change.apply(c.s, g)
+	if hook := c.s.config.OnNetwork; hook != nil && g.Running && g.Config["net0"] != card {
+		v := g.view()
+		c.after = func() { hook(v) }
+	}
 	return nil, unplugged
 }
 

@@ -144,6 +144,7 @@ type call struct {
 	request Request
 	caller  caller
 	fault   *Fault
+	after   func() // if set, runs without the mutex before the answer
 }
 
 func (c *call) get(name string) string { return c.request.Params.Get(name) }
@@ -188,6 +189,9 @@ func serve(s *Server, handle handler) http.HandlerFunc {
 			fail = internal("%v", err)
 		}
 		c.record(fail)
+		if c.after != nil {
+			c.after()
+		}
 		switch {
 		case c.fault.Drop:
 			panic(http.ErrAbortHandler) // closes the connection

@@ -50,6 +50,8 @@ type Config struct {
 	// The other hooks get the VM after its task has taken effect and before the task is
 	// reported as finished. They run without a lock.
 	OnStart, OnStop, OnDestroy func(VM)
+	// OnNetwork gets a running VM whose first card has another configuration. It runs without a lock.
+	OnNetwork func(VM)
 }
 
 // Storage is one datastore, present on every node.

@@ -25,7 +25,7 @@ func (s Search) Facts(ctx context.Context, known []gate.Known) ([]platform.Fact,
 	}
 	all := make([]platform.Fact, len(known))
 	together(len(known), func(i int) { all[i] = factOf(ctx, s.Client, guests, known[i]) })
-	return all, context.Cause(ctx)
+	return platform.Apart(all), context.Cause(ctx)
 }
 
 // factOf compares a machine with its state. Where somebody else's has its id, nothing else matters.

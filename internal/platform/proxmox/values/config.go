@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -90,8 +91,14 @@ func (c Config) property(option, name string) string {
 	return ""
 }
 
-// Describe adds the snapshots to a fact. An option names the last one.
+// Describe adds the network of the machine's address to a fact, with the VLAN that its card is in, and the
+// snapshots. An option names the last one of these, whoever has made it.
 func (c Config) Describe(f *platform.Fact) {
+	address := cmp.Or(c.property("ipconfig0", "ip"), c.property("ipconfig0", "ip6"))
+	if prefix, err := netip.ParsePrefix(address); err == nil {
+		f.Network = fmt.Sprintf("%s on %s", prefix.Masked(), c.property("net0", "bridge"))
+		f.VLAN = cmp.Or(c.property("net0", "tag"), "none")
+	}
 	if last := c["parent"]; last != "" {
 		f.Differ("has snapshots, the last one %q: until they are deleted, Proxmox moves none of its disks "+
 			"and may refuse to migrate it; as root on node %s: qm delsnapshot %d %[1]s", last, f.Node, f.ID)
