@@ -26,7 +26,6 @@ internal/cluster/store.go os.MkdirAll: the state directory itself
 internal/operation/changed/changed.go filepath.EvalSymlinks: the clone of what Flux reads
 internal/operation/nuke/clusters.go os.ReadFile: an export
 internal/operation/nuke/clusters.go os.Remove: an export
-internal/operation/outdated/outdated.go os.ReadFile: the repository
 internal/providers/lock.go filepath.EvalSymlinks: a package of a mirror, or in the plugin cache
 internal/providers/lock.go os.Stat: likewise
 internal/providers/shared.go filepath.Glob: the repository

@@ -64,6 +64,20 @@ func newDatacenter(defers func(func()), others ...string) *datacenter {
 	return d
 }
 
+// snapshot takes one of a VM, with its memory.
+func (d *datacenter) snapshot(ts *testscript.TestScript, id, name string) {
+	address := d.server.URL + "/api2/json/nodes/proxmox/qemu/" + id + "/snapshot"
+	request, err := http.NewRequest(http.MethodPost, address,
+		strings.NewReader("vmstate=1&snapname="+name))
+	ts.Check(err)
+	request.Header.Set("Authorization", "PVEAPIToken="+proxmoxToken)
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := d.server.Client().Do(request)
+	ts.Check(err)
+	ts.Check(response.Body.Close())
+	d.proxmox.Idle()
+}
+
 func (d *datacenter) release() { d.once.Do(func() { close(d.held) }) }
 
 // environ is what castle and the provider need to reach the datacenter; its CA
@@ -90,6 +104,7 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox set ID FORM       changes the VM's options by hand: delete=scsi1, scsi1=local-lvm:vm-421-disk-1
 //	proxmox migrate ID NODE   moves the VM and its disks to another node
 //	proxmox copy ID NEW       adds a VM with the options of this one, as a restored backup has them
+//	proxmox snapshot ID NAME  takes a snapshot of the VM with its memory
 //	proxmox remove ID         removes the VM
 //	proxmox hold              keeps created VMs under construction
 //	proxmox hold-deletions    keeps deletions of files running
@@ -118,7 +133,7 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: proxmox start|stop|disk|free|add|race|show|" +
-			"twin|set|migrate|copy|remove|hold|hold-deletions|watched|wait|" +
+			"twin|set|migrate|copy|snapshot|remove|hold|hold-deletions|watched|wait|" +
 			"release|locked|lock|locking|unlock|protect|unprotect|off|" +
 			"token|secret|drop|lie|honest|break|refused|limit|intrude|untouched|list|created")
 	}
@@ -189,6 +204,8 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 				d.proxmox.AddVM(vm)
 			}
 		}
+	case "snapshot":
+		d.snapshot(ts, args[1], args[2])
 	case "remove":
 		d.proxmox.RemoveVM(number())
 	case "hold":

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -177,6 +178,7 @@ func forStages(ts *testscript.TestScript, neg bool, args []string) {
 //	vms wait N    until at least N of mini's machines exist
 //	vms off       stops them all
 //	vms stop ID   stops one; start starts it, and delete stops and deletes it
+//	vms vlan ID N moves its first card to another VLAN; 0 is none
 //	vms           prints their ids and names, in the order of their ids
 func vms(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
@@ -196,6 +198,8 @@ func vms(ts *testscript.TestScript, neg bool, args []string) {
 			id, _, _ := strings.Cut(line, " ")
 			switch {
 			case args[0] != "off" && args[1] != id:
+			case args[0] == "vlan":
+				rewire(ts, id, args[2])
 			case args[0] == "start":
 				power(ts, id, http.MethodPost, "/status/start", " running\n")
 			default:
@@ -235,6 +239,21 @@ func power(ts *testscript.TestScript, id, method, path, end string) {
 	if !eventually(2*time.Minute, 20*time.Millisecond, done) {
 		ts.Fatalf("VM %s: %s %s has no effect", id, method, path)
 	}
+}
+
+// rewire changes the VLAN of a VM's first card, while it runs.
+func rewire(ts *testscript.TestScript, id, vlan string) {
+	path := "nodes/proxmox/qemu/" + id + "/config"
+	body, err := askProxmox(context.Background(), http.MethodGet, path)
+	ts.Check(err)
+	var response struct{ Data struct{ Net0 string } }
+	ts.Check(json.Unmarshal(body, &response))
+	card, _, _ := strings.Cut(response.Data.Net0, ",tag=")
+	if vlan != "0" {
+		card += ",tag=" + vlan
+	}
+	_, err = askProxmox(context.Background(), http.MethodPut, path, "net0="+url.QueryEscape(card))
+	ts.Check(err)
 }
 
 func listVMs(ctx context.Context) ([]string, error) {
@@ -278,8 +297,8 @@ func askProxmox(ctx context.Context, method, path string, form ...string) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	url := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/" + path
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(strings.Join(form, "&")))
+	address := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/" + path
+	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(strings.Join(form, "&")))
 	if err != nil {
 		return nil, err
 	}

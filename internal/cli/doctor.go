@@ -21,7 +21,7 @@ func newDoctor(a *app) *cobra.Command {
 		Long: `Check everything that a create relies on, and change nothing: Terraform and its
 providers, the state directory, the store of the states; Infisical or Vault with the
 folder and the secrets that stages read; Proxmox with its certificate, API token and
-privileges, nodes, storages, image and VM ids; the Git repository; free addresses,
+privileges, nodes, storages, image and VM ids; Git and chart repositories; addresses,
 host names, clocks.
 Without CLUSTER: this machine only.
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/foreign"
-	"github.com/ephemeral-castle/castle/internal/operation/outdated"
+	"github.com/ephemeral-castle/castle/internal/outdated"
 )
 
 func newOutdated(a *app) *cobra.Command {
@@ -24,6 +24,7 @@ each at the address that the configuration names, and no other system. It change
 
   current   the source has no newer release
   outdated  it has one: UPGRADE lists the releases to go through, one after the other
+  missing   the repository of the chart has other versions, and not the pinned one
   unknown   castle could not look; the reason follows
 
 Prereleases do not count. The exit code is 0 also if something is outdated or unknown.`,

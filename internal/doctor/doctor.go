@@ -60,9 +60,11 @@ type Target struct {
 	Started func(*config.Stage) bool
 	// Certificates tells which credentials of the cluster expire soon.
 	Certificates func(context.Context) []finding.Finding
-	Key          string // from which the uuids of its machines may derive, as a state holds it
-	Plugins      string // castle's provider cache
-	Masker       *secret.Masker
+	// Charts tells which charts their repositories do not have; nothing about those that do not answer.
+	Charts  func(context.Context) []finding.Finding
+	Key     string // from which the uuids of its machines may derive, as a state holds it
+	Plugins string // castle's provider cache
+	Masker  *secret.Masker
 }
 
 // timeout limits each check.
@@ -103,6 +105,9 @@ func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
 	if address := r.text("git_url"); address != "" {
 		git := func(ctx context.Context) []finding.Finding { return r.repository(ctx, address) }
 		checks = append(checks, finding.Check{Name: "git", Run: git})
+	}
+	if t.Charts != nil {
+		checks = append(checks, finding.Check{Name: "charts", Run: t.Charts})
 	}
 	if t.Exists && t.Certificates != nil {
 		checks = append(checks, finding.Check{Name: "certificates", Run: r.certificates})

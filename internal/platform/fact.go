@@ -18,6 +18,8 @@ type Fact struct {
 	UUID   string            `json:"uuid,omitempty"`
 	Disks  map[string]string `json:"disks,omitempty"` // volumes, by interface
 	Cards  map[string]string `json:"cards,omitempty"` // hardware addresses, by interface
+	// Network is that of the machine's address, and VLAN what its card is in there, or none.
+	Network, VLAN string `json:"-"`
 	// Pending lists the changes that wait until the machine is stopped and started: memory 4096 → 8192.
 	Pending []string `json:"pending,omitempty"`
 	// ByRollout: if it is stopped, a create does not start it, and a rollout does.
@@ -62,6 +64,28 @@ func (f *Fact) Compare(disks map[string]string, cards []string) {
 			differs("has lost its network card %s", mac)
 		}
 	}
+}
+
+// Apart adds to Differs where a card is in another VLAN than most cards of the same network.
+func Apart(all []Fact) []Fact {
+	cards := map[string]map[string]int{} // by network and VLAN
+	for _, f := range all {
+		if cards[f.Network] == nil {
+			cards[f.Network] = map[string]int{}
+		}
+		cards[f.Network][f.VLAN]++
+	}
+	for i := range all {
+		f := &all[i]
+		for _, vlan := range slices.Sorted(maps.Keys(cards[f.Network])) {
+			if most := cards[f.Network]; vlan != f.VLAN && most[vlan] >= most[f.VLAN] {
+				f.Differ("is on VLAN %s, and other machines of %s are on VLAN %s: they do not reach each "+
+					"other", f.VLAN, f.Network, vlan)
+				break
+			}
+		}
+	}
+	return all
 }
 
 // Mask hides secrets in every text.

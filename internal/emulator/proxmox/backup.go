@@ -80,7 +80,7 @@ func restore(c *call, g *guest, pool string) (any, error) {
 		for _, key := range sortedKeys(config) {
 			volume, rest, _ := strings.Cut(config[key], ",")
 			switch old := ownerOf(volume); {
-			case isUnused(key):
+			case isUnused(key) || key == "parent":
 				delete(config, key)
 			case kindOf(key) == drive && old != 0:
 				config[key] = c.copyDisk(g, volume, rest)

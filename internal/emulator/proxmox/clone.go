@@ -109,7 +109,7 @@ func (g *guest) fill(c *call, of *guest, plan map[string]Disk) {
 	for _, key := range sortedKeys(of.Config) {
 		value := of.Config[key]
 		switch volume, rest, _ := strings.Cut(value, ","); {
-		case key == "template" || isUnused(key):
+		case key == "template" || key == "parent" || isUnused(key):
 		case kindOf(key) == nic: // of the same model, on the same bridge
 			model, rest, _ := strings.Cut(value, "=")
 			_, rest, _ = strings.Cut(rest, ",")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -150,11 +149,7 @@ func (g *guest) detach(s *Server, key string) {
 		s.disks.free(g.Node, volume)
 		return
 	}
-	n := 0
-	for g.Config["unused"+strconv.Itoa(n)] != "" {
-		n++
-	}
-	g.Config["unused"+strconv.Itoa(n)] = volume
+	g.addUnused(volume)
 }
 
 // update changes the configuration without a task.
@@ -175,8 +170,18 @@ func update(c *call, g *guest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	unplugged := change.unplugged(c.s, g)
+	for _, key := range change.deletes {
+		volume, _, _ := strings.Cut(g.Config[key], ",")
+		if (change.force || isUnused(key)) && g.usedBySnapshot(volume) {
+			return nil, internal("unable to delete '%s' - volume is still in use (snapshot?)", volume)
+		}
+	}
+	unplugged, card := change.unplugged(c.s, g), g.Config["net0"]
 	change.apply(c.s, g)
+	if hook := c.s.config.OnNetwork; hook != nil && g.Running && g.Config["net0"] != card {
+		v := g.view()
+		c.after = func() { hook(v) }
+	}
 	return nil, unplugged
 }
 

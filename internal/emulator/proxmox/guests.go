@@ -40,6 +40,8 @@ type VM struct {
 	// the URL from which the node downloaded it.
 	Image, ImageURL string
 	Started         time.Time
+
+	snapshots map[string]*snapshot // by name
 }
 
 // guest is a VM as the server keeps it. As in a real configuration file, only Config holds name, tags, lock,
@@ -57,6 +59,7 @@ func (s *Server) AddVM(v VM) {
 
 func addVM(s *Server, v VM) {
 	g := guest(v)
+	g.snapshots = nil // those of another guest, if it is a copy
 	g.Node, g.Kind, g.Config = cmp.Or(v.Node, s.config.Nodes[0]), cmp.Or(v.Kind, "qemu"), map[string]string{}
 	maps.Copy(g.Config, v.Config)
 	for key, value := range map[string]string{
@@ -155,9 +158,14 @@ func (g *guest) row() map[string]any {
 }
 
 // ownVolumes are the volumes that are deleted with the guest, with their sizes: its drives, attached
-// or not, but no CD image that other guests may use.
+// or not, and the memory in its snapshots, but no CD image that other guests may use.
 func (g *guest) ownVolumes() map[string]int64 {
 	own := map[string]int64{}
+	for _, s := range g.snapshots {
+		if s.vmstate != "" {
+			own[s.vmstate] = 0
+		}
+	}
 	for _, options := range []map[string]string{g.Config, g.Pending} {
 		for key, value := range options {
 			volume, rest, _ := strings.Cut(value, ",")

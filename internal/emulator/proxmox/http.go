@@ -108,21 +108,31 @@ var routes = map[string]handler{
 	"POST " + guestPath + "/status/reboot":               power("reboot", reboot),
 	"POST " + guestPath + "/clone":                       onGuest("qemu", "VM.Clone", clone),
 	"POST " + guestPath + "/migrate":                     onGuest("qemu", "VM.Migrate", migrate),
-	"POST nodes/{node}/vzdump":                           backup,
-	"DELETE " + guestPath:                                onGuest("qemu", "VM.Allocate", destroy),
+	"GET " + snapshotPath:                                onGuest("qemu", "VM.Audit", listSnapshots),
+	"POST " + snapshotPath:                               onGuest("qemu", "VM.Snapshot", takeSnapshot),
+	"GET " + snapshotPath + "/{snapname}/config":         onGuest("qemu", anySnapshot, showSnapshot),
+	"POST " + snapshotPath + "/{snapname}/rollback": onGuest("qemu", mayRollBack,
+		onSnapshot("qmrollback", "rollback", rollBack)),
+	"DELETE " + snapshotPath + "/{snapname}": onGuest("qemu", "VM.Snapshot",
+		onSnapshot("qmdelsnapshot", "snapshot-delete", removeSnapshot)),
+	"POST nodes/{node}/vzdump": backup,
+	"DELETE " + guestPath:      onGuest("qemu", "VM.Allocate", destroy),
 }
 
 // Each of these is enough for a part of a call.
 const (
 	anyConfig = "VM.Config.Disk|VM.Config.CDROM|VM.Config.CPU|VM.Config.Memory|VM.Config.Network|" +
 		"VM.Config.HWType|VM.Config.Options|VM.Config.Cloudinit"
-	visible = "Datastore.Audit|Datastore.AllocateSpace"
+	visible     = "Datastore.Audit|Datastore.AllocateSpace"
+	mayRollBack = "VM.Snapshot|VM.Snapshot.Rollback"
+	anySnapshot = mayRollBack + "|VM.Audit"
 )
 
 const (
-	tokenPath   = "access/users/{userid}/token/{tokenid}"
-	guestPath   = "nodes/{node}/qemu/{vmid}"
-	storagePath = "nodes/{node}/storage/{storage}"
+	tokenPath    = "access/users/{userid}/token/{tokenid}"
+	guestPath    = "nodes/{node}/qemu/{vmid}"
+	snapshotPath = guestPath + "/snapshot"
+	storagePath  = "nodes/{node}/storage/{storage}"
 )
 
 // handler answers a call, under the server's mutex.
@@ -134,6 +144,7 @@ type call struct {
 	request Request
 	caller  caller
 	fault   *Fault
+	after   func() // if set, runs without the mutex before the answer
 }
 
 func (c *call) get(name string) string { return c.request.Params.Get(name) }
@@ -178,6 +189,9 @@ func serve(s *Server, handle handler) http.HandlerFunc {
 			fail = internal("%v", err)
 		}
 		c.record(fail)
+		if c.after != nil {
+			c.after()
+		}
 		switch {
 		case c.fault.Drop:
 			panic(http.ErrAbortHandler) // closes the connection

@@ -40,6 +40,10 @@ func (c *call) move(g *guest, target string, localDisks bool) (upid string) {
 			return missing(g.Node, "qemu", g.ID)
 		}
 		aborts := s.offline[target]
+		if err := g.migratable(s); err != nil {
+			t.warn("migration aborted: %v", err)
+			aborts = true
+		}
 		for _, volume := range sortedKeys(g.ownVolumes()) {
 			generated := strings.Contains(volume, "cloudinit")
 			if g.Running && !localDisks && !s.disks.isShared(volume) && !generated {

@@ -10,8 +10,8 @@
 // Server holds the state. A call reads one request, and the table of routes has its handler, which runs under
 // the server's mutex; tasks run operations that take time.
 //
-// Deliberately missing: containers beyond occupying an id, snapshots, storages that only some nodes
-// have, and everything that needs SSH.
+// Deliberately missing: containers beyond occupying an id, storages that only some nodes have, and
+// everything that needs SSH.
 package proxmox
 
 import (
@@ -50,6 +50,8 @@ type Config struct {
 	// The other hooks get the VM after its task has taken effect and before the task is
 	// reported as finished. They run without a lock.
 	OnStart, OnStop, OnDestroy func(VM)
+	// OnNetwork gets a running VM whose first card has another configuration. It runs without a lock.
+	OnNetwork func(VM)
 }
 
 // Storage is one datastore, present on every node.

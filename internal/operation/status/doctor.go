@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/doctor"
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/outdated"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/expiry"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -82,8 +83,11 @@ func doctorTarget(ctx context.Context, o cluster.Options, root, downloads string
 		Name: configured.Name, Platform: configured.Platform, Stages: configured.Stages, Masker: masker,
 		Platforms: cluster.Platforms(),
 		Plugins:   filepath.Join(downloads, ".plugins"),
-		Known:     func(*config.Stage) ([]gate.Known, error) { return nil, nil },
-		Started:   func(*config.Stage) bool { return false },
+		Charts: func(ctx context.Context) []finding.Finding {
+			return missing(outdated.Charts(ctx, configured, nil), o.Cluster)
+		},
+		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
+		Started: func(*config.Stage) bool { return false },
 	}
 	_, err = os.Lstat(filepath.Join(root, configured.Name, configured.Platform))
 	if errors.Is(err, fs.ErrNotExist) && shared == nil {
@@ -122,6 +126,25 @@ func doctorTarget(ctx context.Context, o cluster.Options, root, downloads string
 		return err == nil
 	}
 	return p, nil
+}
+
+// missing are doctor's findings: charts that their repositories do not have.
+func missing(charts []*outdated.Item, cluster string) (found []finding.Finding) {
+	asked := 0
+	for _, i := range charts {
+		switch i.Status {
+		case outdated.Unknown:
+			continue
+		case outdated.Missing:
+			found = append(found, finding.Obstacle("choose one that it has; castle outdated "+cluster+
+				" lists newer ones", "%s has no version %s of the chart %s", i.Source, i.Pinned, i.Name)...)
+		}
+		asked++
+	}
+	if asked == 0 {
+		return nil
+	}
+	return finding.OrGood(found, "each of %d charts has the pinned version in its repository", asked)
 }
 
 // findings are doctor's: what expires soon.

@@ -25,7 +25,7 @@ func (s Search) Facts(ctx context.Context, known []gate.Known) ([]platform.Fact,
 	}
 	all := make([]platform.Fact, len(known))
 	together(len(known), func(i int) { all[i] = factOf(ctx, s.Client, guests, known[i]) })
-	return all, context.Cause(ctx)
+	return platform.Apart(all), context.Cause(ctx)
 }
 
 // factOf compares a machine with its state. Where somebody else's has its id, nothing else matters.
@@ -70,6 +70,7 @@ func factOf(ctx context.Context, c *Client, guests []Guest, k gate.Known) platfo
 	if home := values.Home(k); home != "" && home != g.Node {
 		f.Differ("has moved from node %s to node %s; %s", home, g.Node, stay(f.Key, g.Node))
 	}
+	g.Config.Describe(&f)
 	f.Compare(values.ReadAttributes(k.Attributes).Left(f.Disks), m.MACs)
 	return f
 }

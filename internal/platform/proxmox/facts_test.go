@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,9 @@ func TestFactsTellWhatIsNotAsCastleHasLeftIt(t *testing.T) {
 		"an exchanged network card": {set(map[string]string{"net0": "virtio=BC:24:11:00:00:02"}),
 			"cp-01 (VM 421) has a network card that castle has not made: net0 (BC:24:11:00:00:02); " +
 				"cp-01 (VM 421) has lost its network card BC:24:11:00:00:01"},
+		"snapshots": {set(map[string]string{"parent": "before"}), `cp-01 (VM 421) has snapshots, the last ` +
+			`one "before": until they are deleted, Proxmox moves none of its disks and may refuse to ` +
+			"migrate it; as root on node proxmox: qm delsnapshot 421 before"},
 		"a node that is off": {func(s *emulator.Server) { s.SetOffline("proxmox", true) },
 			"cp-01 (VM 421) on node proxmox cannot be read"},
 	} {
@@ -165,5 +169,31 @@ func TestTheDisksThatAGuestDoesNotSeeAreCastles(t *testing.T) {
 				t.Errorf("it says %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// Machines of one network are in one VLAN. Those of another network, or on another bridge, may be in any.
+func TestAMachineInAnotherVLANThanTheOthersIsNamed(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	var all []gate.Known
+	cards := map[int]string{421: "vmbr0", 422: "vmbr0", 423: "vmbr0,tag=20", 424: "vmbr1,tag=20"}
+	for id, card := range cards {
+		name := fmt.Sprintf("blue-%d", id)
+		vm := ours(id, name)
+		vm.Config["net0"] = "virtio=BC:24:11:00:00:01,bridge=" + card
+		vm.Config["ipconfig0"] = fmt.Sprintf("ip=192.168.1.%d/24,gw=192.168.1.1", id-300)
+		d.server.AddVM(vm)
+		all = append(all, known(cp01, map[string]any{"vm_id": id, "name": name}))
+	}
+	facts, err := Search{Client: d.client(t)}.Facts(soon(t), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range facts {
+		named := slices.Contains(f.Differs, "is on VLAN 20, and other machines of 192.168.1.0/24 on vmbr0 "+
+			"are on VLAN none: they do not reach each other")
+		if named != (f.ID == 423) {
+			t.Errorf("VM %d: %q", f.ID, f.Differs)
+		}
 	}
 }

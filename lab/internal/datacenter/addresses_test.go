@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 )
 
 // A VM that asks for its address has the one that is reserved for its card, and without a reservation one
@@ -31,5 +32,38 @@ func TestAReservedAddressIsThatOfItsCard(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, got, c.want)
 			}
 		})(c.vm)
+	}
+}
+
+// The machines' network is in one VLAN of a bridge. Another bridge may lead anywhere.
+func TestTheNetworkIsInOneVLAN(t *testing.T) {
+	h := Hosts{VLANs: map[string]int{"vmbr0": 10, "vmbr1": 0}}
+	for card, apart := range map[string]bool{
+		"vmbr0,tag=10": false, "vmbr0,tag=20": true, "vmbr0": true,
+		"vmbr1": false, "vmbr1,tag=10": true, "vmbr2,tag=10": false,
+	} {
+		vm := proxmox.VM{Config: map[string]string{"net0": "virtio=BC:24:11:00:00:01,bridge=" + card}}
+		if _, got := h.apart(vm); got != apart {
+			t.Errorf("%s: apart %t", card, got)
+		}
+	}
+}
+
+// Nobody reaches a machine whose card is in another VLAN, from its start on or since it was moved there.
+func TestAMachineInAnotherVLANIsNotReached(t *testing.T) {
+	d, log := start(t, Config{Hosts: Hosts{VLANs: map[string]int{"vmbr0": 0}}})
+	address := netip.MustParsePrefix("127.0.7.71/24")
+	vm := func(tag string) proxmox.VM {
+		return proxmox.VM{ID: 421, Name: "cp-01", Address: address, Image: "nocloud.img",
+			Config: map[string]string{"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0" + tag}}
+	}
+	d.started(vm(",tag=20"))
+	log.await(t, "vm 421 cp-01: started in VLAN 20, where nobody reaches 127.0.7.71", 1)
+	d.rewired(vm(""))
+	log.await(t, "vm 421 cp-01: started; Talos boots at 127.0.7.71", 1)
+	d.rewired(vm(",tag=20"))
+	log.await(t, "vm 421 cp-01: its card is in VLAN 20 now, where nobody reaches 127.0.7.71", 1)
+	if got := d.fleet.Stage(address.Addr().String()); got != talos.Off {
+		t.Errorf("the machine is %q", got)
 	}
 }

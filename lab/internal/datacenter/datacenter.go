@@ -6,6 +6,7 @@
 //	                         of the machine's configuration
 //	a virtual address moves  the API follows it
 //	a machine is configured  its node registers; a control plane also answers on :6443
+//	its card is in another VLAN  nobody reaches it
 //	a VM is stopped          its machine is off, its node stops its heartbeat
 //	a VM is shut down        its machine ends its services first, its node is not ready
 //	a machine restarts       likewise, until it is up again; its Pods start anew
@@ -102,8 +103,10 @@ type Hosts struct {
 	Nodes    []string
 	Storages []string
 	Bridges  []string
-	Devices  []string // mapped ones: pci/gpu
-	Sources  []string // images that castle does not download: files, and disks of templates
+	// VLANs are those that the machines' network is in, 0 for none, by the bridge. There is no other network.
+	VLANs   map[string]int
+	Devices []string // mapped ones: pci/gpu
+	Sources []string // images that castle does not download: files, and disks of templates
 	// Templates are those that machines are cloned from, pve1/9000, with disks on shared storage, if any.
 	Templates []string
 	// Reserved are the addresses that the DHCP server has reserved, by the MAC of a card in upper case.
@@ -185,7 +188,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		Patience:  scaled(5*time.Minute, c.Speed), // as long as castle waits
 		Fetch:     d.images.Refusal,
 		OnStart:   d.leased(d.started), OnShutdown: d.leased(d.pressed), OnStop: d.leased(d.stopped),
-		OnDestroy: d.leased(d.destroyed),
+		OnDestroy: d.leased(d.destroyed), OnNetwork: d.leased(d.rewired),
 	})
 	d.addSources()
 	if c.Cloud != nil {

@@ -117,6 +117,10 @@ func (d *Datacenter) started(vm proxmox.VM) {
 		d.log.say("vm %d %s: %v", vm.ID, vm.Name, err)
 		return
 	}
+	if vlan, apart := d.config.Hosts.apart(vm); apart {
+		d.log.say("vm %d %s: started in VLAN %d, where nobody reaches %s", vm.ID, vm.Name, vlan, address)
+		return
+	}
 	addresses := d.kubeAt(address.String()).addresses
 	former, on := addresses.occupy(vm)
 	if on {
@@ -141,6 +145,36 @@ func (d *Datacenter) started(vm proxmox.VM) {
 		Disks: d.disks(vm), Memory: uint64(number(vm.Config["memory"], 4096)) << 20, Cards: cards(vm),
 		Version: imageRelease.FindString(vm.ImageURL + " " + vm.Image)}); err != nil {
 		d.log.say("vm %d %s: %v", vm.ID, vm.Name, err)
+	}
+}
+
+// apart returns the VLAN of a VM's first card, 0 for none, and whether its address's network is elsewhere.
+func (h Hosts) apart(vm proxmox.VM) (vlan int, apart bool) {
+	card := map[string]string{}
+	for property := range strings.SplitSeq(vm.Config["net0"], ",") {
+		name, value, _ := strings.Cut(property, "=")
+		card[name] = value
+	}
+	vlan = int(number(card["tag"], 0))
+	want, known := h.VLANs[card["bridge"]]
+	return vlan, known && want != vlan
+}
+
+// rewired is a VM whose first card has changed while it runs. Where nobody reaches it, its machine is off for
+// everybody else; once they do, it boots anew.
+func (d *Datacenter) rewired(vm proxmox.VM) {
+	if !vm.Address.IsValid() {
+		return
+	}
+	address := vm.Address.Addr().String()
+	vlan, apart := d.config.Hosts.apart(vm)
+	switch on := d.kubeAt(address).addresses.vm(address).ID == vm.ID; {
+	case apart && on:
+		d.log.say("vm %d %s: its card is in VLAN %d now, where nobody reaches %s", vm.ID, vm.Name, vlan,
+			address)
+		d.stopped(vm)
+	case !apart && !on:
+		d.started(vm)
 	}
 }
 

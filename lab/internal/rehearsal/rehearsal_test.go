@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,6 +80,15 @@ func TestInspectFindsWhatBlueNames(t *testing.T) {
 	}
 	if s.Proxmox != "https://192.168.1.10:8006/" || s.Infisical != "https://eu.infisical.com" {
 		t.Errorf("services: %s, %s", s.Proxmox, s.Infisical)
+	}
+}
+
+// The machines' network is where the configuration has it.
+func TestInspectFindsTheVLANOfTheMachines(t *testing.T) {
+	s, err := inspect("../../..", Options{Cluster: "everything"})
+	check(t, err)
+	if want := map[string]int{"vmbr0": 10, "vmbr1": 0}; !maps.Equal(s.Hosts.VLANs, want) {
+		t.Errorf("VLANs %v, want %v", s.Hosts.VLANs, want)
 	}
 }
 

@@ -160,6 +160,7 @@ func (s *survey) expect(stage *config.Stage, outputs map[string]map[string]cty.V
 				return err
 			}
 			s.uses = slices.AppendSeq(s.uses, maps.Values(uses))
+			s.wire(tfeval.Read(stage, stage.KnownInputs(outputs, nil)).Local("cards"))
 		}
 		if p.Type.Name != cluster.PreflightMaintenance {
 			continue
@@ -174,6 +175,18 @@ func (s *survey) expect(stage *config.Stage, outputs map[string]map[string]cty.V
 		}
 	}
 	return nil
+}
+
+// wire has the machines' network where their first cards are. All on one bridge are in one VLAN.
+func (s *survey) wire(cards cty.Value) {
+	for _, all := range tfeval.Map(cards) {
+		card := append(tfeval.Elements(all), cty.DynamicVal)[0]
+		if s.Hosts.VLANs == nil {
+			s.Hosts.VLANs = map[string]int{}
+		}
+		vlan, _ := tfeval.Whole(tfeval.Attribute(card, "vlan_id")) // 0 without one
+		s.Hosts.VLANs[tfeval.Text(tfeval.Attribute(card, "bridge"))] = vlan
+	}
 }
 
 // keysFor makes the keys for the servers that the configuration names.

@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/platform"
 )
 
 // Config is a virtual machine's configuration. Options that are numbers in the API are strings here.
@@ -30,10 +33,11 @@ func (c *Config) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Revision changes with the options, and not when a pending change takes effect, unlike Proxmox's digest.
+// Revision changes with the options, and not when a pending change takes effect or with a snapshot, unlike
+// Proxmox's digest.
 func (c Config) Revision() string {
 	options := maps.Clone(c)
-	delete(options, "digest")
+	maps.DeleteFunc(options, func(option, _ string) bool { return option == "digest" || option == "parent" })
 	text, _ := json.Marshal(options) //nolint:errcheck // texts alone
 	return fmt.Sprintf("%x", sha256.Sum256(text))[:40]
 }
@@ -76,13 +80,29 @@ func (c Config) Cards() map[string]string {
 }
 
 // UUID is the machine's own for its whole life: Proxmox makes a new one for every machine and every clone.
-func (c Config) UUID() string {
-	for property := range strings.SplitSeq(c["smbios1"], ",") {
-		if uuid, ok := strings.CutPrefix(property, "uuid="); ok {
-			return strings.ToLower(uuid)
+func (c Config) UUID() string { return strings.ToLower(c.property("smbios1", "uuid")) }
+
+func (c Config) property(option, name string) string {
+	for property := range strings.SplitSeq(c[option], ",") {
+		if value, ok := strings.CutPrefix(property, name+"="); ok {
+			return value
 		}
 	}
 	return ""
+}
+
+// Describe adds the network of the machine's address to a fact, with the VLAN that its card is in, and the
+// snapshots. An option names the last one of these, whoever has made it.
+func (c Config) Describe(f *platform.Fact) {
+	address := cmp.Or(c.property("ipconfig0", "ip"), c.property("ipconfig0", "ip6"))
+	if prefix, err := netip.ParsePrefix(address); err == nil {
+		f.Network = fmt.Sprintf("%s on %s", prefix.Masked(), c.property("net0", "bridge"))
+		f.VLAN = cmp.Or(c.property("net0", "tag"), "none")
+	}
+	if last := c["parent"]; last != "" {
+		f.Differ("has snapshots, the last one %q: until they are deleted, Proxmox moves none of its disks "+
+			"and may refuse to migrate it; as root on node %s: qm delsnapshot %d %[1]s", last, f.Node, f.ID)
+	}
 }
 
 var driveOption = regexp.MustCompile(`^(ide|sata|scsi|virtio|efidisk|tpmstate|unused)\d+$`)

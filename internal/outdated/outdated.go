@@ -31,6 +31,7 @@ import (
 const (
 	Current  = "current"  // its source has no newer release
 	Outdated = "outdated" // its source has one
+	Missing  = "missing"  // its source has others, and not the one of a chart that is pinned
 	Unknown  = "unknown"  // castle could not look
 )
 
@@ -67,6 +68,18 @@ func Run(ctx context.Context, o cluster.Options, transport http.RoundTripper) ([
 		return nil, err
 	}
 	items = append(items, more...)
+	query(ctx, items, transport)
+	return items, context.Cause(ctx)
+}
+
+// Charts looks for the charts alone.
+func Charts(ctx context.Context, c *config.Cluster, transport http.RoundTripper) []*Item {
+	items := charts(c)
+	query(ctx, items, transport)
+	return items
+}
+
+func query(ctx context.Context, items []*Item, transport http.RoundTripper) {
 	client := &http.Client{Transport: transport, Timeout: timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	var all sync.WaitGroup
@@ -75,7 +88,6 @@ func Run(ctx context.Context, o cluster.Options, transport http.RoundTripper) ([
 		all.Go(func() { i.look(ctx, client) })
 	}
 	all.Wait()
-	return items, context.Cause(ctx)
 }
 
 // look asks the source of an item.
@@ -94,10 +106,11 @@ func (i *Item) look(ctx context.Context, client *http.Client) {
 // compare decides what the releases of the source mean.
 func (i *Item) compare(offered []string) {
 	pinned, err := version.NewVersion(i.Pinned)
-	newest := map[string]*version.Version{} // by minor release
-	known := 0
+	newest := map[string]*version.Version{}                                  // by minor release
+	known, found := 0, i.Kind != "chart" || strings.Count(i.Pinned, ".") < 2 // 1.9 is any release of it
 	for _, text := range offered {
 		v, unread := version.NewVersion(text)
+		found = found || err == nil && unread == nil && v.Equal(pinned)
 		if unread != nil || v.Prerelease() != "" {
 			continue
 		}
@@ -125,7 +138,10 @@ func (i *Item) compare(offered []string) {
 		i.Path = append(i.Path, v.Original())
 	}
 	i.Status = Current
-	if len(steps) > 0 {
+	switch {
+	case !found:
+		i.Status, i.Note = Missing, "the repository does not have this version"
+	case len(steps) > 0:
 		i.Status = Outdated
 	}
 	if i.review != nil {

@@ -1,6 +1,7 @@
 package outdated
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -95,8 +96,8 @@ var answers = map[string]string{
 	"/versions": `["v1.11.0", "v1.11.6", "v1.12.4", "v1.12.3", "v1.13.0-alpha.1", "v1.13.2", "v1.99.0", "x"]`,
 	"/k8s/v2/kube-apiserver/tags/list?n=10000": `{"tags": ["v1.31.1", "v1.32.9", "v1.33.2",
 		"sha256-ab.sig", "v1.99.0"]}`,
-	"/charts/index.yaml": "entries:\n  longhorn:\n  - version: 1.9.2\n  - version: 1.10.1\n" +
-		"  - version: v1.11.0-rc1\n  other: []\n",
+	"/charts/index.yaml": "entries:\n  longhorn:\n  - version: v1.9.0\n  - version: 1.9.2\n" +
+		"  - version: 1.10.1\n  - version: v1.11.0-rc1\n  other: []\n",
 	"/v2/oci/other/tags/list?n=10000":   `{"tags": ["1.0.0", "2.0.0"]}`,
 	"/v1/providers/acme/thing/versions": `{"versions": [{"version": "1.2.0"}, {"version": "2.0.0"}]}`,
 }
@@ -234,6 +235,36 @@ func TestProvidersComeFromWhereTerraformInstallsThem(t *testing.T) {
 		"1.1.0 unknown; Terraform's own configuration names no source of it" {
 		t.Error(got)
 	}
+}
+
+// A chart that its repository does not have is named; where the repository does not answer, nothing is.
+func TestAChartThatItsRepositoryLacks(t *testing.T) {
+	transport, host, _ := serve(t, map[string]string{
+		"/charts/index.yaml":              "entries:\n  longhorn:\n  - version: 1.8.0\n",
+		"/v2/oci/other/tags/list?n=10000": `{"tags": ["1.0.0", "2.0.0-rc1"]}`,
+	})
+	c, err := repository(t, host, "").Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, i := range Charts(t.Context(), c, transport) {
+		got[i.Name] = i.Status + " " + i.Note
+	}
+	const lacks = "missing the repository does not have this version"
+	if got["longhorn"] != lacks || got["other"] != lacks || !strings.HasPrefix(got["late"], "unknown ") {
+		t.Errorf("%q", got)
+	}
+	if all := Charts(t.Context(), c, refusing{}); all[0].Status != Unknown {
+		t.Errorf("nobody answers: %+v", all[0])
+	}
+}
+
+// refusing is a network that leads nowhere.
+type refusing struct{}
+
+func (refusing) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("no network")
 }
 
 func FuzzAnswers(f *testing.F) {
