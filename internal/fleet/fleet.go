@@ -31,6 +31,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/labels"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -222,14 +223,14 @@ func (r *reader) wave(w *waveSyntax) *Wave {
 	return wave
 }
 
-// labels reads the labels of a cluster: the attribute labels of the block cluster in its cluster.hcl.
+// labels reads the labels of a cluster.
 func (r *reader) labels(cluster string) map[string]string {
-	own, f, diags := labels.Of(r.repository, cluster)
+	file, diags := outline.Read(r.repository, cluster)
 	if len(diags) > 0 {
-		r.files[path.Join("clusters", cluster, "cluster.hcl")] = f
+		r.files[path.Join("clusters", cluster, "cluster.hcl")] = file.File
 	}
 	r.diags = append(r.diags, diags...)
-	return labels.All(own, cluster)
+	return labels.All(file.Labels, cluster)
 }
 
 // warn warns of waves and clusters that do not meet: the one or the other may have a typo.

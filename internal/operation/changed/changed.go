@@ -132,22 +132,10 @@ func (r repository) read(o cluster.Options, names []string) (all []dependencies)
 	options := o.Config()
 	options.Definitions = new(config.Definitions)
 	for _, name := range names {
-		own, _, _ := labels.Of(o.Repository, name) // castle check reports its problems
-		d := dependencies{name: name, labels: labels.All(own, name)}
-		for _, file := range []string{"castle.hcl", "clusters/" + config.SharedFile,
-			path.Join("clusters", path.Dir(name), config.SharedFile), "clusters/" + name + "/"} {
-			d.paths = append(d.paths, r.prefix+file)
-		}
-		stages, _ := outline.Stages(o.Repository, name) //nolint:errcheck // likewise
-		for _, s := range stages {
-			d.paths = append(d.paths, r.prefix+"stages/"+s.Source+"/") // with its modules and charts
-		}
-		texts, unknown := outline.Texts(o.Repository, name)
-		for _, text := range texts {
-			d.paths = append(d.paths, r.prefix+text)
-		}
-		if unknown {
-			d.paths = append(d.paths, r.prefix)
+		file, _ := outline.Read(o.Repository, name) //nolint:errcheck // castle check reports its problems
+		d := dependencies{name: name, labels: labels.All(file.Labels, name)}
+		for _, p := range file.Dependencies() {
+			d.paths = append(d.paths, r.prefix+p)
 		}
 		options.Cluster = name
 		c, _ := config.Load(options) // likewise
