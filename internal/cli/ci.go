@@ -52,7 +52,8 @@ the file; a development build cannot be installed, and has to be on the runners'
 With --fleet, the waves of fleet.hcl are the jobs, for the clusters that a change touches
 (castle changed): a matrix for each wave, on runners with the label of the cluster's site.
 GitHub's file is .github/workflows/castle-fleet.yml. The pipeline of GitLab writes that of
-its waves itself, with --since.`,
+its waves itself, with --since. A pipeline cannot count failures: castle refuses a wave with
+max_failures.`,
 		Example: "  castle ci github\n  castle ci gitlab blue --runner homelab\n  castle ci github --fleet",
 		Args:    usage(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -155,6 +156,12 @@ func pipelineFleet(ctx context.Context, a *app, o cluster.Options, p *scaffold.F
 	f, diags := fleet.Load(o.Repository)
 	if diags.HasErrors() {
 		return &cluster.ConfigError{Diagnostics: diags, Files: f.Files}
+	}
+	for _, w := range f.Waves {
+		if w.MaxFailures > 0 {
+			return refuse("wave %s of %s: a pipeline cannot count how many of its jobs fail, and stops at the "+
+				"first wave with one: remove max_failures, or run `castle fleet` in one job", w.Name, fleet.File)
+		}
 	}
 	if len(f.Unassigned) > 0 {
 		fmt.Fprintf(a.stderr, "castle: note: no wave of %s has %s: a change of them starts no job\n",
