@@ -113,7 +113,7 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 	if err != nil {
 		return err
 	}
-	did, err := a.continueFleet(ctx, o, options, run)
+	did, err := a.continueFleet(ctx, o, f, options, run)
 	if err != nil {
 		return errors.Join(err, run.End(ctx))
 	}
@@ -146,8 +146,8 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 
 // continueFleet returns what the run before has done and nobody has undone since, if that run is unfinished:
 // the records of the clusters tell.
-func (a *app) continueFleet(ctx context.Context, o *fleetOptions, options cluster.Options, run *record.Run) (
-	[]event.Event, error) {
+func (a *app) continueFleet(ctx context.Context, o *fleetOptions, f *fleet.Fleet, options cluster.Options,
+	run *record.Run) ([]event.Event, error) {
 	if run.Before == nil || !o.continues() || run.Before.Result == history.Succeeded {
 		return nil, nil
 	}
@@ -165,20 +165,21 @@ func (a *app) continueFleet(ctx context.Context, o *fleetOptions, options cluste
 	for _, c := range listed {
 		status[c.Name()] = c.Status
 	}
-	done := map[string]bool{}
+	done, there := map[string]bool{}, fleet.Names(f.Clusters())
 	did := slices.DeleteFunc(run.Did, func(e event.Event) bool {
 		undone := slices.Contains([]string{clusters.Absent, clusters.Failed, clusters.Interrupted},
 			status[e.Cluster])
 		if o.command == "destroy" { // of some stages leaves others
 			undone = cmp.Or(status[e.Cluster], clusters.Absent) != clusters.Absent && len(o.extra) == 0
 		}
-		undone = e.Cluster != "" && undone || time.Since(e.Time) > longestUnfinished
+		undone = e.Cluster != "" && (undone || !slices.Contains(there, e.Cluster)) ||
+			time.Since(e.Time) > longestUnfinished
 		done[e.Cluster] = !undone && waves.Succeeded(e)
 		return undone
 	})
+	maps.DeleteFunc(done, func(_ string, is bool) bool { return !is })
 	a.interrupts.say(fmt.Sprintf("castle: continues the run %s: %s done", run.Before.ID,
-		count(len(slices.DeleteFunc(slices.Collect(maps.Keys(done)),
-			func(name string) bool { return !done[name] })), "cluster")))
+		count(len(done), "cluster")))
 	return did, nil
 }
 
