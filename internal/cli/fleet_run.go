@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +22,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/naming"
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
 	"github.com/ephemeral-castle/castle/internal/operation/waves"
-	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
@@ -117,11 +115,11 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 	if err != nil {
 		return errors.Join(err, run.End(ctx))
 	}
-	watch := a.watchFleet(o)
+	show, reports := a.watchFleet(o)
 	began := time.Now()
 	report := func(e event.Event) error {
 		e.Time, e.Run = time.Now(), run.ID
-		watch.Report(e)
+		show(e)
 		return run.Add(context.WithoutCancel(ctx), e)
 	}
 	err = report(event.Event{Kind: event.RunStarted, Text: "fleet " + o.title(), By: cluster.Self(),
@@ -131,13 +129,13 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 		s = waves.Run(ctx, waves.Options{Command: o.command, Run: run.ID, Fleet: f, Parallel: o.parallel,
 			Did: did, Waits: o.waits(), Do: a.commandOf(children, o), Closed: closedGatesOf(children),
 			Digest:  fleet.NewDigests(options.Repository, a.version).Of,
-			Approve: a.approve(o), Record: run.Add, Report: watch.Report})
+			Approve: a.approve(o), Record: run.Add, Report: show})
 	}
 	ending := a.fleetEnding(ctx, s, time.Since(began))
 	err = report(event.Event{Kind: event.RunEnded, Seconds: ending.Seconds,
 		Text: cmp.Or(endText(s, ending), event.RunOK), Ending: &ending})
 	a.printFleet(s, ending)
-	err = errors.Join(err, run.End(ctx), watch.writeReports(a, format))
+	err = errors.Join(err, run.End(ctx), reports(format))
 	if ending.ExitCode != exitDone {
 		err = errors.Join(err, exitError(ending.ExitCode))
 	}
@@ -214,59 +212,37 @@ func confirmFleet(a *app, f *fleet.Fleet) error {
 	return err
 }
 
-// fleetWatch shows a run over many clusters, and keeps its events for the report.
-type fleetWatch struct {
-	next   cluster.Reporter
-	events []event.Event // as those of a run over stages
-	stages waves.Stages
-}
-
-func (a *app) watchFleet(o *fleetOptions) *fleetWatch {
+// watchFleet returns how an event of a run over many clusters is shown, one at a time, and what writes the
+// report of all to the file of --report and to the pipeline.
+func (a *app) watchFleet(o *fleetOptions) (show func(event.Event), reports func(format string) error) {
 	surviveClosedPipe()
-	w := &fleetWatch{}
-	show := func(event.Event) {}
+	var as, stages cluster.Reporter // as it is; as a run over stages
 	if a.output == "json" {
-		w.next = ui.NewJSON(a.stdout)
+		as = ui.NewJSON(a.stdout)
 	} else {
-		shown := display(a)
-		shown.Verbose = shown.Verbose || !shown.View // each change has a line where no view shows it
-		lines := ui.NewLines(a.commands, shown)
-		a.interrupts.update(func(i *interrupts) { i.lines = lines })
-		show = lines.Report
+		how := display(a)
+		how.Verbose = how.Verbose || !how.View // each change has a line where no view shows it
+		stages = a.progressAs(how)
 	}
-	w.stages = waves.Stages{Command: o.command, Next: func(e event.Event) {
-		w.events = append(w.events, e)
-		show(e)
-	}}
-	return w
-}
-
-// Report shows an event. One goroutine at a time calls it.
-func (w *fleetWatch) Report(e event.Event) {
-	if w.next != nil {
-		w.next.Report(e)
-	}
-	w.stages.Report(e)
-}
-
-// writeReports writes the file of --report, and what the pipeline reads.
-func (w *fleetWatch) writeReports(a *app, format string) (err error) {
-	r := report.New(w.events, nil)
-	if format != "" {
-		err = writeReport(&r, a.reportFile, format)
-	}
-	switch findPipeline(a) {
-	case report.GitHub:
-		var page strings.Builder
-		summary := process.Getenv(a.environ, "GITHUB_STEP_SUMMARY")
-		err = errors.Join(err, r.WriteMarkdown(&page),
-			appendTo(summary, report.Cut(page.String()+"\n", summaryRoom(summary))))
-	case report.GitLab:
-		if folder := process.Getenv(a.environ, "CI_PROJECT_DIR"); folder != "" {
-			err = errors.Join(err, writeReport(&r, filepath.Join(folder, junitFile), "junit"))
+	var events []event.Event
+	translated := waves.Stages{Command: o.command, Next: func(e event.Event) {
+		if events = append(events, e); stages != nil {
+			stages.Report(e)
 		}
+	}}
+	show = func(e event.Event) {
+		if as != nil {
+			as.Report(e)
+		}
+		translated.Report(e)
 	}
-	return err
+	return show, func(format string) (err error) {
+		r := report.New(events, nil)
+		if format != "" {
+			err = writeReport(&r, a.reportFile, format)
+		}
+		return errors.Join(err, tellReport(a, findPipeline(a), &r))
+	}
 }
 
 // fleetEnding sums up a run. Its causes are the clusters that did not succeed.
