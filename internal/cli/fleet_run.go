@@ -132,8 +132,12 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 			Approve: a.approve(o), Record: run.Add, Report: show})
 	}
 	ending := a.fleetEnding(ctx, s, time.Since(began))
-	err = report(event.Event{Kind: event.RunEnded, Seconds: ending.Seconds,
-		Text: cmp.Or(endText(s, ending), event.RunOK), Ending: &ending})
+	text := event.RunOK
+	if ending.ExitCode != exitDone {
+		texts := xslices.Map(ending.Causes, func(c event.Cause) string { return c.Text })
+		text = cmp.Or(strings.Join(texts, "\n"), string(ending.Result))
+	}
+	err = report(event.Event{Kind: event.RunEnded, Seconds: ending.Seconds, Text: text, Ending: &ending})
 	a.printFleet(s, ending)
 	err = errors.Join(err, run.End(ctx), reports(format))
 	if ending.ExitCode != exitDone {
@@ -293,15 +297,6 @@ func fleetError(ctx context.Context, s waves.Summary) error {
 		return exitError(exitGate) // it closed while the wave soaked
 	}
 	return nil
-}
-
-// endText is why a run did not succeed, in one text.
-func endText(s waves.Summary, e event.Ending) string {
-	if e.Result == event.OutcomeSucceeded {
-		return ""
-	}
-	texts := xslices.Map(e.Causes, func(c event.Cause) string { return c.Text })
-	return cmp.Or(strings.Join(texts, "\n"), textIf(s.Red != "", "wave "+s.Red+" is red"), string(e.Result))
 }
 
 // printFleet prints a row for each cluster, how many ended in which way, and how to go on.

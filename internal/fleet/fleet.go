@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -154,18 +155,12 @@ func (f *Fleet) Clusters() (all []Cluster) {
 // is done.
 func Each[T any](ctx context.Context, parallel int, all []T, do func(i int, one T)) {
 	var group sync.WaitGroup
-	room := make(chan struct{}, parallel)
-	for i, one := range all {
-		select {
-		case room <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
+	var next atomic.Int64
+	for range min(parallel, len(all)) {
 		group.Go(func() {
-			defer func() { <-room }()
-			do(i, one)
+			for i := int(next.Add(1)) - 1; i < len(all) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				do(i, all[i])
+			}
 		})
 	}
 	group.Wait()
