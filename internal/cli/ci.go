@@ -177,6 +177,15 @@ func pipelineFleet(ctx context.Context, a *app, o cluster.Options, p *scaffold.F
 	}
 	p.Touched = touched
 	p.Parts = f.Parts(func(name string) bool { return slices.Contains(fleet.Names(touched), name) })
+	// The other jobs, and the keywords of GitLab, which are keys beside the jobs.
+	taken := strings.Fields("plan summary cache default image include pages services stages variables workflow")
+	for _, one := range p.Parts {
+		if slices.Contains(taken, one.Name) {
+			return refuse("wave %s of %s: its job %s would have the name of another one, or a keyword of "+
+				"GitLab; choose another name", one.Wave.Name, fleet.File, one.Name)
+		}
+		taken = append(taken, one.Name)
+	}
 	return nil
 }
 
