@@ -182,12 +182,10 @@ func (a *app) fleetStatus(cmd *cobra.Command, o *fleetOptions, f *fleet.Fleet,
 			return err
 		}
 	}
-	last, err := record.Latest(ctx, options)
-	if err != nil {
-		return errors.Join(wrong, err)
-	}
+	last, unread := record.Latest(ctx, options)
 	document := map[string]any{"clusters": rows, "last_run": last}
-	return errors.Join(a.print(document, func(w io.Writer) { printFleetStatus(w, rows, last) }), wrong)
+	err := a.print(document, func(w io.Writer) { printFleetStatus(w, rows, last) })
+	return errors.Join(err, wrong, unread)
 }
 
 func printFleetStatus(w io.Writer, rows []*fleetRow, last *history.Run) {
