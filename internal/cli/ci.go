@@ -159,8 +159,9 @@ func pipelineFleet(ctx context.Context, a *app, o cluster.Options, p *scaffold.F
 	}
 	for _, w := range f.Waves {
 		if w.MaxFailures > 0 {
-			return refuse("wave %s of %s: a pipeline cannot count how many of its jobs fail, and stops at the "+
-				"first wave with one: remove max_failures, or run `castle fleet` in one job", w.Name, fleet.File)
+			return refuse("wave %s of %s: a pipeline cannot count how many of its jobs fail, and stops at "+
+				"the first wave with one: remove max_failures, or run `castle fleet` in one job", w.Name,
+				fleet.File)
 		}
 	}
 	if len(f.Unassigned) > 0 {
@@ -178,7 +179,8 @@ func pipelineFleet(ctx context.Context, a *app, o cluster.Options, p *scaffold.F
 	p.Touched = touched
 	p.Parts = f.Parts(func(name string) bool { return slices.Contains(fleet.Names(touched), name) })
 	// The other jobs, and the keywords of GitLab, which are keys beside the jobs.
-	taken := strings.Fields("plan summary cache default image include pages services stages variables workflow")
+	taken := []string{"plan", "summary", "cache", "default", "image", "include", "pages", "services", "stages",
+		"variables", "workflow"}
 	for _, one := range p.Parts {
 		if slices.Contains(taken, one.Name) {
 			return refuse("wave %s of %s: its job %s would have the name of another one, or a keyword of "+
