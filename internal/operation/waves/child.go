@@ -32,17 +32,14 @@ type Children struct {
 	// Variables are more of the environment, of one cluster.
 	Variables func(cluster string) []string
 
-	mu  sync.Mutex
-	all map[*os.Process]bool
+	all sync.Map // *os.Process
 }
 
 // Signal forwards a further interrupt to all children; the context sends the first one. After the third they
 // are killed.
 func (c *Children) Signal(times int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for p := range c.all {
-		switch {
+	for p := range c.all.Range {
+		switch p := p.(*os.Process); {
 		case times > 3:
 			_ = p.Kill() // it fails only if the process has ended
 		case times > 1:
@@ -80,14 +77,14 @@ func (c *Children) Run(ctx context.Context, report func(event.Event), command, c
 	if err != nil {
 		return Exit{Code: 1, Err: err}
 	}
-	c.hold(cmd.Process, true)
+	c.all.Store(cmd.Process, nil)
 	if report == nil {
 		x.Output, err = io.ReadAll(stdout)
 	} else {
 		x.Ending, err = events(stdout, report)
 	}
 	ended := cmd.Wait()
-	c.hold(cmd.Process, false)
+	c.all.Delete(cmd.Process)
 	x.Code, x.Errors = cmd.ProcessState.ExitCode(), string(stderr.text)
 	if exit := (*exec.ExitError)(nil); !errors.As(ended, &exit) && ctx.Err() == nil {
 		err = errors.Join(err, ended)
@@ -97,17 +94,6 @@ func (c *Children) Run(ctx context.Context, report func(event.Event), command, c
 	}
 	x.Err = err
 	return x
-}
-
-func (c *Children) hold(p *os.Process, lives bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.all == nil {
-		c.all = map[*os.Process]bool{}
-	}
-	if c.all[p] = lives; !lives {
-		delete(c.all, p)
-	}
 }
 
 // events reads the events that a child prints, and returns how its last run has ended.
