@@ -179,8 +179,8 @@ func pipelineFleet(ctx context.Context, a *app, o cluster.Options, p *scaffold.F
 	p.Touched = touched
 	p.Parts = f.Parts(func(name string) bool { return slices.Contains(fleet.Names(touched), name) })
 	// The other jobs, and the keywords of GitLab, which are keys beside the jobs.
-	taken := []string{"plan", "summary", "cache", "default", "image", "include", "pages", "services", "stages",
-		"variables", "workflow"}
+	taken := []string{"plan", "summary", "cache", "default", "image", "include", "pages", "services",
+		"stages", "variables", "workflow"}
 	for _, one := range p.Parts {
 		if slices.Contains(taken, one.Name) {
 			return refuse("wave %s of %s: its job %s would have the name of another one, or a keyword of "+
