@@ -22,7 +22,6 @@ var direct = map[string][]string{
 const elsewhere = `
 internal/cluster/directory.go os.MkdirAll: the folder of exports
 internal/cluster/directory.go os.Remove: exports, and files of a folder that Open has checked
-internal/cluster/store.go os.MkdirAll: the state directory itself
 internal/operation/changed/changed.go filepath.EvalSymlinks: the clone of what Flux reads
 internal/operation/nuke/clusters.go os.ReadFile: an export
 internal/operation/nuke/clusters.go os.Remove: an export

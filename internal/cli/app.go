@@ -296,8 +296,10 @@ func (a *app) runReporter() cluster.Reporter {
 }
 
 // progress returns a reporter that writes to stderr.
-func (a *app) progress() cluster.Reporter {
-	lines := ui.NewLines(a.commands, display(a))
+func (a *app) progress() cluster.Reporter { return a.progressAs(display(a)) }
+
+func (a *app) progressAs(how ui.Options) cluster.Reporter {
+	lines := ui.NewLines(a.commands, how)
 	a.interrupts.update(func(i *interrupts) { i.lines = lines })
 	return lines
 }

@@ -52,7 +52,8 @@ the file; a development build cannot be installed, and has to be on the runners'
 With --fleet, the waves of fleet.hcl are the jobs, for the clusters that a change touches
 (castle changed): a matrix for each wave, on runners with the label of the cluster's site.
 GitHub's file is .github/workflows/castle-fleet.yml. The pipeline of GitLab writes that of
-its waves itself, with --since.`,
+its waves itself, with --since. A pipeline cannot count failures: castle refuses a wave with
+max_failures.`,
 		Example: "  castle ci github\n  castle ci gitlab blue --runner homelab\n  castle ci github --fleet",
 		Args:    usage(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -156,6 +157,13 @@ func pipelineFleet(ctx context.Context, a *app, o cluster.Options, p *scaffold.F
 	if diags.HasErrors() {
 		return &cluster.ConfigError{Diagnostics: diags, Files: f.Files}
 	}
+	for _, w := range f.Waves {
+		if w.MaxFailures > 0 {
+			return refuse("wave %s of %s: a pipeline cannot count how many of its jobs fail, and stops at "+
+				"the first wave with one: remove max_failures, or run `castle fleet` in one job", w.Name,
+				fleet.File)
+		}
+	}
 	if len(f.Unassigned) > 0 {
 		fmt.Fprintf(a.stderr, "castle: note: no wave of %s has %s: a change of them starts no job\n",
 			fleet.File, strings.Join(fleet.Names(f.Unassigned), ", "))
@@ -170,6 +178,16 @@ func pipelineFleet(ctx context.Context, a *app, o cluster.Options, p *scaffold.F
 	}
 	p.Touched = touched
 	p.Parts = f.Parts(func(name string) bool { return slices.Contains(fleet.Names(touched), name) })
+	// The other jobs, and the keywords of GitLab, which are keys beside the jobs.
+	taken := []string{"plan", "summary", "cache", "default", "image", "include", "pages", "services",
+		"stages", "variables", "workflow"}
+	for _, one := range p.Parts {
+		if slices.Contains(taken, one.Name) {
+			return refuse("wave %s of %s: its job %s would have the name of another one, or a keyword of "+
+				"GitLab; choose another name", one.Wave.Name, fleet.File, one.Name)
+		}
+		taken = append(taken, one.Name)
+	}
 	return nil
 }
 

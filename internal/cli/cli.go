@@ -28,7 +28,6 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/fleet/record"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
@@ -173,7 +172,7 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitDone
-	case is[*workingcopy.LostError](err), is[*record.LostError](err): // the run was stopped for it
+	case is[*workingcopy.LostError](err): // the run was stopped for it
 		return exitLocked
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
@@ -184,7 +183,7 @@ func exitCode(err error) int {
 	case is[*cluster.ConfigError](err), is[*cluster.UsageError](err), is[*workingcopy.OtherError](err),
 		is[*naming.Error](err):
 		return exitUsage
-	case is[*state.HeldError](err), is[*record.HeldError](err):
+	case is[*state.HeldError](err):
 		return exitLocked
 	case is[*run.PreflightError](err), is[*review.NodeError](err), is[*review.HarmError](err),
 		is[*review.ExceedsError](err), is[*run.RefusedError](err):

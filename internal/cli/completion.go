@@ -257,8 +257,8 @@ func named(all []string, reference string) []string {
 func (c completer) stages(reference string, layers bool) []string {
 	var names, used []string
 	for _, name := range named(c.configured(), reference) {
-		listed, _ := outline.Enabled(c.repository(), name) //nolint:errcheck // none then
-		for _, s := range listed {
+		file, _ := outline.Read(c.repository(), name) //nolint:errcheck // none then
+		for _, s := range file.Enabled() {
 			if !naming.Suits(s.Name) {
 				continue
 			}
@@ -305,9 +305,10 @@ func (c completer) outputs(reference string) (names []string) {
 		return nil
 	}
 	for _, name := range named(c.configured(), reference) {
-		listed, _ := outline.Enabled(c.repository(), name) //nolint:errcheck // none then
+		file, _ := outline.Read(c.repository(), name) //nolint:errcheck // none then
 		for _, s := range library {
-			if slices.ContainsFunc(listed, func(l outline.Stage) bool { return l.Source == s.Source }) {
+			is := func(l outline.Stage) bool { return l.Source == s.Source }
+			if slices.ContainsFunc(file.Enabled(), is) {
 				for _, o := range s.Outputs {
 					names = append(names, o.Name+"\t"+s.Layer)
 				}

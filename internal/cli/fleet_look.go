@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/fleet/record"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
 	"github.com/ephemeral-castle/castle/internal/operation/plan"
@@ -30,8 +30,8 @@ type fleetRow struct {
 	Recorded *clusters.Cluster `json:"recorded,omitempty"` // of status
 	Gates    string            `json:"gates,omitempty"`    // of status --gates: open, or why not
 
-	Plan     *plan.Total `json:"plan,omitempty"` // of plan; nil if castle could not plan
-	ExitCode int         `json:"exit_code"`      // of plan --exit-code
+	Plan     *plan.Total `json:"plan,omitempty"`      // of plan; nil if castle could not plan
+	ExitCode *int        `json:"exit_code,omitempty"` // of plan --exit-code
 	Problem  string      `json:"problem,omitempty"`
 }
 
@@ -75,11 +75,11 @@ if a create of a cluster would be refused, and else 2 if one would change someth
 				x := children.Run(cmd.Context(), nil, "plan", r.Cluster,
 					append([]string{"--exit-code", "-o", "json"}, args...)...)
 				var p plan.Plan
-				if r.ExitCode = x.Code; json.Unmarshal(x.Output, &p) == nil && p.Total.Counts != nil {
+				if r.ExitCode = &x.Code; json.Unmarshal(x.Output, &p) == nil && p.Total.Counts != nil {
 					r.Plan = &p.Total
 				}
 				if r.Plan == nil || x.Code == exitFailed {
-					r.Problem = cmp.Or(x.Ended().Reason, "castle plan prints no plan")
+					r.Problem = cmp.Or(x.Reason(), "castle plan prints no plan")
 				}
 			})
 			if err := context.Cause(cmd.Context()); err != nil {
@@ -102,7 +102,7 @@ func printPlans(w io.Writer, rows []*fleetRow) {
 		text := "not planned: " + firstLine(r.Problem)
 		switch t := r.Plan; {
 		case t == nil:
-		case r.ExitCode == exitPreflight:
+		case *r.ExitCode == exitPreflight:
 			text = "refused"
 		case !t.Changes:
 			text = "no changes"
@@ -119,7 +119,7 @@ func printPlans(w io.Writer, rows []*fleetRow) {
 func planCode(rows []*fleetRow, byCode bool) error {
 	codes := map[int]bool{}
 	for _, r := range rows {
-		codes[r.ExitCode] = true
+		codes[*r.ExitCode] = true
 		codes[exitFailed] = codes[exitFailed] || r.Plan == nil
 	}
 	for _, code := range []int{exitFailed, exitPreflight, exitChanges} {
@@ -182,31 +182,15 @@ func (a *app) fleetStatus(cmd *cobra.Command, o *fleetOptions, f *fleet.Fleet,
 			return err
 		}
 	}
-	place, _, err := cluster.OpenRecords(ctx, options, false)
-	if err != nil {
-		return err
-	}
-	defer place.Close() //nolint:errcheck // all was read
-	last, err := record.Latest(ctx, place.Store, place.Encryption)
-	if err != nil {
-		return errors.Join(wrong, err)
-	}
-	document := map[string]any{"clusters": rows}
-	if last != nil {
-		document["last_run"] = map[string]any{"run": last.ID, "title": last.Writer.Title,
-			"by": last.Writer.By, "result": last.Ended, "updated": last.Updated}
-	}
-	return errors.Join(a.print(document, func(w io.Writer) { printFleetStatus(w, rows, last) }), wrong)
+	last, unread := record.Latest(ctx, options)
+	document := map[string]any{"clusters": rows, "last_run": last}
+	err := a.print(document, func(w io.Writer) { printFleetStatus(w, rows, last) })
+	return errors.Join(err, wrong, unread)
 }
 
-func printFleetStatus(w io.Writer, rows []*fleetRow, last *record.Run) {
+func printFleetStatus(w io.Writer, rows []*fleetRow, last *history.Run) {
 	if last != nil {
-		how := cmp.Or(string(last.Ended), "at work, or killed")
-		if last.Ended == event.OutcomeRefused {
-			how = "stopped"
-		}
-		fmt.Fprintf(w, "last run: fleet %s, %s, %s ago, by %s\n\n", last.Writer.Title, how, age(last.Updated),
-			last.Writer.By)
+		fmt.Fprintf(w, "last run: %s: %s, by %s\n\n", last.CommandLine, lastRun(last), last.By)
 	}
 	fmt.Fprintln(w, "wave\tcluster\tstatus\tstages\tlast run\tgates")
 	for _, r := range rows {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -19,16 +18,15 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/fleet/record"
+	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
 	"github.com/ephemeral-castle/castle/internal/operation/waves"
-	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
-// An unfinished run is continued for a week after its begin. Later nobody remembers it: what it did is looked
-// at anew.
+// What an unfinished run has done counts for a week. Later nobody remembers it: it is looked at anew.
 const longestUnfinished = 7 * 24 * time.Hour
 
 // afterKill is how long the commands of a run that continues a killed one wait for locks: the commands of the
@@ -103,105 +101,93 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 	if err != nil {
 		return err
 	}
-	place, lasts, err := cluster.OpenRecords(cmd.Context(), options, true)
-	if err != nil {
-		return err
-	}
-	defer place.Close() //nolint:errcheck // every entry has been answered
-	ctx, cancel := context.WithCancelCause(cmd.Context())
-	defer cancel(nil)
-	log := record.Open(place.Store, place.Encryption, lasts,
-		append([]string{o.command, o.choose}, o.extra...)...)
-	run, killed, err := a.beginFleet(ctx, log, o, options)
-	if err != nil {
-		return err
-	}
 	children, err := a.children(options)
 	if err != nil {
 		return err
 	}
-	go run.Hold(ctx, func(err error) { cancel(err) })
-	if killed && o.continues() { // castle backup takes no lock
-		a.lockTimeout = max(a.lockTimeout, afterKill)
-	}
-	watch := a.watchFleet(o)
-	began := time.Now()
-	watch.Report(event.Event{Time: began, Run: run.ID, Kind: event.RunStarted, Text: "fleet " + o.title(),
-		By: cluster.Self(), Command: a.interrupts.command})
-	s := waves.Run(ctx, waves.Options{Command: o.command, Fleet: f, Parallel: o.parallel, Record: run,
-		Waits: o.waits(), Do: a.commandOf(children, o), Closed: closedGatesOf(children),
-		Digest:  fleet.NewDigests(options.Repository, a.version).Of,
-		Approve: a.approve(o), Report: watch.Report})
-	ending := a.fleetEnding(ctx, s, time.Since(began))
-	watch.Report(event.Event{Time: time.Now(), Run: run.ID, Kind: event.RunEnded, Seconds: ending.Seconds,
-		Text: cmp.Or(endText(s, ending), event.RunOK), Ending: &ending})
-	err = run.Append(context.WithoutCancel(ctx), record.Entry{Ended: ending.Result})
-	if lost := (*record.LostError)(nil); errors.As(err, &lost) {
-		err = nil // it is the cause of ctx already
-	}
-	a.printFleet(s, ending)
-	return errors.Join(err, watch.writeReports(a, format), fleetError(ending))
-}
-
-// beginFleet continues the newest run of the command, if it is unfinished, or begins one. killed is whether
-// the run before has no end.
-func (a *app) beginFleet(ctx context.Context, log *record.Log, o *fleetOptions, options cluster.Options) (
-	_ *record.Run, killed bool, err error) {
-	anew := o.restart || !o.continues()
-	self, err := record.Self(o.title(), cluster.Self())
+	ctx, run, err := record.Begin(cmd.Context(), options,
+		func(text string) { a.interrupts.say("castle: " + text) },
+		append([]string{o.command, o.choose}, o.extra...)...)
 	if err != nil {
-		return nil, false, err
-	}
-	newest, err := log.Newest(ctx)
-	switch {
-	case err != nil && !anew:
-		return nil, false, err
-	case err != nil || newest == nil || newest.Ended == event.OutcomeSucceeded:
-		run, err := log.Begin(ctx, self)
-		return run, false, err
-	}
-	killed = newest.Ended == ""
-	if err := newest.Continue(ctx, self, a.interrupts.say); err != nil {
-		return nil, false, err
-	}
-	if anew || time.Since(newest.Began) > longestUnfinished {
-		err = newest.Append(ctx, record.Entry{Ended: event.OutcomeInterrupted})
-		if err != nil {
-			return nil, false, err
-		}
-		run, err := log.Begin(ctx, self)
-		return run, killed, err
-	}
-	err = o.dropUndone(ctx, options, newest)
-	a.interrupts.say(fmt.Sprintf("castle: continues the run %s: %s done", newest.ID,
-		count(len(newest.Done), "cluster")))
-	return newest, killed, err
-}
-
-// dropUndone has a run do again what failed, and what others have undone since: the records of the clusters
-// tell.
-func (o *fleetOptions) dropUndone(ctx context.Context, options cluster.Options, run *record.Run) error {
-	listed, err := clusters.Run(ctx, options, o.chosen)
-	if err != nil && !is[*naming.Error](err) {
 		return err
 	}
-	failed := func(_ string, d record.Done) bool { return d.Result != event.OutcomeSucceeded }
-	maps.DeleteFunc(run.Done, failed)
-	for _, c := range listed {
-		undone := slices.Contains([]string{clusters.Absent, clusters.Failed, clusters.Interrupted}, c.Status)
-		if o.command == "destroy" { // of some stages leaves others
-			undone = c.Status != clusters.Absent && len(o.extra) == 0
-		}
-		if undone {
-			delete(run.Done, c.Name())
-		}
+	did, err := a.continueFleet(ctx, o, f, options, run)
+	if err != nil {
+		return errors.Join(err, run.End(ctx))
 	}
-	return nil
+	show, reports := a.watchFleet(o)
+	began := time.Now()
+	report := func(e event.Event) error {
+		e.Time, e.Run = time.Now(), run.ID
+		show(e)
+		return run.Add(context.WithoutCancel(ctx), e)
+	}
+	err = report(event.Event{Kind: event.RunStarted, Text: "fleet " + o.title(), By: cluster.Self(),
+		Command: a.interrupts.command})
+	s := waves.Summary{Err: err}
+	if err == nil {
+		s = waves.Run(ctx, waves.Options{Command: o.command, Run: run.ID, Fleet: f, Parallel: o.parallel,
+			Did: did, Waits: o.waits(), Do: a.commandOf(children, o), Closed: closedGatesOf(children),
+			Digest:  fleet.NewDigests(options.Repository, a.version).Of,
+			Approve: a.approve(o), Record: run.Add, Report: show})
+	}
+	ending := a.fleetEnding(ctx, s, time.Since(began))
+	text := event.RunOK
+	if ending.ExitCode != exitDone {
+		texts := xslices.Map(ending.Causes, func(c event.Cause) string { return c.Text })
+		text = cmp.Or(strings.Join(texts, "\n"), string(ending.Result))
+	}
+	err = report(event.Event{Kind: event.RunEnded, Seconds: ending.Seconds, Text: text, Ending: &ending})
+	a.printFleet(s, ending)
+	err = errors.Join(err, run.End(ctx), reports(format))
+	if ending.ExitCode != exitDone {
+		err = errors.Join(err, exitError(ending.ExitCode))
+	}
+	return err
+}
+
+// continueFleet returns what the run before has done and nobody has undone since, if that run is unfinished:
+// the records of the clusters tell.
+func (a *app) continueFleet(ctx context.Context, o *fleetOptions, f *fleet.Fleet, options cluster.Options,
+	run *record.Run) ([]event.Event, error) {
+	if run.Before == nil || !o.continues() || run.Before.Result == history.Succeeded {
+		return nil, nil
+	}
+	if run.Before.Result == history.Died { // the commands of its clusters may still end
+		a.lockTimeout = max(a.lockTimeout, afterKill)
+	}
+	if o.restart {
+		return nil, nil
+	}
+	listed, err := clusters.Run(ctx, options, o.chosen)
+	if err != nil && !is[*naming.Error](err) {
+		return nil, err
+	}
+	status := map[string]string{}
+	for _, c := range listed {
+		status[c.Name()] = c.Status
+	}
+	done, there := map[string]bool{}, fleet.Names(f.Clusters())
+	did := slices.DeleteFunc(run.Did, func(e event.Event) bool {
+		undone := slices.Contains([]string{clusters.Absent, clusters.Failed, clusters.Interrupted},
+			status[e.Cluster])
+		if o.command == "destroy" { // of some stages leaves others
+			undone = cmp.Or(status[e.Cluster], clusters.Absent) != clusters.Absent && len(o.extra) == 0
+		}
+		undone = e.Cluster != "" && (undone || !slices.Contains(there, e.Cluster)) ||
+			time.Since(e.Time) > longestUnfinished
+		done[e.Cluster] = !undone && waves.Succeeded(e)
+		return undone
+	})
+	maps.DeleteFunc(done, func(_ string, is bool) bool { return !is })
+	a.interrupts.say(fmt.Sprintf("castle: continues the run %s: %s done", run.Before.ID,
+		count(len(done), "cluster")))
+	return did, nil
 }
 
 // commandOf returns how a child runs the command on a cluster.
 func (a *app) commandOf(children *waves.Children, o *fleetOptions) func(context.Context, string,
-	func(event.Event)) waves.Ended {
+	func(event.Event)) event.Ending {
 	flags := slices.Clone(o.extra)
 	if a.yes {
 		flags = append(flags, "--yes")
@@ -210,11 +196,11 @@ func (a *app) commandOf(children *waves.Children, o *fleetOptions) func(context.
 		flags = append(flags, "--lock-timeout", a.lockTimeout.String())
 	}
 	flags = append(flags, "-o", "json")
-	return func(ctx context.Context, name string, report func(event.Event)) waves.Ended {
+	return func(ctx context.Context, name string, report func(event.Event)) event.Ending {
 		if o.command == "backup" {
 			report = nil // it prints a document
 		}
-		return children.Run(ctx, report, o.command, name, flags...).Ended()
+		return children.Run(ctx, report, o.command, name, flags...).Result()
 	}
 }
 
@@ -230,68 +216,45 @@ func confirmFleet(a *app, f *fleet.Fleet) error {
 	return err
 }
 
-// fleetWatch shows a run over many clusters, and keeps its events for the report.
-type fleetWatch struct {
-	next   cluster.Reporter
-	events []event.Event // as those of a run over stages
-	stages waves.Stages
-}
-
-func (a *app) watchFleet(o *fleetOptions) *fleetWatch {
+// watchFleet returns how an event of a run over many clusters is shown, one at a time, and what writes the
+// report of all to the file of --report and to the pipeline.
+func (a *app) watchFleet(o *fleetOptions) (show func(event.Event), reports func(format string) error) {
 	surviveClosedPipe()
-	w := &fleetWatch{}
-	show := func(event.Event) {}
+	var as, stages cluster.Reporter // as it is; as a run over stages
 	if a.output == "json" {
-		w.next = ui.NewJSON(a.stdout)
+		as = ui.NewJSON(a.stdout)
 	} else {
-		shown := display(a)
-		shown.Verbose = shown.Verbose || !shown.View // each change has a line where no view shows it
-		lines := ui.NewLines(a.commands, shown)
-		a.interrupts.update(func(i *interrupts) { i.lines = lines })
-		show = lines.Report
+		how := display(a)
+		how.Verbose = how.Verbose || !how.View // each change has a line where no view shows it
+		stages = a.progressAs(how)
 	}
-	w.stages = waves.Stages{Command: o.command, Next: func(e event.Event) {
-		w.events = append(w.events, e)
-		show(e)
-	}}
-	return w
-}
-
-// Report shows an event. One goroutine at a time calls it.
-func (w *fleetWatch) Report(e event.Event) {
-	if w.next != nil {
-		w.next.Report(e)
-	}
-	w.stages.Report(e)
-}
-
-// writeReports writes the file of --report, and what the pipeline reads.
-func (w *fleetWatch) writeReports(a *app, format string) (err error) {
-	r := report.New(w.events, nil)
-	if format != "" {
-		err = writeReport(&r, a.reportFile, format)
-	}
-	switch findPipeline(a) {
-	case report.GitHub:
-		var page strings.Builder
-		summary := process.Getenv(a.environ, "GITHUB_STEP_SUMMARY")
-		err = errors.Join(err, r.WriteMarkdown(&page),
-			appendTo(summary, report.Cut(page.String()+"\n", summaryRoom(summary))))
-	case report.GitLab:
-		if folder := process.Getenv(a.environ, "CI_PROJECT_DIR"); folder != "" {
-			err = errors.Join(err, writeReport(&r, filepath.Join(folder, junitFile), "junit"))
+	var events []event.Event
+	translated := waves.Stages{Command: o.command, Next: func(e event.Event) {
+		if events = append(events, e); stages != nil {
+			stages.Report(e)
 		}
+	}}
+	show = func(e event.Event) {
+		if as != nil {
+			as.Report(e)
+		}
+		translated.Report(e)
 	}
-	return err
+	return show, func(format string) (err error) {
+		r := report.New(events, nil)
+		if format != "" {
+			err = writeReport(&r, a.reportFile, format)
+		}
+		return errors.Join(err, tellReport(a, findPipeline(a), &r))
+	}
 }
 
 // fleetEnding sums up a run. Its causes are the clusters that did not succeed.
 func (a *app) fleetEnding(ctx context.Context, s waves.Summary, took time.Duration) event.Ending {
-	e := event.Ending{Result: s.Outcome(ctx), ExitCode: fleetCode(ctx, s), Seconds: took.Seconds(),
-		Stages: map[event.Result]int{}, Causes: []event.Cause{},
-		Resume: strings.TrimSpace(strings.Replace(a.interrupts.command+" ", " --restart ", " ", 1))}
-	if e.Result == event.OutcomeSucceeded {
-		e.Resume = ""
+	e := ending(fleetError(ctx, s), "")
+	e.Seconds, e.Stages, e.Causes = took.Seconds(), map[event.Result]int{}, []event.Cause{}
+	if e.ExitCode != exitDone {
+		e.Resume = strings.TrimSpace(strings.Replace(a.interrupts.command+" ", " --restart ", " ", 1))
 	}
 	if s.Err != nil {
 		e.Causes = append(e.Causes, event.Cause{Text: s.Err.Error()})
@@ -301,63 +264,39 @@ func (a *app) fleetEnding(ctx context.Context, s waves.Summary, took time.Durati
 	}
 	for _, r := range s.Results {
 		switch {
-		case r.Succeeded():
+		case waves.Succeeded(r):
 			e.Stages[event.ResultReady]++
-		case r.Ended == nil:
+		case r.Ending == nil:
 			e.Stages[event.ResultSkipped]++
-		case r.Ended.Outcome == event.OutcomeInterrupted:
+		case r.Ending.Result == event.OutcomeInterrupted:
 			e.Stages[event.ResultInterrupted]++
 		default:
 			e.Stages[event.ResultFailed]++
-			e.Causes = append(e.Causes, event.Cause{Text: r.Cluster + ": " + r.Ended.Reason,
+			e.Causes = append(e.Causes, event.Cause{Text: r.Cluster + ": " + r.Text,
 				Next: "castle logs " + r.Cluster})
 		}
 	}
 	return e
 }
 
-// fleetCode is the exit code of a run.
-func fleetCode(ctx context.Context, s waves.Summary) int {
-	if cause := context.Cause(ctx); cause != nil {
-		return exitCode(cause)
+// fleetError is the error of a run: of several clusters that did not succeed, the exit code of the worst.
+func fleetError(ctx context.Context, s waves.Summary) error {
+	if err := cmp.Or(context.Cause(ctx), s.Err); err != nil {
+		return err
 	}
-	if s.Err != nil {
-		return exitCode(s.Err)
+	has := func(code int) func(event.Event) bool {
+		return func(r event.Event) bool { return r.Ending != nil && r.Ending.ExitCode == code }
 	}
 	for _, code := range []int{exitPreflight, exitUnconfirmed, exitUsage, exitFailed, exitLeftover, exitGate,
 		exitLocked} {
-		if slices.ContainsFunc(s.Results, func(r waves.Result) bool {
-			return r.Ended != nil && r.Ended.ExitCode == code
-		}) {
-			return code
+		if slices.ContainsFunc(s.Results, has(code)) {
+			return exitError(code)
 		}
 	}
 	if s.Red != "" {
-		return exitGate // it closed while the wave soaked
+		return exitError(exitGate) // it closed while the wave soaked
 	}
-	for _, r := range s.Results {
-		if !r.Succeeded() {
-			return exitFailed
-		}
-	}
-	return exitDone
-}
-
-// fleetError ends castle with the exit code of a run that has been summed up.
-func fleetError(e event.Ending) error {
-	if e.ExitCode == exitDone {
-		return nil
-	}
-	return exitError(e.ExitCode)
-}
-
-// endText is why a run did not succeed, in one text.
-func endText(s waves.Summary, e event.Ending) string {
-	if e.Result == event.OutcomeSucceeded {
-		return ""
-	}
-	texts := xslices.Map(e.Causes, func(c event.Cause) string { return c.Text })
-	return cmp.Or(strings.Join(texts, "\n"), textIf(s.Red != "", "wave "+s.Red+" is red"), string(e.Result))
+	return nil
 }
 
 // printFleet prints a row for each cluster, how many ended in which way, and how to go on.
@@ -370,21 +309,18 @@ func (a *app) printFleet(s waves.Summary, e event.Ending) {
 	printTable(a.stdout, func(w io.Writer) {
 		fmt.Fprintln(w, "wave\tcluster\tresult\ttook\treason")
 		for _, r := range s.Results {
-			result, took, reason := r.Skipped, "-", ""
-			if r.Ended != nil {
-				result, took = string(r.Ended.Outcome), report.Took(r.Seconds)
-				reason = textIf(!r.Succeeded(), firstLine(r.Ended.Reason))
-			}
-			if r.Ended != nil && r.Ended.ExitCode == exitLocked {
-				result = "locked"
+			result, took, reason := r.Text, "-", ""
+			if r.Ending != nil {
+				result, took, reason = string(r.Ending.Result), report.Took(r.Seconds), firstLine(r.Text)
+				result = cmp.Or(textIf(r.Ending.ExitCode == exitLocked, "locked"), result)
 			}
 			counts[result]++
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Wave, r.Cluster, result, took, reason)
 		}
 	})
 	var parts []string
-	for _, result := range []string{"succeeded", "done before", "failed", "refused", "locked", "interrupted",
-		"not begun"} {
+	for _, result := range []string{"succeeded", waves.DoneBefore, "failed", "refused", "locked",
+		"interrupted", waves.NotBegun} {
 		if n := counts[result]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, result))
 		}

@@ -58,29 +58,35 @@ const junitFile = "castle-junit.xml"
 // tellPipeline hands a report to the pipeline: failed stages with their lines, the page of the job, and
 // values for later steps. An error is a note, and does not change how the run ended.
 func tellPipeline(a *app, c *cluster.Cluster, pipeline report.Pipeline, r *report.Report) {
-	var err error
-	switch pipeline {
-	case report.GitHub:
+	err := tellReport(a, pipeline, r)
+	if pipeline == report.GitHub {
 		for _, one := range r.Annotations(func(stage string) (string, int) { return place(a, c, stage) }) {
 			pipeline.Annotate(a.commands, one)
 		}
-		var page strings.Builder
-		err = r.WriteMarkdown(&page)
-		summary := process.Getenv(a.environ, "GITHUB_STEP_SUMMARY")
 		outputs := process.Getenv(a.environ, "GITHUB_OUTPUT")
-		err = errors.Join(err, appendTo(summary, report.Cut(page.String()+"\n", summaryRoom(summary))),
-			appendTo(outputs, r.Outputs(endpoint(c, r.Kind))))
+		err = errors.Join(err, appendTo(outputs, r.Outputs(endpoint(c, r.Kind))))
 		if c.Copy != nil { // for CASTLE_STATE_AT_LEAST of later jobs
 			err = errors.Join(err, appendTo(outputs, fmt.Sprintf("state_commit=%d\n", c.Copy.Log().Newest())))
-		}
-	case report.GitLab:
-		if folder := process.Getenv(a.environ, "CI_PROJECT_DIR"); folder != "" {
-			err = writeReport(r, filepath.Join(folder, junitFile), "junit")
 		}
 	}
 	if err != nil {
 		fmt.Fprintln(a.stderr, "castle: note: the pipeline gets no report:", err)
 	}
+}
+
+// tellReport writes the page of the job, or its test results.
+func tellReport(a *app, pipeline report.Pipeline, r *report.Report) error {
+	var page strings.Builder
+	summary := process.Getenv(a.environ, "GITHUB_STEP_SUMMARY")
+	folder := process.Getenv(a.environ, "CI_PROJECT_DIR")
+	switch {
+	case pipeline == report.GitHub:
+		err := r.WriteMarkdown(&page)
+		return errors.Join(err, appendTo(summary, report.Cut(page.String()+"\n", summaryRoom(summary))))
+	case pipeline == report.GitLab && folder != "":
+		return writeReport(r, filepath.Join(folder, junitFile), "junit")
+	}
+	return nil
 }
 
 // mostSummary is how much GitHub shows of a step's page; it shows nothing of a longer one.

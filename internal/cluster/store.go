@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/url"
@@ -258,29 +259,26 @@ func openFolder(ctx context.Context, root string) (store.Store, error) {
 	return store.Open(ctx, (&url.URL{Scheme: "file", Path: root}).String())
 }
 
-// OpenRecords opens the place of what concerns several clusters: the store of the states, which the caller
-// closes, else the state directory, which it creates for a writer. lasts is how long a lock lasts there
-// without a sign of life.
-func OpenRecords(ctx context.Context, o Options, writer bool) (
-	s *StateStore, lasts time.Duration, err error) {
-	if lasts, err = workingcopy.LockTime(o.Environ); err != nil {
-		return nil, 0, &UsageError{Message: err.Error()}
-	}
-	root, err := state.Root(o.StateDir, o.Environ)
+// fleetFolder is where the records of runs over many clusters are, in the store and in the state directory.
+// No name of a cluster has an underscore.
+const fleetFolder = "fleet_runs"
+
+// OpenFleet opens the place of the records of runs over many clusters, which are kept as the states of
+// clusters are: a part of the store, with the folder of its working copies. It makes no request.
+func OpenFleet(ctx context.Context, o Options) (s *StateStore, root string, err error) {
+	root, err = state.Root(o.StateDir, o.Environ)
 	if err == nil {
 		err = OutOfTree(root, o.Repository)
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
-	if s, err = OpenStore(ctx, o); s != nil || err != nil {
-		return s, lasts, err
+	of := localStore // another store has other records, and nobody moves these
+	if s, err = OpenStore(ctx, o); s != nil {
+		of = fmt.Sprintf("%x", sha256.Sum256([]byte(s.Store.URL())))[:16]
+		s.Store, s.atLeast = store.Within(s.Store, fleetFolder), 0
 	}
-	if writer {
-		err = os.MkdirAll(root, 0o700)
-	}
-	folder, unopened := openFolder(ctx, root)
-	return &StateStore{Store: folder}, lasts, errors.Join(err, unopened)
+	return s, filepath.Join(root, fleetFolder, of), err
 }
 
 // FileEncryption encrypts files that leave the machine, such as saved plans; without a store it does not.

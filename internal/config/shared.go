@@ -8,11 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
-
-// SharedFile holds the values of all clusters in clusters/, or of all of one name in clusters/<name>/.
-const SharedFile = "common.tfvars"
 
 // layer is the values of one origin.
 type layer struct {
@@ -36,11 +34,11 @@ func (r *inputValues) readShared() (all []layer) {
 	own, named := r.load.file(""), path.Join("clusters", r.load.cluster.Name)
 	const secrets = "secrets.tfvars"
 	for _, x := range []struct{ folder, file, right string }{
-		{"clusters", ownFile, path.Join("clusters", SharedFile)},
+		{"clusters", ownFile, path.Join("clusters", outline.SharedFile)},
 		{"clusters", secrets, path.Join(own, secrets)},
-		{named, ownFile, path.Join(named, SharedFile)},
+		{named, ownFile, path.Join(named, outline.SharedFile)},
 		{named, secrets, path.Join(own, secrets)},
-		{own, SharedFile, path.Join(own, ownFile)},
+		{own, outline.SharedFile, path.Join(own, ownFile)},
 	} {
 		file := path.Join(x.folder, x.file)
 		if _, err := os.Lstat(filepath.Join(r.load.options.Repository, file)); err == nil {
@@ -49,7 +47,7 @@ func (r *inputValues) readShared() (all []layer) {
 		}
 	}
 	for _, folder := range []string{named, "clusters"} {
-		all = append(all, layer{r.readTfvars(folder, SharedFile, true), folder})
+		all = append(all, layer{r.readTfvars(folder, outline.SharedFile, true), folder})
 	}
 	return all
 }

@@ -50,6 +50,7 @@ const (
 	ConfigError        Kind = "config_error"     // in the configuration, of no run: Text, File, Line
 
 	// Of a run over many clusters, which also passes on the events of their runs.
+	WaveApproved   Kind = "wave_approved"   // by By, with the configuration Digest
 	WaveStarted    Kind = "wave_started"    // Text names its clusters
 	ClusterStarted Kind = "cluster_started" // the command begins for Cluster
 	ClusterEnded   Kind = "cluster_ended"   // with Ending; Text is the reason if it did not succeed
@@ -86,7 +87,7 @@ type Event struct {
 	Cluster string    `json:"cluster,omitempty"` // blue/proxmox: in a run over many, the one that it is about
 	Text    string    `json:"text,omitempty"`
 	Seconds float64   `json:"seconds,omitempty"`
-	By      string    `json:"by,omitempty"`      // of RunStarted: user@host
+	By      string    `json:"by,omitempty"`      // of RunStarted, WaveApproved: user@host
 	Command string    `json:"command,omitempty"` // of RunStarted, without values of --var
 	// Total is the number of gates on a StepStarted, and that of the resources in the plan on a
 	// ResourceStarted; 0 if it is not known.
@@ -95,6 +96,9 @@ type Event struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 	// Cause reports that the text of a GateClosed is a known cause, and no consequence of another one.
 	Cause bool `json:"cause,omitempty"`
+	// Digest identifies the configuration to which a ClusterEnded brought the cluster, or that of the
+	// clusters of a WaveApproved.
+	Digest string `json:"digest,omitempty"`
 	// File and Line are the place of a ConfigError. The file may also be a flag, such as --var.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`

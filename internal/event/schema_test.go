@@ -70,9 +70,10 @@ var kindFields = map[event.Kind]string{
 	event.Waiting:            "text interruption",
 	event.RunEnded:           "text seconds ending",
 	event.ConfigError:        "text | file line",
+	event.WaveApproved:       "wave by digest",
 	event.WaveStarted:        "wave text",
 	event.ClusterStarted:     "wave cluster",
-	event.ClusterEnded:       "wave cluster seconds ending | text",
+	event.ClusterEnded:       "wave cluster seconds ending | text digest",
 	event.ClusterSkipped:     "wave cluster text",
 	event.WaveEnded:          "wave text",
 }

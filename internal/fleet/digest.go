@@ -4,101 +4,66 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
-	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/ephemeral-castle/castle/internal/outline"
 )
 
 // Digests identify the configurations of clusters: castle's version, and the files of the repository that
-// each uses. What clusters share is read once.
+// each depends on. What clusters share is read once.
 type Digests struct {
-	repository string
-	shared     func() (string, error)
+	repository, castle string
+	known              map[string]string // by dependency
 }
 
 // NewDigests reads nothing yet. castle is its version.
 func NewDigests(repository, castle string) *Digests {
-	return &Digests{repository: repository, shared: sync.OnceValues(func() (string, error) {
-		h := sha256.New()
-		fmt.Fprintln(h, castle)
-		err := addFiles(h, repository, "castle.hcl", "stages", "templates", "clusters/*.tfvars")
-		return fmt.Sprintf("%x", h.Sum(nil)), err
-	})}
+	return &Digests{repository: repository, castle: castle, known: map[string]string{}}
 }
 
 // Of returns the digest of a cluster, such as "blue/proxmox".
 func (d *Digests) Of(cluster string) (string, error) {
-	shared, err := d.shared()
-	if err != nil {
-		return "", err
-	}
 	h := sha256.New()
-	fmt.Fprintln(h, shared)
-	err = addFiles(h, d.repository, path.Join("clusters", path.Dir(cluster), "*.tfvars"),
-		path.Join("clusters", cluster))
-	texts, unknown := outline.Texts(d.repository, cluster)
-	for _, text := range texts {
-		file := filepath.Join(d.repository, filepath.FromSlash(text))
-		err = errors.Join(err, addFile(h, d.repository, file))
-	}
-	if unknown { // it may be any
-		err = errors.Join(err, addFiles(h, d.repository, "*"))
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)), err
-}
-
-// addFiles adds the names and contents of files and folders, of those that exist. Links are followed, as
-// castle does, and configs/, which castle writes itself, is left out.
-func addFiles(h hash.Hash, root string, patterns ...string) error {
-	for _, pattern := range patterns {
-		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
-		if err != nil {
-			return err
-		}
-		slices.Sort(found)
-		for _, one := range found {
-			err := filepath.WalkDir(one, func(name string, d fs.DirEntry, err error) error {
-				switch {
-				case err != nil:
-					return err
-				case d.IsDir() && (d.Name() == "configs" || strings.HasPrefix(d.Name(), ".")):
-					return fs.SkipDir
-				case d.IsDir():
-					return nil
-				}
-				return addFile(h, root, name)
-			})
-			if err != nil {
-				return err
+	fmt.Fprintln(h, d.castle)
+	file, _ := outline.Read(d.repository, cluster) //nolint:errcheck // the castle of the cluster reports it
+	for _, p := range file.Dependencies() {
+		if _, known := d.known[p]; !known {
+			var err error
+			if d.known[p], err = digest(d.repository + "/" + p); err != nil {
+				return "", err
 			}
 		}
+		fmt.Fprintf(h, "%q %s\n", p, d.known[p])
 	}
-	return nil
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-func addFile(h hash.Hash, root, name string) (err error) {
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) { // a link to nothing
-		return nil
-	}
-	if err != nil {
+// digest identifies a file, or what is in a folder, there or not. Links to files are followed, as castle
+// does, and configs/, which castle writes itself, is left out.
+func digest(root string) (string, error) {
+	h := sha256.New()
+	err := filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case e.IsDir() && name != root && (e.Name() == "configs" || strings.HasPrefix(e.Name(), ".")):
+			return fs.SkipDir
+		}
+		info, err := os.Stat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // a link to nothing
+			return nil
+		case err != nil || !info.Mode().IsRegular(): // a folder, a socket
+			return err
+		}
+		data, err := os.ReadFile(name)
+		fmt.Fprintf(h, "%q %x\n", strings.TrimPrefix(name, filepath.Clean(root)), sha256.Sum256(data))
 		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return err // a link to a folder, a socket
-	}
-	content, relative := sha256.New(), strings.TrimPrefix(name, root)
-	if _, err = io.Copy(content, f); err == nil {
-		fmt.Fprintf(h, "%q %x\n", relative, content.Sum(nil))
-	}
-	return err
+	})
+	return fmt.Sprintf("%x", h.Sum(nil)), err
 }

@@ -14,23 +14,22 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"math"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
-	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/gocty"
 
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/labels"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -156,18 +155,12 @@ func (f *Fleet) Clusters() (all []Cluster) {
 // is done.
 func Each[T any](ctx context.Context, parallel int, all []T, do func(i int, one T)) {
 	var group sync.WaitGroup
-	room := make(chan struct{}, parallel)
-	for i, one := range all {
-		select {
-		case room <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
+	var next atomic.Int64
+	for range min(parallel, len(all)) {
 		group.Go(func() {
-			defer func() { <-room }()
-			do(i, one)
+			for i := int(next.Add(1)) - 1; i < len(all) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				do(i, all[i])
+			}
 		})
 	}
 	group.Wait()
@@ -210,26 +203,25 @@ func (r *reader) waves() (all []*Wave, given bool) {
 func (r *reader) wave(w *waveSyntax) *Wave {
 	wave := &Wave{Name: w.Name, At: w.At, Parallel: r.count(w.Parallel, 1), Canary: r.count(w.Canary, 1),
 		MaxFailures: r.count(w.MaxFailures, 0), Pause: r.duration(w.Pause), Soak: r.duration(w.Soak)}
-	if v, ok := r.value(w.Approval, cty.Bool); ok {
-		wave.Approval = v.True()
-	}
-	if v, ok := r.value(w.Select, cty.String); ok {
+	r.read(w.Approval, &wave.Approval)
+	text := ""
+	if r.read(w.Select, &text) {
 		var err error
-		if wave.Select, err = ParseSelector(v.AsString()); err != nil {
+		if wave.Select, err = ParseSelector(text); err != nil {
 			r.problem(w.Select.Expr.Range(), "select: unsuitable value", "%s.", err)
 		}
 	}
 	return wave
 }
 
-// labels reads the labels of a cluster: the attribute labels of the block cluster in its cluster.hcl.
+// labels reads the labels of a cluster.
 func (r *reader) labels(cluster string) map[string]string {
-	own, f, diags := labels.Of(r.repository, cluster)
+	file, diags := outline.Read(r.repository, cluster)
 	if len(diags) > 0 {
-		r.files[path.Join("clusters", cluster, "cluster.hcl")] = f
+		r.files[path.Join("clusters", cluster, "cluster.hcl")] = file.File
 	}
 	r.diags = append(r.diags, diags...)
-	return labels.All(own, cluster)
+	return labels.All(file.Labels, cluster)
 }
 
 // warn warns of waves and clusters that do not meet: the one or the other may have a typo.
@@ -249,36 +241,19 @@ func (r *reader) warn(f *Fleet) {
 	}
 }
 
-// value evaluates an attribute that is a constant; ok is false where it is absent or unsuitable.
-func (r *reader) value(attr *hcl.Attribute, want cty.Type) (v cty.Value, ok bool) {
+// read decodes an attribute that is a constant; false where it is absent or unsuitable.
+func (r *reader) read(attr *hcl.Attribute, into any) bool {
 	if attr == nil {
-		return v, false
+		return false
 	}
-	v, diags := attr.Expr.Value(nil)
-	if diags.HasErrors() {
-		r.diags = append(r.diags, syntax.Plain(diags)...)
-		return v, false
-	}
-	v, err := syntax.Convert(v, want)
-	switch {
-	case err != nil:
-		r.problem(attr.Expr.Range(), attr.Name+": unsuitable value", "%s.", err)
-	case v.IsNull():
-		r.problem(attr.Expr.Range(), attr.Name+": unsuitable value", "A %s is needed, not null.",
-			want.FriendlyName())
-	default:
-		return v, true
-	}
-	return v, false
+	diags := gohcl.DecodeExpression(attr.Expr, nil, into)
+	r.diags = append(r.diags, syntax.Plain(diags)...)
+	return !diags.HasErrors()
 }
 
 // count reads a whole number that is at least least; 0 where the attribute is absent.
 func (r *reader) count(attr *hcl.Attribute, least int) (n int) {
-	v, ok := r.value(attr, cty.Number)
-	if !ok {
-		return 0
-	}
-	if err := gocty.FromCtyValue(v, &n); err != nil || n < least || n > math.MaxInt32 {
+	if r.read(attr, &n) && n < least {
 		r.problem(attr.Expr.Range(), attr.Name+": unsuitable value",
 			"Write a whole number that is at least %d.", least)
 	}
@@ -286,15 +261,15 @@ func (r *reader) count(attr *hcl.Attribute, least int) (n int) {
 }
 
 // duration reads a duration such as "15m"; 0 where the attribute is absent.
-func (r *reader) duration(attr *hcl.Attribute) time.Duration {
-	v, ok := r.value(attr, cty.String)
-	if !ok {
+func (r *reader) duration(attr *hcl.Attribute) (d time.Duration) {
+	text := ""
+	if !r.read(attr, &text) {
 		return 0
 	}
-	d, err := time.ParseDuration(v.AsString())
+	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
 		r.problem(attr.Expr.Range(), attr.Name+": unsuitable value",
-			`%q is no duration. Write one such as "90s", "15m" or "2h".`, v.AsString())
+			`%q is no duration. Write one such as "90s", "15m" or "2h".`, text)
 	}
 	return d
 }

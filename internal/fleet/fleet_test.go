@@ -126,7 +126,7 @@ func TestEachProblemHasItsPlace(t *testing.T) {
 		{"fleet.hcl", "wave \"a\" {\n selct = \"\"\n}", "fleet.hcl:2", "selct"},
 		{"fleet.hcl", "wave \"a\" {\n select = \"env=\"x\"\n}", "fleet.hcl:2", ""},
 		{"fleet.hcl", "wave \"a\" {\n select = \"env in x\"\n}", "fleet.hcl:2", "key=value"},
-		{"fleet.hcl", "wave \"a\" {\n select = null\n}", "fleet.hcl:2", "not null"},
+		{"fleet.hcl", "wave \"a\" {\n select = null\n}", "fleet.hcl:2", "null"},
 		{"fleet.hcl", "wave \"a\" {\n select = var.x\n}", "fleet.hcl:2", ""},
 		{"fleet.hcl", "wave \"a\" {\n canary = 0\n}", "fleet.hcl:2", "at least 1"},
 		{"fleet.hcl", "wave \"a\" {\n parallel = 1.5\n}", "fleet.hcl:2", "whole number"},

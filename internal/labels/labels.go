@@ -1,19 +1,15 @@
 // Package labels reads the labels of clusters, by which the selectors of package fleet choose them. Keys and
-// values have the syntax of Kubernetes. Labels are constants of cluster.hcl, so that Of reads them without
-// the stages: a list of a thousand clusters needs no more.
+// values have the syntax of Kubernetes. Labels are constants of cluster.hcl, which are known without the
+// stages: a list of a thousand clusters needs no more.
 package labels
 
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -99,26 +95,4 @@ func unsuitable(key, value cty.Value, twice bool) string {
 	}
 	reason, _, _ := strings.Cut(reasons[0], " (e.g.") // a regular expression follows
 	return fmt.Sprintf("The %s %q is not one of Kubernetes: %s.", what, given, reason)
-}
-
-// Of reads the labels of a cluster, "blue/proxmox", from its cluster.hcl alone. The file is for quoting the
-// lines of problems.
-func Of(repository, cluster string) (map[string]string, *hcl.File, hcl.Diagnostics) {
-	name := path.Join("clusters", cluster, "cluster.hcl")
-	src, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(name)))
-	if err != nil {
-		return nil, nil, hcl.Diagnostics{syntax.Problem(syntax.WholeFile(name), name+": not readable", "%s.",
-			err)}
-	}
-	f, diags := syntax.Parse(src, name)
-	if diags.HasErrors() {
-		return nil, f, diags
-	}
-	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
-		if attr := b.Body.Attributes["labels"]; b.Type == "cluster" && attr != nil {
-			all, diags := Read(attr.AsHCLAttribute())
-			return all, f, diags
-		}
-	}
-	return nil, f, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/labels"
+	"github.com/ephemeral-castle/castle/internal/outline"
 )
 
 func TestLabelsAreReadFromClusterFile(t *testing.T) {
@@ -34,13 +35,13 @@ func TestLabelsAreReadFromClusterFile(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "cluster.hcl"), []byte(body), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		got, _, diags := labels.Of(root, "blue/proxmox")
+		file, diags := outline.Read(root, "blue/proxmox")
 		wrong := diags.HasErrors()
-		if !wrong && labels.Text(got) != want || wrong && !strings.Contains(diags.Error(), want) {
-			t.Errorf("%s\n%s, %v\nwant %s", body, labels.Text(got), diags, want)
+		if !wrong && labels.Text(file.Labels) != want || wrong && !strings.Contains(diags.Error(), want) {
+			t.Errorf("%s\n%s, %v\nwant %s", body, labels.Text(file.Labels), diags, want)
 		}
 	}
-	if _, _, diags := labels.Of(t.TempDir(), "blue/proxmox"); !diags.HasErrors() {
+	if _, diags := outline.Read(t.TempDir(), "blue/proxmox"); !diags.HasErrors() {
 		t.Error("no error without the file")
 	}
 	want := map[string]string{"a": "1", labels.Cluster: "blue", labels.Platform: "proxmox"}

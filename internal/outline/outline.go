@@ -1,5 +1,5 @@
-// Package outline reads which stages a cluster.hcl lists, and reads none of them, so that it is quick. It
-// also suggests blocks for such a file.
+// Package outline reads a cluster.hcl alone, so that it is quick: the stages that it lists, the labels of the
+// cluster, and which files of the repository the cluster depends on. It also suggests blocks for such a file.
 package outline
 
 import (
@@ -15,8 +15,21 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/folders"
+	"github.com/ephemeral-castle/castle/internal/labels"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
+
+// SharedFile holds the values of all clusters in clusters/, or of all of one name in clusters/<name>/.
+const SharedFile = "common.tfvars"
+
+// Cluster is what the file of a cluster says.
+type Cluster struct {
+	Stages []Stage           // all that it lists
+	Labels map[string]string // without those that every cluster has
+	File   *hcl.File         // for quoting the lines of problems; nil if it is not readable
+
+	repository, name string
+}
 
 // Stage is a stage that the file of a cluster lists.
 type Stage struct {
@@ -27,36 +40,36 @@ type Stage struct {
 // Layer is the layer of the stage.
 func (s Stage) Layer() string { return path.Dir(s.Source) }
 
-// Enabled returns the stages that the file of a cluster, "blue/proxmox", enables. A stage whose enabled is an
-// expression counts as enabled.
-func Enabled(repository, cluster string) ([]Stage, error) {
-	all, err := Stages(repository, cluster)
-	return slices.DeleteFunc(all, func(s Stage) bool { return s.Disabled }), err
+// Read reads the file of a cluster, such as "blue/proxmox".
+func Read(repository, cluster string) (Cluster, hcl.Diagnostics) {
+	c := Cluster{repository: repository, name: cluster}
+	name := path.Join("clusters", cluster, "cluster.hcl")
+	src, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(name)))
+	if err != nil {
+		return c, hcl.Diagnostics{syntax.Problem(syntax.WholeFile(name), name+": not readable", "%s.", err)}
+	}
+	var diags hcl.Diagnostics
+	if c.File, diags = syntax.Parse(src, name); diags.HasErrors() {
+		return c, diags
+	}
+	for _, b := range c.File.Body.(*hclsyntax.Body).Blocks {
+		switch attr := b.Body.Attributes["labels"]; {
+		case b.Type == "cluster" && attr != nil:
+			c.Labels, diags = labels.Read(attr.AsHCLAttribute())
+		case b.Type == "stage" && len(b.Labels) == 1:
+			s := Stage{Name: b.Labels[0], Disabled: constant(b, "enabled").RawEquals(cty.False)}
+			if source := constant(b, "source"); source.Type() == cty.String && source.IsWhollyKnown() {
+				s.Source = source.AsString()
+			}
+			c.Stages = append(c.Stages, s)
+		}
+	}
+	return c, diags
 }
 
-// Stages returns all stages that the file of a cluster lists.
-func Stages(repository, cluster string) ([]Stage, error) {
-	path := filepath.Join(repository, "clusters", filepath.FromSlash(cluster), "cluster.hcl")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	f, diags := hclsyntax.ParseConfig(data, path, hcl.InitialPos)
-	if diags.HasErrors() {
-		return nil, diags
-	}
-	var stages []Stage
-	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
-		if b.Type != "stage" || len(b.Labels) != 1 {
-			continue
-		}
-		s := Stage{Name: b.Labels[0], Disabled: constant(b, "enabled").RawEquals(cty.False)}
-		if source := constant(b, "source"); source.Type() == cty.String && source.IsWhollyKnown() {
-			s.Source = source.AsString()
-		}
-		stages = append(stages, s)
-	}
-	return stages, nil
+// Enabled returns the stages that are enabled. One whose enabled is an expression counts as enabled.
+func (c Cluster) Enabled() []Stage {
+	return slices.DeleteFunc(slices.Clone(c.Stages), func(s Stage) bool { return s.Disabled })
 }
 
 // Sources returns the sources of the stages that each cluster of the repository lists; nil for a cluster that
@@ -65,27 +78,34 @@ func Sources(repository string) map[string][]string {
 	all := make(map[string][]string)
 	names, _ := folders.Clusters(repository) //nolint:errcheck // castle check reports the others
 	for _, name := range names {
-		stages, err := Stages(repository, name)
-		if all[name] = []string{}; err != nil {
+		c, diags := Read(repository, name)
+		if all[name] = []string{}; diags.HasErrors() && c.Stages == nil {
 			all[name] = nil
 		}
-		for _, s := range stages {
+		for _, s := range c.Stages {
 			all[name] = append(all[name], s.Source)
 		}
 	}
 	return all
 }
 
-// Texts returns the files that the function file reads for a cluster, relative to the repository: those of
-// its cluster.hcl, and of the stage.hcl files of its stages. unknown is whether there may be others, because
-// only a run knows a path.
-func Texts(repository, cluster string) (files []string, unknown bool) {
-	texts := []string{path.Join("clusters", cluster, "cluster.hcl")}
-	stages, _ := Stages(repository, cluster) //nolint:errcheck // castle check reports it
-	for _, s := range stages {
-		texts = append(texts, path.Join("stages", s.Source, "stage.hcl"))
+// Dependencies returns the files of the repository that the cluster depends on, there or not. A folder ends
+// with a slash, and stands for all in it. "" is the whole repository: only a run knows the path of a text
+// that the function file reads.
+func (c Cluster) Dependencies() []string {
+	all := []string{"castle.hcl", path.Join("clusters", SharedFile),
+		path.Join("clusters", path.Dir(c.name), SharedFile), path.Join("clusters", c.name) + "/"}
+	files := []*hcl.File{c.File}
+	for _, s := range c.Stages {
+		folder := path.Join("stages", s.Source) // with its modules and charts
+		all = append(all, folder+"/")
+		src, err := os.ReadFile(filepath.Join(c.repository, filepath.FromSlash(folder), "stage.hcl"))
+		if err == nil { // else castle itself has the stage
+			f, _ := syntax.Parse(src, folder) //nolint:errcheck // castle check reports it
+			files = append(files, f)
+		}
 	}
-	name, platform, _ := strings.Cut(cluster, "/")
+	name, platform, _ := strings.Cut(c.name, "/")
 	known := &hcl.EvalContext{Functions: syntax.Functions(), Variables: map[string]cty.Value{
 		"cluster": cty.ObjectVal(map[string]cty.Value{"name": cty.StringVal(name),
 			"platform": cty.StringVal(platform)})}}
@@ -95,21 +115,20 @@ func Texts(repository, cluster string) (files []string, unknown bool) {
 			return nil
 		}
 		v, diags := call.Args[0].Value(known)
-		if text := path.Join("clusters", cluster, syntax.Text(v)); diags.HasErrors() || !v.IsKnown() {
-			unknown = true
+		if text := path.Join("clusters", c.name, syntax.Text(v)); diags.HasErrors() || !v.IsKnown() {
+			all = append(all, "")
 		} else if filepath.IsLocal(text) {
-			files = append(files, text)
+			all = append(all, text)
 		}
 		return nil
 	}
-	for _, text := range texts {
-		data, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(text)))
-		f, _ := hclsyntax.ParseConfig(data, text, hcl.InitialPos) //nolint:errcheck // likewise
-		if err == nil {                                           // else castle itself has the stage
+	for _, f := range files {
+		if f != nil {
 			_ = hclsyntax.VisitAll(f.Body.(*hclsyntax.Body), visit) // visit finds no problems
 		}
 	}
-	return files, unknown
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // constant returns an attribute that is a constant, else a value of no type.

@@ -34,15 +34,16 @@ stage { source = "networking/nameless" }
 `)
 	metallb := outline.Stage{Name: "metallb", Source: "networking/metallb", Disabled: true}
 	sync := outline.Stage{Name: "sync", Source: "gitops/sync"}
-	all, err := outline.Stages(root, "blue/proxmox")
-	if err != nil || !reflect.DeepEqual(all, []outline.Stage{metallb, sync}) || sync.Layer() != "gitops" {
-		t.Errorf("all: %+v, %v", all, err)
+	file, diags := outline.Read(root, "blue/proxmox")
+	if diags.HasErrors() || !reflect.DeepEqual(file.Stages, []outline.Stage{metallb, sync}) ||
+		sync.Layer() != "gitops" {
+		t.Errorf("all: %+v, %v", file.Stages, diags)
 	}
-	if got, err := outline.Enabled(root, "blue/proxmox"); err != nil || len(got) != 1 || got[0] != sync {
-		t.Errorf("enabled: %+v, %v", got, err)
+	if got := file.Enabled(); len(got) != 1 || got[0] != sync {
+		t.Errorf("enabled: %+v", got)
 	}
 	write(`stage "metallb" {`)
-	if _, err := outline.Stages(root, "blue/proxmox"); err == nil {
+	if _, diags := outline.Read(root, "blue/proxmox"); !diags.HasErrors() {
 		t.Error("no error for a file that cannot be read")
 	}
 }

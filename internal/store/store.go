@@ -96,3 +96,41 @@ func onlyParameters(u *url.URL, known ...string) error {
 	}
 	return nil
 }
+
+// Within returns the keys of a store below a folder as a store of its own.
+func Within(s Store, folder string) Store { return &part{Store: s, folder: folder + "/"} }
+
+// part is a folder of a store.
+type part struct {
+	Store
+	folder string
+}
+
+func (p *part) Read(ctx context.Context, key string) ([]byte, error) {
+	return p.Store.Read(ctx, p.folder+key)
+}
+
+func (p *part) Create(ctx context.Context, key string, value []byte) error {
+	return p.Store.Create(ctx, p.folder+key, value)
+}
+
+func (p *part) Delete(ctx context.Context, key string) error {
+	return p.Store.Delete(ctx, p.folder+key)
+}
+
+func (p *part) List(ctx context.Context, prefix string) ([]string, error) {
+	keys, err := p.Store.List(ctx, p.folder+prefix)
+	for i := range keys {
+		keys[i] = strings.TrimPrefix(keys[i], p.folder)
+	}
+	return keys, err
+}
+
+func (p *part) Sizes(ctx context.Context, prefix string) (map[string]int64, error) {
+	all, err := p.Store.Sizes(ctx, p.folder+prefix)
+	sizes := make(map[string]int64, len(all))
+	for key, size := range all {
+		sizes[strings.TrimPrefix(key, p.folder)] = size
+	}
+	return sizes, err
+}

@@ -3,196 +3,118 @@ package record_test
 import (
 	"context"
 	"errors"
-	"strings"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/fleet/record"
-	"github.com/ephemeral-castle/castle/internal/state/commits"
-	"github.com/ephemeral-castle/castle/internal/state/commits/commitstest"
-	"github.com/ephemeral-castle/castle/internal/state/keys"
-	"github.com/ephemeral-castle/castle/internal/store"
+	"github.com/ephemeral-castle/castle/internal/history"
 )
 
-const lasts = time.Minute
-
-func open(s store.Store) *record.Log {
-	return record.Open(s, commits.Encryption{}, lasts, "create", "env=staging")
+// machine is a machine that shares a store, with a state directory of its own.
+func machine(t *testing.T, store string) cluster.Options {
+	t.Helper()
+	home := t.TempDir()
+	return cluster.Options{StateDir: filepath.Join(home, "state"),
+		Environ: []string{"HOME=" + home, "CASTLE_STATE_STORE=" + store, "CASTLE_STATE_AT_LEAST=7"}}
 }
 
-// elsewhere is a writer on another machine.
-func elsewhere(host string) record.Writer {
-	return record.Writer{Title: "create", By: "user@" + host, Host: host}
+func begin(t *testing.T, o cluster.Options, words ...string) (context.Context, *record.Run) {
+	t.Helper()
+	ctx, run, err := record.Begin(t.Context(), o, func(text string) { t.Log(text) }, words...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx, run
 }
 
-func done(cluster string) record.Entry {
-	return record.Entry{Done: &record.Done{Cluster: cluster, Result: event.OutcomeSucceeded, Digest: "1"}}
+func done(cluster string) event.Event {
+	return event.Event{Time: time.Now(), Kind: event.ClusterEnded, Cluster: cluster, Digest: "1",
+		Ending: &event.Ending{Result: event.OutcomeSucceeded}}
 }
 
-func TestANewWriterKnowsWhatTheLastOneDid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := commitstest.New("mem://")
-		first, err := open(m).Begin(t.Context(), elsewhere("a"))
-		err = errors.Join(err, first.Append(t.Context(), done("blue/proxmox")),
-			first.Append(t.Context(), record.Entry{Passed: "staging"}),
-			first.Append(t.Context(), record.Entry{Approved: &record.Approval{Wave: "rest", Digest: "2"}}),
-			first.Append(t.Context(), record.Entry{Ended: event.OutcomeFailed}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(24 * time.Hour)
-		began := time.Now()
-		run, err := open(m.Share()).Newest(t.Context())
-		if err == nil {
-			err = run.Continue(t.Context(), elsewhere("b"), func(text string) { t.Error(text) })
-		}
-		if err == nil && !run.Began.Equal(first.Began) {
-			t.Error("a run that is continued has begun anew:", run.Began)
-		}
-		if err != nil || run.ID != first.ID || time.Since(began) != 0 {
-			t.Fatal(run, err)
-		}
-		if run.Done["blue/proxmox"].Digest != "1" || run.Passed["staging"].IsZero() ||
-			run.Approved["rest"].Digest != "2" || run.Writer.Host != "b" || run.Ended != "" {
-			t.Errorf("%+v", run)
-		}
-		// The former writer, should it live, stops.
-		if err := first.Append(t.Context(), done("green/proxmox")); !errors.As(err, new(*record.LostError)) {
-			t.Error("a writer that has lost the run went on:", err)
-		}
-		// Other words are another command.
-		other := record.Open(m, commits.Encryption{}, lasts, "create", "env=production")
-		if run, err := other.Newest(t.Context()); run != nil || err != nil {
-			t.Error(run, err)
-		}
-		if run, err := record.Latest(t.Context(), m, commits.Encryption{}); err != nil || run.ID != first.ID {
-			t.Error(run, err)
-		}
-	})
+func started(run *record.Run) event.Event {
+	return event.Event{Time: time.Now(), Run: run.ID, Kind: event.RunStarted, Command: "castle fleet create"}
 }
 
-func TestAWriterThatLivesKeepsTheRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := commitstest.New("mem://")
-		ctx, kill := context.WithCancel(t.Context())
-		first, err := open(m).Begin(ctx, elsewhere("a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		go first.Hold(ctx, func(err error) { t.Error(err) })
-		time.Sleep(10 * lasts)
-		next := func() error {
-			run, err := open(m.Share()).Newest(t.Context())
-			if err != nil {
-				return err
+func TestAnotherMachineKnowsWhatTheLastRunDid(t *testing.T) {
+	for name, store := range map[string]string{"a store": "file://" + t.TempDir(), "none": ""} {
+		t.Run(name, func(t *testing.T) {
+			a := machine(t, store)
+			b := a
+			if store != "" {
+				b = machine(t, store)
 			}
-			return run.Continue(t.Context(), elsewhere("b"), func(string) {})
-		}
-		if err := next(); !errors.As(err, new(*record.HeldError)) {
-			t.Error("the run of a living writer was taken:", err)
-		}
-		kill()
-		synctest.Wait()
-		began := time.Now()
-		if err := next(); err != nil || time.Since(began) != lasts {
-			t.Error(err, time.Since(began))
-		}
-	})
-}
-
-func TestAWriterThatHasDiedHereIsKnownAtOnce(t *testing.T) {
-	self, err := record.Self("create", "me")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := self
-	dead.Start++ // another process had this number
-	m := commitstest.New("mem://")
-	run, err := open(m).Begin(t.Context(), dead)
-	if err == nil {
-		err = run.Continue(t.Context(), self, func(text string) { t.Error(text) })
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestALostAnswerIsNoOtherWriter(t *testing.T) {
-	m := commitstest.New("mem://")
-	run, err := open(m).Begin(t.Context(), elsewhere("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.SetAfter(func(op, key string) error {
-		if op == "create" {
-			return m.Away(op, key)
-		}
-		return nil
-	})
-	if err := run.Append(t.Context(), done("blue/proxmox")); err == nil {
-		t.Fatal("no answer, and no error")
-	}
-	m.SetAfter(nil)
-	if err := run.Append(t.Context(), done("green/proxmox")); err != nil {
-		t.Fatal(err)
-	}
-	read, err := open(m).Newest(t.Context())
-	if err != nil || len(read.Done) != 2 {
-		t.Error(read, err)
+			ctx, first := begin(t, a, "create", "env=staging")
+			if first.Before != nil {
+				t.Error("there is a run before the first one:", first.Before)
+			}
+			err := first.Add(ctx, started(first), done("blue/proxmox"),
+				event.Event{Kind: event.WaveStarted, Wave: "rest"},
+				event.Event{Kind: event.WaveApproved, Wave: "rest", Digest: "2"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// One at a time, and other words are another command.
+			_, _, err = record.Begin(t.Context(), a, func(string) {}, "create", "env=staging")
+			if !errors.As(err, new(*record.AtWorkError)) {
+				t.Error("two runs of one command at once:", err)
+			}
+			if last, err := record.Latest(t.Context(), b); err != nil || last.ID != first.ID ||
+				last.Result != history.Running {
+				t.Errorf("%+v, %v", last, err)
+			}
+			elsewhere, other := begin(t, b, "create", "env=production")
+			if other.Before != nil || other.End(elsewhere) != nil {
+				t.Error(other.Before)
+			}
+			if err := first.End(ctx); err != nil {
+				t.Fatal(err)
+			}
+			ctx, second := begin(t, b, "create", "env=staging")
+			defer func() {
+				if err := second.End(ctx); err != nil {
+					t.Error(err)
+				}
+			}()
+			kinds := []event.Kind{}
+			for _, e := range second.Did {
+				kinds = append(kinds, e.Kind)
+			}
+			if second.Before.ID != first.ID || second.Before.Result != history.Died ||
+				!slices.Equal(kinds, []event.Kind{event.ClusterEnded, event.WaveApproved}) ||
+				second.Did[0].Digest != "1" {
+				t.Errorf("%+v %+v", second.Before, second.Did)
+			}
+		})
 	}
 }
 
+// Otherwise each of many commands would leave its journals for ever.
 func TestOldRunsAreRemoved(t *testing.T) {
-	m := commitstest.New("mem://")
+	o := machine(t, "")
 	for range 8 {
-		if _, err := open(m).Begin(t.Context(), elsewhere("a")); err != nil {
+		ctx, run := begin(t, o, "create")
+		if err := errors.Join(run.Add(ctx, started(run)), run.End(ctx)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	keys, err := m.List(t.Context(), "fleet_runs/")
-	if err != nil || len(keys) != 5 {
-		t.Error(keys, err)
+	runs, err := filepath.Glob(filepath.Join(o.StateDir, "fleet_runs", "local", "create", "*", "runs", "*"))
+	if err != nil || len(runs) != 5 {
+		t.Error(runs, err)
 	}
 }
 
-// What only those who can write to the store have written is refused.
-func TestAnEntryOfNobodyIsRefused(t *testing.T) {
-	const identity = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX"
-	holders, err := keys.Parse(identity)
-	if err != nil {
-		t.Fatal(err)
+func TestNothingIsWrittenToLookForTheLastRun(t *testing.T) {
+	o := machine(t, "")
+	if last, err := record.Latest(t.Context(), o); last != nil || err != nil {
+		t.Error(last, err)
 	}
-	signed := commits.Encryption{Recipients: []string{holders[0].Recipient},
-		Signers: []string{holders[0].Signer}, Identities: identity}
-	m := commitstest.New("mem://")
-	log := record.Open(m, signed, lasts, "create")
-	run, err := log.Begin(t.Context(), elsewhere("a"))
-	if err == nil {
-		err = run.Append(t.Context(), done("blue/proxmox"))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if read, err := log.Newest(t.Context()); err != nil || len(read.Done) != 1 {
-		t.Fatal(read, err)
-	}
-	keys, err := m.List(t.Context(), "fleet_runs/")
-	if err != nil || len(keys) != 2 {
-		t.Fatal(keys, err)
-	}
-	second, err := m.Read(t.Context(), keys[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, forged := range map[string][]byte{
-		"in clear":              []byte(`{"approved":{"wave":"production"}}`),
-		"in the place of first": second,
-	} {
-		m.Replace(keys[0], forged)
-		if _, err := log.Newest(t.Context()); err == nil || !strings.Contains(err.Error(), "--restart") {
-			t.Errorf("%s: %v", name, err)
-		}
+	if _, err := os.Stat(o.StateDir); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 }

@@ -79,15 +79,26 @@ func Run(ctx context.Context, o cluster.Options, ref string, chosen fleet.Select
 		return nil, err
 	}
 	report.All = len(all)
-	was := r.clusters(before)
-	for _, c := range r.read(o, all) {
-		touched := Cluster{Name: c.name, Change: Changed, Labels: c.labels}
-		touched.Files = slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !c.dependsOn(f) })
-		if !slices.Contains(was, c.name) {
-			touched.Change = New
+	was, options := r.clusters(before), o.Config()
+	options.Definitions = new(config.Definitions)
+	for _, name := range all {
+		file, _ := outline.Read(o.Repository, name) //nolint:errcheck // castle check reports its problems
+		c := Cluster{Name: name, Change: Changed, Labels: labels.All(file.Labels, name)}
+		if !chosen.Matches(c.Labels) {
+			continue
 		}
-		if len(touched.Files) > 0 && chosen.Matches(c.labels) {
-			report.Clusters = append(report.Clusters, touched)
+		options.Cluster = name
+		configured, _ := config.Load(options) // likewise
+		paths := r.flux(configured)
+		for _, p := range file.Dependencies() {
+			paths = append(paths, r.prefix+p)
+		}
+		c.Files = slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !among(f, paths) })
+		if !slices.Contains(was, name) {
+			c.Change = New
+		}
+		if len(c.Files) > 0 {
+			report.Clusters = append(report.Clusters, c)
 		}
 	}
 	for _, name := range was {
@@ -113,48 +124,11 @@ func (r repository) clusters(files []string) (all []string) {
 	return all
 }
 
-// dependencies are what a cluster depends on; paths are those of Git.
-type dependencies struct {
-	name   string
-	labels map[string]string
-	paths  []string // files, and folders that end with a slash; "" is all
-}
-
-// dependsOn reports whether a file is one of those that the cluster depends on.
-func (d dependencies) dependsOn(file string) bool {
-	return slices.ContainsFunc(d.paths, func(p string) bool {
+// among reports whether a file is one of paths: files, and folders that end with a slash; "" is all.
+func among(file string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(p string) bool {
 		return file == p || p == "" || strings.HasSuffix(p, "/") && strings.HasPrefix(file, p)
 	})
-}
-
-// read returns the dependencies of clusters.
-func (r repository) read(o cluster.Options, names []string) (all []dependencies) {
-	options := o.Config()
-	options.Definitions = new(config.Definitions)
-	for _, name := range names {
-		own, _, _ := labels.Of(o.Repository, name) // castle check reports its problems
-		d := dependencies{name: name, labels: labels.All(own, name)}
-		for _, file := range []string{"castle.hcl", "clusters/" + config.SharedFile,
-			path.Join("clusters", path.Dir(name), config.SharedFile), "clusters/" + name + "/"} {
-			d.paths = append(d.paths, r.prefix+file)
-		}
-		stages, _ := outline.Stages(o.Repository, name) //nolint:errcheck // likewise
-		for _, s := range stages {
-			d.paths = append(d.paths, r.prefix+"stages/"+s.Source+"/") // with its modules and charts
-		}
-		texts, unknown := outline.Texts(o.Repository, name)
-		for _, text := range texts {
-			d.paths = append(d.paths, r.prefix+text)
-		}
-		if unknown {
-			d.paths = append(d.paths, r.prefix)
-		}
-		options.Cluster = name
-		c, _ := config.Load(options) // likewise
-		d.paths = append(d.paths, r.flux(c)...)
-		all = append(all, d)
-	}
-	return all
 }
 
 // flux returns what Flux reads for the cluster, if it is in the Git repository: the folders of all files that

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/hcl/v2"
 	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -98,16 +97,12 @@ func in(ctx context.Context, store *cluster.StateStore, root, repository string,
 		var stages []string
 		var err error
 		if c.Configured {
-			var listed []outline.Stage
-			listed, err = outline.Enabled(repository, name)
-			if err == nil {
-				var diags hcl.Diagnostics
-				if c.Labels, _, diags = labels.Of(repository, name); diags.HasErrors() {
-					err = diags
-				}
+			file, diags := outline.Read(repository, name)
+			if diags.HasErrors() {
+				err = diags
 			}
-			c.Stages = len(listed)
-			stages = xslices.Map(listed, func(s outline.Stage) string { return s.Name })
+			stages = xslices.Map(file.Enabled(), func(s outline.Stage) string { return s.Name })
+			c.Labels, c.Stages = file.Labels, len(stages)
 		}
 		if err == nil && !chosen.Matches(labels.All(c.Labels, name)) {
 			return Cluster{Status: Absent} // as one that is gone

@@ -16,15 +16,18 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
 )
 
-// The store answers after 20 ms. The first list also writes the working copies, and is not measured.
-func BenchmarkAThousandClustersInAStore(b *testing.B) {
-	const clusters = 1000
+const thousand = 1000
+
+// aThousand returns a store with as many clusters, which answers after 20 ms, as a store of another machine
+// that has no working copy yet.
+func aThousand(b *testing.B) (*commitstest.Memory, *cluster.StateStore) {
+	b.Helper()
 	m := commitstest.New("memory://store")
 	shared := func(s *commitstest.Memory) *cluster.StateStore {
 		return &cluster.StateStore{Store: s, Writer: commits.Writer{Host: "a", User: "user", Castle: "1"}}
 	}
 	root := b.TempDir()
-	for i := range clusters {
+	for i := range thousand {
 		dir, err := state.Open(root, fmt.Sprintf("c%04d", i), "proxmox")
 		if err != nil {
 			b.Fatal(err)
@@ -54,16 +57,32 @@ func BenchmarkAThousandClustersInAStore(b *testing.B) {
 		}
 		return ctx.Err()
 	})
-	elsewhere := b.TempDir()
-	if _, err := in(b.Context(), shared(far), elsewhere, "", fleet.Selector{}); err != nil {
-		b.Fatal(err)
+	return far, shared(far)
+}
+
+func listed(b *testing.B, s *cluster.StateStore, root string) {
+	b.Helper()
+	all, err := in(b.Context(), s, root, "", fleet.Selector{})
+	if err != nil || len(all) != thousand {
+		b.Fatal(len(all), err)
 	}
+}
+
+func BenchmarkAThousandClustersInAStore(b *testing.B) {
+	far, s := aThousand(b)
+	root := b.TempDir()
+	listed(b, s, root)
 	far.Requests()
 	for b.Loop() {
-		all, err := in(b.Context(), shared(far), elsewhere, "", fleet.Selector{})
-		if err != nil || len(all) != clusters {
-			b.Fatal(len(all), err)
-		}
+		listed(b, s, root)
 	}
-	b.ReportMetric(float64(len(far.Requests()))/float64(b.N)/clusters, "requests/cluster")
+	b.ReportMetric(float64(len(far.Requests()))/float64(b.N)/thousand, "requests/cluster")
+}
+
+// The first list of a machine also writes the working copies.
+func BenchmarkTheFirstListOfAThousandClusters(b *testing.B) {
+	_, s := aThousand(b)
+	for b.Loop() {
+		listed(b, s, b.TempDir())
+	}
 }

@@ -32,17 +32,14 @@ type Children struct {
 	// Variables are more of the environment, of one cluster.
 	Variables func(cluster string) []string
 
-	mu  sync.Mutex
-	all map[*os.Process]bool
+	all sync.Map // *os.Process
 }
 
 // Signal forwards a further interrupt to all children; the context sends the first one. After the third they
 // are killed.
 func (c *Children) Signal(times int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for p := range c.all {
-		switch {
+	for p := range c.all.Range {
+		switch p := p.(*os.Process); {
 		case times > 3:
 			_ = p.Kill() // it fails only if the process has ended
 		case times > 1:
@@ -80,14 +77,14 @@ func (c *Children) Run(ctx context.Context, report func(event.Event), command, c
 	if err != nil {
 		return Exit{Code: 1, Err: err}
 	}
-	c.hold(cmd.Process, true)
+	c.all.Store(cmd.Process, nil)
 	if report == nil {
 		x.Output, err = io.ReadAll(stdout)
 	} else {
 		x.Ending, err = events(stdout, report)
 	}
 	ended := cmd.Wait()
-	c.hold(cmd.Process, false)
+	c.all.Delete(cmd.Process)
 	x.Code, x.Errors = cmd.ProcessState.ExitCode(), string(stderr.text)
 	if exit := (*exec.ExitError)(nil); !errors.As(ended, &exit) && ctx.Err() == nil {
 		err = errors.Join(err, ended)
@@ -97,17 +94,6 @@ func (c *Children) Run(ctx context.Context, report func(event.Event), command, c
 	}
 	x.Err = err
 	return x
-}
-
-func (c *Children) hold(p *os.Process, lives bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.all == nil {
-		c.all = map[*os.Process]bool{}
-	}
-	if c.all[p] = lives; !lives {
-		delete(c.all, p)
-	}
 }
 
 // events reads the events that a child prints, and returns how its last run has ended.
@@ -128,26 +114,24 @@ func events(r io.Reader, report func(event.Event)) (ending *event.Ending, err er
 	}
 }
 
-// Ended sums up the exit of a command that changes a cluster.
-func (x Exit) Ended() Ended {
-	e := Ended{Outcome: event.OutcomeFailed, ExitCode: x.Code}
+// Result sums up the exit of a command that changes a cluster.
+func (x Exit) Result() event.Ending {
+	e := event.Ending{Result: event.OutcomeFailed, ExitCode: x.Code, Stages: map[event.Result]int{},
+		Causes: []event.Cause{}}
 	switch x.Code {
 	case 0:
-		e.Outcome = event.OutcomeSucceeded
+		e.Result = event.OutcomeSucceeded
 		if x.Err == nil {
 			return e
 		}
-		e.Outcome, e.ExitCode = event.OutcomeFailed, 1
+		e.Result, e.ExitCode = event.OutcomeFailed, 1
 	case 2, 3, 4, 7: // usage, unconfirmed, a preflight, a lock
-		e.Outcome = event.OutcomeRefused
+		e.Result = event.OutcomeRefused
 	case 130:
-		e.Outcome = event.OutcomeInterrupted
+		e.Result = event.OutcomeInterrupted
 		return e
 	}
-	if x.Ending != nil && len(x.Ending.Causes) > 0 {
-		e.Reason = x.Ending.Causes[0].Text
-	}
-	e.Reason = foreign.OneLine(cmp.Or(e.Reason, x.reason()))
+	e.Causes = append(e.Causes, event.Cause{Text: x.Reason()})
 	return e
 }
 
@@ -164,7 +148,7 @@ func (x Exit) Closed() string {
 		}
 	}
 	if json.Unmarshal(x.Output, &status) != nil {
-		return cmp.Or(foreign.OneLine(x.reason()), "castle status fails")
+		return cmp.Or(x.Reason(), "castle status fails")
 	}
 	other := ""
 	for _, s := range status.Stages {
@@ -177,24 +161,28 @@ func (x Exit) Closed() string {
 			other = cmp.Or(other, fmt.Sprintf("stage %s is %s", s.Name, s.State))
 		}
 	}
-	return foreign.OneLine(cmp.Or(other, x.reason()))
+	return cmp.Or(foreign.OneLine(other), x.Reason())
 }
 
-// reason is the last error that the child has printed. Notices come before. Of a configuration it is the
-// first problem: castle counts them below.
-func (x Exit) reason() (text string) {
+// Reason is why the command did not succeed: the first cause of its run, else the last error that it has
+// printed. Notices come before. Of a configuration it is the first problem: castle counts them below.
+func (x Exit) Reason() string {
+	if x.Ending != nil && len(x.Ending.Causes) > 0 {
+		return foreign.OneLine(x.Ending.Causes[0].Text)
+	}
+	text := ""
 	for line := range strings.Lines(x.Errors) {
 		if problem, is := strings.CutPrefix(line, "Error: "); is {
-			return problem
+			return foreign.OneLine(problem)
 		}
 		if one, is := strings.CutPrefix(line, "castle: "); is && !strings.HasPrefix(one, "note: ") {
 			text = one
 		}
 	}
 	if text == "" && x.Err != nil {
-		return x.Err.Error()
+		text = x.Err.Error()
 	}
-	return cmp.Or(text, strings.TrimSpace(x.Errors))
+	return foreign.OneLine(strings.TrimSpace(cmp.Or(text, x.Errors)))
 }
 
 // mostErrors is how much of a child's stderr is kept.

@@ -31,6 +31,9 @@ func (s *Stages) Report(e event.Event) {
 	case e.Kind == event.ClusterSkipped:
 		send(event.StageSkipped)
 	case e.Kind == event.WaveStarted: // its clusters show it
+	case e.Kind == event.WaveApproved:
+		of.Layer, of.Text = "", "wave "+e.Wave+": approved by "+e.By
+		send(event.Notice)
 	case e.Kind == event.WaveEnded:
 		of.Layer, of.Text = "", "wave "+e.Wave+": "+e.Text
 		send(event.Notice)

@@ -7,6 +7,7 @@
 package waves
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -14,116 +15,110 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/fleet"
-	"github.com/ephemeral-castle/castle/internal/fleet/record"
 )
 
 // Options are a command and the clusters on which it runs.
 type Options struct {
-	Title    string // create env=staging
 	Command  string // create
+	Run      string // its id
 	Fleet    *fleet.Fleet
 	Parallel int // clusters at a time, where the wave does not say it
-	Record   *record.Run
+	// Did are the events of the run that this one continues, of clusters and waves.
+	Did []event.Event
 	// Waits has the waves wait: for an approval, for their pause, and while they soak.
 	Waits bool
 	// Do runs the command on a cluster. report gets the events of its run.
-	Do func(ctx context.Context, cluster string, report func(event.Event)) Ended
+	Do func(ctx context.Context, cluster string, report func(event.Event)) event.Ending
 	// Closed looks at the gates of a cluster once, and returns why not all are open, or "".
 	Closed func(ctx context.Context, cluster string) string
 	// Digest identifies the configuration of a cluster.
 	Digest func(cluster string) (string, error)
 	// Approve returns who approves a wave; the error is that of the run if nobody does.
 	Approve func(ctx context.Context, w *fleet.Wave) (by string, err error)
-	Report  func(event.Event)
-}
-
-// Ended is how the command has ended for a cluster.
-type Ended struct {
-	Outcome  event.Outcome `json:"result"`
-	ExitCode int           `json:"exit_code"`
-	Reason   string        `json:"reason,omitempty"`
-}
-
-// Result is what has become of a cluster.
-type Result struct {
-	Wave    string  `json:"wave"`
-	Cluster string  `json:"cluster"`
-	Ended   *Ended  `json:"ended,omitempty"`   // nil: the run has not begun it
-	Skipped string  `json:"skipped,omitempty"` // why not
-	Seconds float64 `json:"seconds"`
-}
-
-// Succeeded reports whether the command has succeeded, in this run or in the one that it continues.
-func (r Result) Succeeded() bool {
-	return r.Ended != nil && r.Ended.Outcome == event.OutcomeSucceeded || r.Skipped == doneBefore
+	// Record keeps events of the run for one that continues it. Its error ends the run.
+	Record func(ctx context.Context, events ...event.Event) error
+	Report func(event.Event)
 }
 
 // Why a cluster was not begun.
 const (
-	doneBefore = "done before"
-	notBegun   = "not begun"
+	DoneBefore = "done before"
+	NotBegun   = "not begun"
 )
+
+// Succeeded reports whether an event says that the command has succeeded for a cluster, in this run or in the
+// one that it continues.
+func Succeeded(e event.Event) bool {
+	return e.Kind == event.ClusterEnded && e.Ending.Result == event.OutcomeSucceeded ||
+		e.Kind == event.ClusterSkipped && e.Text == DoneBefore
+}
 
 // Summary is how a run has ended.
 type Summary struct {
-	Results []Result // in the order of the waves
-	Red     string   // the wave that has stopped the run
-	Reason  string   // why, unless its clusters tell
-	Err     error    // that is no result of a cluster
-}
-
-// Outcome is how the run has ended as a whole.
-func (s *Summary) Outcome(ctx context.Context) event.Outcome {
-	switch {
-	case ctx.Err() != nil:
-		return event.OutcomeInterrupted
-	case s.Err != nil:
-		return event.OutcomeRefused
-	case s.Red != "" || slices.ContainsFunc(s.Results, func(r Result) bool { return !r.Succeeded() }):
-		return event.OutcomeFailed
-	}
-	return event.OutcomeSucceeded
+	Results []event.Event // how each cluster ended, or why it was skipped; in the order of the waves
+	Red     string        // the wave that has stopped the run
+	Reason  string        // why, unless its clusters tell
+	Err     error         // that is no result of a cluster
 }
 
 // execution is a run in progress.
 type execution struct {
-	o       Options
+	o        Options
+	done     map[string]string    // by cluster: the configuration to which the run before has brought it
+	approved map[string]string    // by wave, likewise
+	passed   map[string]time.Time // by wave
+	ended    time.Time            // when the last wave passed; zero before the first one
+
 	mu      sync.Mutex
-	results map[string]Result // by cluster
+	results map[string]event.Event // by cluster
 	summary Summary
-	ended   time.Time // when the last wave passed; zero before the first one
 }
 
 // Run runs the command. A cancelled ctx interrupts the commands that run, and begins none any more.
 func Run(ctx context.Context, o Options) Summary {
-	x := &execution{o: o, results: map[string]Result{}}
-	for _, w := range o.Fleet.Waves {
-		if !x.wave(ctx, w) {
-			break
+	x := &execution{o: o, done: map[string]string{}, approved: map[string]string{},
+		passed: map[string]time.Time{}, results: map[string]event.Event{}}
+	for _, e := range o.Did {
+		switch {
+		case e.Kind == event.WaveApproved:
+			x.approved[e.Wave] = e.Digest
+		case e.Kind == event.WaveEnded && e.Text == event.RunOK:
+			x.passed[e.Wave] = e.Time
+		case e.Kind == event.ClusterEnded && Succeeded(e):
+			x.done[e.Cluster] = e.Digest
+		case e.Kind == event.ClusterEnded || e.Kind == event.ClusterStarted:
+			delete(x.done, e.Cluster)
+		}
+	}
+	if x.stop(o.Record(ctx, o.Did...)) {
+		for _, w := range o.Fleet.Waves {
+			if !x.wave(ctx, w) {
+				break
+			}
 		}
 	}
 	for _, w := range o.Fleet.Waves {
 		for _, c := range w.Clusters {
-			r, known := x.results[c.Name]
-			if !known {
-				r = x.skip(w, c.Name, notBegun)
+			if _, known := x.results[c.Name]; !known {
+				x.skip(ctx, w, c.Name, NotBegun)
 			}
-			x.summary.Results = append(x.summary.Results, r)
+			x.summary.Results = append(x.summary.Results, x.results[c.Name])
 		}
 	}
 	return x.summary
 }
 
-// stop ends the run for an error that is no result of a cluster.
+// stop ends the run for an error that is no result of a cluster. It reports whether there is none.
 func (x *execution) stop(err error) bool {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		x.mu.Lock()
+		defer x.mu.Unlock()
 		x.summary.Err = errors.Join(x.summary.Err, err)
-		x.mu.Unlock()
 	}
 	return err == nil
 }
@@ -132,7 +127,7 @@ func (x *execution) stop(err error) bool {
 func (x *execution) red(ctx context.Context, w *fleet.Wave, reason string) bool {
 	if ctx.Err() == nil {
 		x.summary.Red, x.summary.Reason = w.Name, reason
-		x.report(event.Event{Kind: event.WaveEnded, Wave: w.Name,
+		x.report(ctx, event.Event{Kind: event.WaveEnded, Wave: w.Name,
 			Text: strings.TrimSuffix("red: "+reason, ": ")})
 	}
 	return false
@@ -141,8 +136,6 @@ func (x *execution) red(ctx context.Context, w *fleet.Wave, reason string) bool 
 // wave runs the command on the clusters of a wave, and reports whether the next one may begin.
 func (x *execution) wave(ctx context.Context, w *fleet.Wave) bool {
 	digests, whole := map[string]string{}, sha256.New()
-	done := map[string]bool{} // the record changes while clusters end
-	todo := slices.Clone(w.Clusters)
 	for _, c := range w.Clusters {
 		digest, err := x.o.Digest(c.Name)
 		if err != nil {
@@ -150,34 +143,30 @@ func (x *execution) wave(ctx context.Context, w *fleet.Wave) bool {
 		}
 		digests[c.Name] = digest
 		fmt.Fprintln(whole, c.Name, digest)
-		before, is := x.o.Record.Done[c.Name]
-		done[c.Name] = is && before.Result == event.OutcomeSucceeded && before.Digest == digest
 	}
-	passed, was := x.o.Record.Passed[w.Name]
-	if was && !slices.ContainsFunc(todo, func(c fleet.Cluster) bool { return !done[c.Name] }) {
-		for _, c := range todo {
-			x.skip(w, c.Name, doneBefore)
+	done := func(c fleet.Cluster) bool { return x.done[c.Name] == digests[c.Name] }
+	passed, was := x.passed[w.Name]
+	if was && !slices.ContainsFunc(w.Clusters, func(c fleet.Cluster) bool { return !done(c) }) {
+		for _, c := range w.Clusters {
+			x.skip(ctx, w, c.Name, DoneBefore)
 		}
 		x.ended = passed
 		return true
 	}
-	if !x.stop(x.await(ctx, w, fmt.Sprintf("%x", whole.Sum(nil)))) {
+	if !x.stop(x.await(ctx, w, fmt.Sprintf("%x", whole.Sum(nil)))) || !x.report(ctx, event.Event{
+		Kind: event.WaveStarted, Wave: w.Name, Text: strings.Join(fleet.Names(w.Clusters), ", ")}) {
 		return false
 	}
-	x.report(event.Event{Kind: event.WaveStarted, Wave: w.Name,
-		Text: strings.Join(fleet.Names(w.Clusters), ", ")})
-	if n := w.Canary; n > 0 && n < len(todo) {
-		if !x.batch(ctx, w, todo[:n], 0, done, digests) {
-			return false
-		}
-		todo = todo[n:]
+	n := 0
+	if w.Canary < len(w.Clusters) {
+		n = w.Canary
 	}
-	if !x.batch(ctx, w, todo, w.MaxFailures, done, digests) ||
-		!x.stop(x.o.Record.Append(ctx, record.Entry{Passed: w.Name})) {
+	if n > 0 && !x.batch(ctx, w, w.Clusters[:n], 0, digests) ||
+		!x.batch(ctx, w, w.Clusters[n:], w.MaxFailures, digests) ||
+		!x.report(ctx, event.Event{Kind: event.WaveEnded, Wave: w.Name, Text: event.RunOK}) {
 		return false
 	}
 	x.ended = time.Now()
-	x.report(event.Event{Kind: event.WaveEnded, Wave: w.Name, Text: event.RunOK})
 	return true
 }
 
@@ -187,79 +176,72 @@ func (x *execution) await(ctx context.Context, w *fleet.Wave, digest string) err
 		return ctx.Err()
 	}
 	if left := time.Until(x.ended.Add(w.Pause)); w.Pause > 0 && !x.ended.IsZero() && left > 0 {
-		x.note("wave %s begins in %v", w.Name, left.Round(time.Second))
+		x.note(ctx, "wave %s begins in %v", w.Name, left.Round(time.Second))
 		if !sleep(ctx, left) {
 			return ctx.Err()
 		}
 	}
-	if !w.Approval || x.o.Record.Approved[w.Name].Digest == digest || ctx.Err() != nil {
+	if !w.Approval || x.approved[w.Name] == digest || ctx.Err() != nil {
 		return ctx.Err()
 	}
 	by, err := x.o.Approve(ctx, w)
-	if err != nil {
-		return err
+	if err == nil {
+		x.report(ctx, event.Event{Kind: event.WaveApproved, Wave: w.Name, By: by, Digest: digest})
 	}
-	x.note("wave %s: approved by %s", w.Name, by)
-	return x.o.Record.Append(ctx, record.Entry{
-		Approved: &record.Approval{Wave: w.Name, By: by, Digest: digest}})
+	return err
 }
 
 // batch runs the command on clusters of a wave, lets them soak, and reports whether the run may go on. It
 // begins no cluster any more once more than most have failed.
 func (x *execution) batch(ctx context.Context, w *fleet.Wave, all []fleet.Cluster, most int,
-	done map[string]bool, digests map[string]string) bool {
+	digests map[string]string) bool {
 	begin, stop := context.WithCancel(ctx)
 	defer stop()
-	parallel, failed := w.Parallel, 0
-	if parallel == 0 {
-		parallel = x.o.Parallel
-	}
-	fleet.Each(begin, parallel, all, func(_ int, c fleet.Cluster) {
-		if done[c.Name] {
-			x.skip(w, c.Name, doneBefore)
+	var failed atomic.Int64
+	fleet.Each(begin, cmp.Or(w.Parallel, x.o.Parallel), all, func(_ int, c fleet.Cluster) {
+		if x.done[c.Name] == digests[c.Name] {
+			x.skip(ctx, w, c.Name, DoneBefore)
 			return
 		}
-		ended := x.cluster(ctx, w, c.Name)
-		if ended.Outcome == event.OutcomeInterrupted && ctx.Err() != nil {
-			return
-		}
-		err := x.o.Record.Append(context.WithoutCancel(ctx), record.Entry{Done: &record.Done{Wave: w.Name,
-			Cluster: c.Name, Result: ended.Outcome, Digest: digests[c.Name]}})
-		x.mu.Lock()
-		if ended.Outcome != event.OutcomeSucceeded {
-			failed++
-		}
-		tooMany := failed > most
-		x.mu.Unlock()
-		if !x.stop(err) || tooMany {
+		good, recorded := x.cluster(ctx, w, c.Name, digests[c.Name])
+		if !recorded || !good && failed.Add(1) > int64(most) {
 			stop()
 		}
 	})
 	switch {
 	case ctx.Err() != nil || x.summary.Err != nil:
 		return false
-	case failed > most:
+	case failed.Load() > int64(most):
 		return x.red(ctx, w, "")
 	}
 	return x.soak(ctx, w, all)
 }
 
-// cluster runs the command on one cluster.
-func (x *execution) cluster(ctx context.Context, w *fleet.Wave, name string) Ended {
+// cluster runs the command on one cluster, and reports whether it succeeded, and whether that is recorded.
+func (x *execution) cluster(ctx context.Context, w *fleet.Wave, name, digest string) (good, recorded bool) {
 	began := time.Now()
-	x.report(event.Event{Kind: event.ClusterStarted, Wave: w.Name, Cluster: name})
-	ended := x.o.Do(ctx, name, func(e event.Event) {
+	if !x.report(ctx, event.Event{Kind: event.ClusterStarted, Wave: w.Name, Cluster: name}) {
+		return false, false
+	}
+	ending := x.o.Do(ctx, name, func(e event.Event) {
 		e.Wave, e.Cluster = w.Name, name
 		x.send(e)
 	})
-	r := Result{Wave: w.Name, Cluster: name, Ended: &ended, Seconds: time.Since(began).Seconds()}
+	ending.Seconds = time.Since(began).Seconds()
+	e := event.Event{Kind: event.ClusterEnded, Wave: w.Name, Cluster: name, Seconds: ending.Seconds,
+		Ending: &ending, Digest: digest}
+	if len(ending.Causes) > 0 {
+		e.Text = ending.Causes[0].Text
+	}
+	return Succeeded(e), x.result(ctx, e)
+}
+
+// result keeps and reports what has become of a cluster.
+func (x *execution) result(ctx context.Context, e event.Event) bool {
 	x.mu.Lock()
-	x.results[name] = r
+	x.results[e.Cluster] = e
 	x.mu.Unlock()
-	x.report(event.Event{Kind: event.ClusterEnded, Wave: w.Name, Cluster: name, Seconds: r.Seconds,
-		Text: ended.Reason, Ending: &event.Ending{Result: ended.Outcome, ExitCode: ended.ExitCode,
-			Seconds: r.Seconds, Stages: map[event.Result]int{}, Causes: []event.Cause{}}})
-	return ended
+	return x.report(ctx, e)
 }
 
 // The pause between two looks at the gates of a cluster that soaks.
@@ -273,14 +255,14 @@ func (x *execution) soak(ctx context.Context, w *fleet.Wave, all []fleet.Cluster
 	if !x.o.Waits || w.Soak == 0 {
 		return true
 	}
-	x.note("wave %s soaks for %v", w.Name, w.Soak)
+	x.note(ctx, "wave %s soaks for %v", w.Name, w.Soak)
 	end := time.Now().Add(w.Soak)
 	for {
 		var mu sync.Mutex
 		var closed []string
 		fleet.Each(ctx, x.o.Parallel, all, func(_ int, c fleet.Cluster) {
 			x.mu.Lock()
-			good := x.results[c.Name].Succeeded()
+			good := Succeeded(x.results[c.Name])
 			x.mu.Unlock()
 			if !good {
 				return
@@ -309,23 +291,20 @@ func (x *execution) soak(ctx context.Context, w *fleet.Wave, all []fleet.Cluster
 }
 
 // skip notes a cluster that the run does not begin.
-func (x *execution) skip(w *fleet.Wave, name, why string) Result {
-	r := Result{Wave: w.Name, Cluster: name, Skipped: why}
-	x.mu.Lock()
-	x.results[name] = r
-	x.mu.Unlock()
-	x.report(event.Event{Kind: event.ClusterSkipped, Wave: w.Name, Cluster: name, Text: why})
-	return r
+func (x *execution) skip(ctx context.Context, w *fleet.Wave, name, why string) {
+	x.result(ctx, event.Event{Kind: event.ClusterSkipped, Wave: w.Name, Cluster: name, Text: why})
 }
 
-func (x *execution) note(format string, args ...any) {
-	x.report(event.Event{Kind: event.Notice, Text: fmt.Sprintf(format, args...)})
+func (x *execution) note(ctx context.Context, format string, args ...any) {
+	x.report(ctx, event.Event{Kind: event.Notice, Text: fmt.Sprintf(format, args...)})
 }
 
-// report sends an event of the run over all clusters.
-func (x *execution) report(e event.Event) {
-	e.Time, e.Run = time.Now(), x.o.Record.ID
+// report records and sends an event of the run over all clusters, and reports whether the record has it.
+func (x *execution) report(ctx context.Context, e event.Event) bool {
+	e.Time, e.Run = time.Now(), x.o.Run
+	err := x.o.Record(context.WithoutCancel(ctx), e)
 	x.send(e)
+	return x.stop(err)
 }
 
 // send passes on one event at a time.

@@ -13,20 +13,18 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/fleet"
-	"github.com/ephemeral-castle/castle/internal/fleet/record"
 	"github.com/ephemeral-castle/castle/internal/operation/waves"
-	"github.com/ephemeral-castle/castle/internal/state/commits"
-	"github.com/ephemeral-castle/castle/internal/state/commits/commitstest"
 )
 
 // world is a fleet whose clusters take a minute each, or half of it to fail. The log has a line for each
 // thing that happens.
 type world struct {
 	t      *testing.T
-	store  *commitstest.Memory
 	fails  map[string]bool
 	closes map[string]time.Duration // how long after the beginning the gates of a cluster close
 	config string
+	away   time.Duration // how long after the beginning the store is away; 0: never
+	did    []event.Event // the record
 
 	mu      sync.Mutex
 	running int
@@ -36,8 +34,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, store: commitstest.New("mem://"), fails: map[string]bool{},
-		closes: map[string]time.Duration{}, config: "1"}
+	return &world{t: t, fails: map[string]bool{}, closes: map[string]time.Duration{}, config: "1"}
 }
 
 func (w *world) note(format string, args ...any) {
@@ -46,7 +43,7 @@ func (w *world) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf("%v ", time.Since(w.began))+fmt.Sprintf(format, args...))
 }
 
-func (w *world) do(ctx context.Context, name string, _ func(event.Event)) waves.Ended {
+func (w *world) do(ctx context.Context, name string, _ func(event.Event)) event.Ending {
 	w.mu.Lock()
 	w.running++
 	w.most = max(w.most, w.running)
@@ -65,30 +62,21 @@ func (w *world) do(ctx context.Context, name string, _ func(event.Event)) waves.
 	case <-time.After(takes):
 	case <-ctx.Done():
 		<-time.After(time.Second) // it ends orderly
-		return waves.Ended{Outcome: event.OutcomeInterrupted, ExitCode: 130}
+		return event.Ending{Result: event.OutcomeInterrupted, ExitCode: 130}
 	}
 	if w.fails[name] {
-		return waves.Ended{Outcome: event.OutcomeFailed, ExitCode: 1, Reason: "the rack is on fire"}
+		return event.Ending{Result: event.OutcomeFailed, ExitCode: 1}
 	}
-	return waves.Ended{Outcome: event.OutcomeSucceeded}
+	return event.Ending{Result: event.OutcomeSucceeded}
 }
 
 // run runs the waves, as the same command does each time.
 func (w *world) run(ctx context.Context, f *fleet.Fleet, approve bool) waves.Summary {
 	w.t.Helper()
 	w.began, w.log, w.most = time.Now(), nil, 0
-	log := record.Open(w.store, commits.Encryption{}, time.Minute, "create")
-	self := record.Writer{Host: "a"}
-	run, err := log.Newest(ctx)
-	if err == nil && run == nil {
-		run, err = log.Begin(ctx, self)
-	} else if err == nil {
-		err = run.Continue(ctx, self, func(string) {})
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	s := waves.Run(ctx, waves.Options{Command: "create", Fleet: f, Parallel: 2, Record: run, Waits: true,
+	did := w.did
+	w.did = nil
+	return waves.Run(ctx, waves.Options{Command: "create", Fleet: f, Parallel: 2, Did: did, Waits: true,
 		Do: w.do,
 		Closed: func(_ context.Context, name string) string {
 			if after, closes := w.closes[name]; closes && time.Since(w.began) >= after {
@@ -104,13 +92,17 @@ func (w *world) run(ctx context.Context, f *fleet.Fleet, approve bool) waves.Sum
 			}
 			return "me", nil
 		},
+		Record: func(_ context.Context, events ...event.Event) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.away > 0 && time.Since(w.began) > w.away {
+				return errors.New("the store is away")
+			}
+			w.did = append(w.did, events...)
+			return nil
+		},
 		Report: func(event.Event) {},
 	})
-	ended := record.Entry{Ended: s.Outcome(ctx)}
-	if err := run.Append(context.WithoutCancel(ctx), ended); err != nil && s.Err == nil {
-		w.t.Fatal(err)
-	}
-	return s
 }
 
 // happened compares the log, whose order within a moment does not matter.
@@ -133,11 +125,17 @@ func wave(name string, clusters ...string) *fleet.Wave {
 
 func notBegun(s waves.Summary) (names []string) {
 	for _, r := range s.Results {
-		if r.Skipped == "not begun" {
+		if r.Text == waves.NotBegun {
 			names = append(names, r.Cluster)
 		}
 	}
 	return names
+}
+
+// good reports whether all clusters have succeeded.
+func good(s waves.Summary) bool {
+	return s.Err == nil && s.Red == "" &&
+		!slices.ContainsFunc(s.Results, func(e event.Event) bool { return !waves.Succeeded(e) })
 }
 
 func TestWavesComeOneAfterTheOther(t *testing.T) {
@@ -148,7 +146,7 @@ func TestWavesComeOneAfterTheOther(t *testing.T) {
 		first := wave("first", "a", "b", "c")
 		s := w.run(t.Context(), &fleet.Fleet{Waves: []*fleet.Wave{first, second}}, false)
 		w.happened("0s create a", "0s create b", "1m0s create c", "2m0s create d", "3m0s create e")
-		if s.Outcome(t.Context()) != event.OutcomeSucceeded || w.most != 2 {
+		if !good(s) || w.most != 2 {
 			t.Errorf("%+v, %d at a time", s, w.most)
 		}
 	})
@@ -161,15 +159,14 @@ func TestARedWaveStopsTheRun(t *testing.T) {
 		f := &fleet.Fleet{Waves: []*fleet.Wave{wave("first", "a", "b", "c"), wave("second", "d")}}
 		s := w.run(t.Context(), f, false)
 		w.happened("0s create a", "0s create b")
-		if s.Red != "first" || !slices.Equal(notBegun(s), []string{"c", "d"}) ||
-			s.Outcome(t.Context()) != event.OutcomeFailed {
+		if s.Red != "first" || !slices.Equal(notBegun(s), []string{"c", "d"}) {
 			t.Errorf("%+v", s)
 		}
 		// The same command begins with what is missing.
 		w.fails = nil
 		s = w.run(t.Context(), f, false)
 		w.happened("0s create a", "0s create c", "1m0s create d")
-		if s.Outcome(t.Context()) != event.OutcomeSucceeded {
+		if !good(s) {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -183,7 +180,7 @@ func TestSomeClustersMayFail(t *testing.T) {
 		first.MaxFailures = 1
 		s := w.run(t.Context(), &fleet.Fleet{Waves: []*fleet.Wave{first, wave("second", "d")}}, false)
 		w.happened("0s create a", "0s create b", "30s create c", "1m30s create d")
-		if s.Red != "" || s.Outcome(t.Context()) != event.OutcomeFailed {
+		if s.Red != "" || good(s) {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -266,7 +263,7 @@ func TestAnInterruptEndsTheCommandsAndBeginsNone(t *testing.T) {
 		time.AfterFunc(90*time.Second, interrupt)
 		s := w.run(ctx, f, false)
 		w.happened("0s create a", "0s create b", "1m0s create c")
-		if s.Outcome(ctx) != event.OutcomeInterrupted || s.Red != "" ||
+		if s.Err != nil || s.Red != "" || !slices.Equal(notBegun(s), []string{"d"}) ||
 			time.Since(w.began) != 91*time.Second {
 			t.Errorf("%+v after %v", s, time.Since(w.began))
 		}
@@ -278,16 +275,23 @@ func TestAnInterruptEndsTheCommandsAndBeginsNone(t *testing.T) {
 func TestAStoreThatIsAwayStopsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		time.AfterFunc(30*time.Second, func() {
-			w.store.SetBefore(func(_ context.Context, op, key string) error {
-				return w.store.Away(op, key)
-			})
-		})
+		w.away = 30 * time.Second
 		f := &fleet.Fleet{Waves: []*fleet.Wave{wave("first", "a"), wave("second", "b")}}
 		s := w.run(t.Context(), f, false)
 		w.happened("0s create a")
-		if s.Err == nil || s.Outcome(t.Context()) != event.OutcomeRefused {
+		if s.Err == nil {
 			t.Errorf("%+v", s)
 		}
+	})
+}
+
+func TestAClusterThatWasBegunAnewIsNotDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		f := &fleet.Fleet{Waves: []*fleet.Wave{wave("first", "a", "b")}}
+		w.run(t.Context(), f, false)
+		w.did = append(w.did, event.Event{Kind: event.ClusterStarted, Cluster: "a"}) // and castle was killed
+		w.run(t.Context(), f, false)
+		w.happened("0s create a")
 	})
 }

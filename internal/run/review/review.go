@@ -12,6 +12,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/outline"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -94,9 +95,9 @@ func ConfigurationFacts(r *run.Run) (*state.Fingerprint, error) {
 		"cluster.hcl":      filepath.Join(r.Cluster.Config.Dir, "cluster.hcl"),
 		"terraform.tfvars": filepath.Join(r.Cluster.Config.Dir, "terraform.tfvars"),
 		"secrets.tfvars":   filepath.Join(r.Cluster.Config.Dir, "secrets.tfvars"),
-		"the cluster's " + config.SharedFile: filepath.Join(filepath.Dir(r.Cluster.Config.Dir),
-			config.SharedFile),
-		"all clusters' " + config.SharedFile: filepath.Join(repository, "clusters", config.SharedFile),
+		"the cluster's " + outline.SharedFile: filepath.Join(filepath.Dir(r.Cluster.Config.Dir),
+			outline.SharedFile),
+		"all clusters' " + outline.SharedFile: filepath.Join(repository, "clusters", outline.SharedFile),
 	} {
 		if err := f.AddFile(name, path); err != nil {
 			return nil, err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -109,13 +108,14 @@ func (m *Memory) Create(ctx context.Context, key string, value []byte) error {
 // List returns the keys that begin with prefix.
 func (m *Memory) List(ctx context.Context, prefix string) (keys []string, err error) {
 	err = m.do(ctx, "list", prefix, func() error {
-		for _, key := range slices.Sorted(maps.Keys(m.values)) {
+		for key := range m.values {
 			if strings.HasPrefix(key, prefix) {
 				keys = append(keys, key)
 			}
 		}
 		return nil
 	})
+	slices.Sort(keys)
 	return keys, err
 }
 
