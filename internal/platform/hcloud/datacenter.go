@@ -3,6 +3,7 @@ package hcloud
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -49,13 +50,10 @@ func (p *project) Gone(ctx context.Context, all []platform.Object, report func(s
 		return true, nil
 	}
 	err := wait.PollUntilContextTimeout(ctx, p.interval, p.timeout, true, settled)
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return objects, context.Cause(ctx)
 	}
-	if wait.Interrupted(err) {
-		err = nil
-	}
-	return objects, err
+	return objects, nil
 }
 
 // Now is Gone without waiting.
@@ -124,44 +122,35 @@ const shutdownTime = 5 * time.Minute
 // Restart shuts a server down and starts it. Its id proves it, because no other server ever gets it.
 func (p *project) Restart(ctx context.Context, m platform.Object, say func(string)) error {
 	server := &hcloud.Server{ID: int64(m.VM)}
-	step := func(what string, do func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response,
+	step := func(what string, request func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response,
 		error)) error {
 		say(fmt.Sprintf("server %d %s", m.VM, what))
-		action, _, err := do(ctx, server)
-		if err == nil {
-			err = p.api.Action.WaitFor(ctx, action)
-		}
-		if err != nil && ctx.Err() == nil {
-			err = fmt.Errorf("server %d: %w", m.VM, err)
-		}
-		return err
+		action, _, err := request(ctx, server)
+		return p.ended(ctx, action, err)
 	}
-	is := func(status hcloud.ServerStatus) wait.ConditionWithContextFunc {
-		return func(ctx context.Context) (bool, error) {
-			now, _, err := p.api.Server.GetByID(ctx, server.ID)
-			if err == nil && now == nil {
-				err = fmt.Errorf("server %d does not exist any more", m.VM)
-			}
-			return err == nil && now.Status == status, err
+	isOff := func(ctx context.Context) (bool, error) {
+		now, _, err := p.api.Server.GetByID(ctx, server.ID)
+		if err == nil && now == nil {
+			err = errors.New("it does not exist any more")
 		}
+		return err == nil && now.Status == hcloud.ServerStatusOff, err
 	}
-	off, err := is(hcloud.ServerStatusOff)(ctx)
-	if err != nil {
-		return err
-	}
-	if !off {
-		if err := step("shuts down", p.api.Server.Shutdown); err != nil {
-			return err
+	off, err := isOff(ctx)
+	if err == nil && !off {
+		if err = step("shuts down", p.api.Server.Shutdown); err == nil {
+			err = wait.PollUntilContextTimeout(ctx, p.interval, shutdownTime, true, isOff)
 		}
-		err := wait.PollUntilContextTimeout(ctx, p.interval, shutdownTime, true, is(hcloud.ServerStatusOff))
 		if wait.Interrupted(err) && ctx.Err() == nil {
 			err = step("does not shut down; it is switched off", p.api.Server.Poweroff)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	return step("starts", p.api.Server.Poweron)
+	if err == nil {
+		err = step("starts", p.api.Server.Poweron)
+	}
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("server %d: %w", m.VM, err)
+	}
+	return err
 }
 
 // Complete returns the objects as they are: each has an entry in the state, and no server moves.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ const (
 
 // ofController reports whether a controller in some cluster has made the resource.
 func (r resource) ofController() bool {
-	return r.kind.typ == "hcloud_load_balancer" && r.labels[labelService] != "" ||
+	return r.kind.typ == typeBalancer && r.labels[labelService] != "" ||
 		r.kind.typ == typeVolume && r.labels[labelManagedBy] == managedByCSI
 }
 
@@ -158,17 +159,8 @@ func (p *project) remove(ctx context.Context, r resource) error {
 }
 
 // delete requests a deletion, and waits for its action. A volume leaves its server first.
-func (p *project) delete(ctx context.Context, r resource) (err error) {
-	switch r.kind.typ {
-	case typeServer:
-		result, _, err := p.api.Server.DeleteWithResult(ctx, &hcloud.Server{ID: r.id})
-		if err != nil {
-			return err
-		}
-		return p.ended(ctx, result.Action, nil)
-	case "hcloud_load_balancer":
-		_, err = p.api.LoadBalancer.Delete(ctx, &hcloud.LoadBalancer{ID: r.id})
-	case typeVolume:
+func (p *project) delete(ctx context.Context, r resource) error {
+	if r.kind.typ == typeVolume {
 		now, _, err := p.api.Volume.GetByID(ctx, r.id)
 		if err == nil && now != nil && now.Server != nil {
 			action, _, detached := p.api.Volume.Detach(ctx, now)
@@ -177,19 +169,12 @@ func (p *project) delete(ctx context.Context, r resource) (err error) {
 		if err != nil {
 			return err
 		}
-		_, err = p.api.Volume.Delete(ctx, &hcloud.Volume{ID: r.id})
-		return err
-	case "hcloud_primary_ip":
-		_, err = p.api.PrimaryIP.Delete(ctx, &hcloud.PrimaryIP{ID: r.id})
-	case "hcloud_firewall":
-		_, err = p.api.Firewall.Delete(ctx, &hcloud.Firewall{ID: r.id})
-	case "hcloud_placement_group":
-		_, err = p.api.PlacementGroup.Delete(ctx, &hcloud.PlacementGroup{ID: r.id})
-	case "hcloud_network":
-		_, err = p.api.Network.Delete(ctx, &hcloud.Network{ID: r.id})
-	case "hcloud_snapshot":
-		_, err = p.api.Image.Delete(ctx, &hcloud.Image{ID: r.id})
 	}
+	if r.kind.typ == typeServer {
+		result, _, err := p.api.Server.DeleteWithResult(ctx, &hcloud.Server{ID: r.id})
+		return p.ended(ctx, result.Action, err)
+	}
+	_, err := p.call(ctx, http.MethodDelete, fmt.Sprintf("%s/%d", r.kind.path, r.id), nil)
 	return err
 }
 
@@ -294,12 +279,12 @@ func (r resource) listed() platform.Guest {
 			tags = append(tags, name+"="+r.labels[name])
 		}
 	}
-	status, state := string(r.status), string(r.status)
+	state := string(r.status)
 	if r.kind.typ == typeVolume {
 		state = r.size
 	}
 	return platform.Guest{ID: int(r.id), Called: r.ref(), Name: r.name, Kind: r.kind.name, Node: r.location,
-		Where: r.place(), Status: status, State: state, UUID: r.uuid(), Tags: tags, Kept: r.stays()}
+		Where: r.place(), Status: string(r.status), State: state, UUID: r.uuid(), Tags: tags, Kept: r.stays()}
 }
 
 // Disks lists none. Its remarks are resources with the cluster's name and without its label.
