@@ -79,9 +79,12 @@ func (d *destruction) settleVolumes(ctx context.Context, s *Stage, discards bool
 	if len(refused.Reasons) > 0 {
 		return refused
 	}
-	for _, v := range all {
-		if err == nil {
-			err = v.Settle(ctx, v.Policy)
+	// A run that is killed here has deleted nothing, and a nuke may follow: first those that are to stay.
+	for _, policy := range []string{gate.Retain, gate.Delete} {
+		for _, v := range all {
+			if err == nil && v.Policy == policy {
+				err = v.Settle(ctx, policy)
+			}
 		}
 	}
 	return err

@@ -26,6 +26,8 @@ const (
 	labelUUID    = "castle_uuid"
 	// A volume's, Delete or Retain: whether a destroy deletes it.
 	labelReclaim = "castle_reclaim"
+	// A server's, of the library's stage: controlplane or worker.
+	labelRole = "castle_role"
 )
 
 // DefaultEndpoint is the public API's address.

@@ -61,16 +61,29 @@ func (c *check) remnants(ctx context.Context, known []gate.Known) ([]resource, m
 
 // volumes lists those that the cluster's CSI driver has made.
 func (c *check) volumes(ctx context.Context, known []gate.Known) (all []gate.Volume, err error) {
-	remnants, _, err := c.remnants(ctx, known)
+	remnants, own, err := c.remnants(ctx, known)
+	running := 0 // of the control planes, less those that are off
+	for _, r := range own {
+		switch {
+		case r.kind.typ != typeServer || r.labels[labelRole] == "worker":
+		case r.status == hcloud.ServerStatusOff:
+			running--
+		default:
+			running++
+		}
+	}
 	for _, r := range remnants {
 		if r.kind.typ != typeVolume {
 			continue
 		}
 		v := gate.Volume{PersistentVolume: fmt.Sprintf("csi.hetzner.cloud/%d", r.id),
-			What: r.String() + ", " + r.size, Policy: r.labels[labelReclaim],
+			What: r.String() + ", " + r.size,
 			Keep: fmt.Sprintf("hcloud volume add-label --overwrite %d %s=Retain", r.id, labelReclaim)}
-		if r.stays() {
+		switch {
+		case r.stays():
 			v.Policy = gate.Retain
+		case running <= 0: // else the cluster may have changed the policy since
+			v.Policy = r.labels[labelReclaim]
 		}
 		v.Settle = func(ctx context.Context, policy string) error {
 			labels := maps.Clone(r.labels)
