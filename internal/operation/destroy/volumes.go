@@ -10,6 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
@@ -53,6 +54,12 @@ func (s *Stage) Volumes(ctx context.Context, c *cluster.Cluster, discards bool) 
 	asking, stop := context.WithTimeout(ctx, 2*answerTime)
 	defer stop()
 	all, err := s.volumes(asking, c, discards)
+	if errors.Is(err, platform.ErrRefused) { // somebody has rotated the token
+		err = (&tokens{run: run.Observe(ctx, c), stages: []*Stage{s}, observes: true}).check(asking)
+		if err = cmp.Or(err, s.denied); err == nil {
+			all, err = s.volumes(asking, c, discards)
+		}
+	}
 	if err != nil {
 		const text = "the volumes that it deletes are not known: "
 		lines = append(lines, c.Masker.Hide(text+foreign.OneLine(err.Error())))
