@@ -1,6 +1,7 @@
 package hcloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,11 +65,9 @@ func (c *check) volumes(ctx context.Context, known []gate.Known) (all []gate.Vol
 	remnants, own, err := c.remnants(ctx, known)
 	running := 0 // of the control planes, less those that are off
 	for _, r := range own {
-		switch {
-		case r.kind.typ != typeServer || r.labels[labelRole] == "worker":
-		case r.status == hcloud.ServerStatusOff:
+		if is := r.kind.typ == typeServer && r.labels[labelRole] != "worker"; is && r.status == "off" {
 			running--
-		default:
+		} else if is {
 			running++
 		}
 	}
@@ -199,14 +198,6 @@ type nuke struct {
 	own     map[string]resource // that the last survey found to be the cluster's, by ref
 }
 
-// step is a line of the journal.
-type step struct {
-	Time     time.Time `json:"time"`
-	Kind     string    `json:"kind"`     // delete, before the request, or gone
-	Resource string    `json:"resource"` // server 42 "green-cp-01"
-	UUID     string    `json:"uuid,omitempty"`
-}
-
 // Survey lists the resources that are labelled as the cluster's, in the order of their deletion.
 func (n *nuke) Survey(ctx context.Context) ([]platform.Guest, error) {
 	all, err := n.project.list(ctx, kinds)
@@ -252,22 +243,21 @@ func (n *nuke) refusals(r resource) []string {
 // unproved are the refusals of a resource by itself.
 func (n *nuke) unproved(r resource) (all []string) {
 	key := n.signs.Keys[n.signs.Cluster]
-	isIt := func(m platform.RecordedMachine) bool {
-		return r.kind.typ == typeServer && m.Machine.VM == int(r.id)
+	var recorded string // the cluster that has it
+	for _, m := range n.signs.Known {
+		if r.kind.typ == typeServer && m.Machine.VM == int(r.id) {
+			recorded = cmp.Or(recorded, m.Cluster)
+		}
 	}
-	i := slices.IndexFunc(n.signs.Known, isIt)
-	name, recorded := "", i >= 0
+	name, _, _ := strings.Cut(recorded, "/")
 	of := r.name // the driver labels all volumes of a cluster with one uuid
 	if r.ofController() {
 		of = n.signs.Cluster
 	}
-	if recorded {
-		name, _, _ = strings.Cut(n.signs.Known[i].Cluster, "/")
-	}
 	switch {
-	case recorded && name != n.signs.Cluster:
-		all = append(all, "recorded as a machine of "+n.signs.Known[i].Cluster)
-	case recorded:
+	case recorded != "" && name != n.signs.Cluster:
+		all = append(all, "recorded as a machine of "+recorded)
+	case recorded != "":
 	case r.uuid() == "":
 		if !r.ofController() || r.labels[labelCluster] != "" { // else what it works with proves it
 			all = append(all, "has no label "+labelUUID)
@@ -330,14 +320,16 @@ func (n *nuke) Remove(ctx context.Context, g platform.Guest) (platform.Remains, 
 		return platform.Remains{}, fmt.Errorf("%s has changed since it was listed: %s", was,
 			strings.Join(why, ", "))
 	}
-	line := func(kind string) step { return step{time.Now().UTC(), kind, now.String(), now.uuid()} }
+	line := func(kind string) map[string]any { // of the journal
+		return map[string]any{"time": time.Now().UTC(), "kind": kind, "resource": now.String(), "uuid": now.uuid()}
+	}
 	if err = n.note(line("delete"), now.String()+": deleting"); err == nil {
 		err = n.project.remove(ctx, now)
 	}
-	if err != nil {
-		return platform.Remains{}, err
+	if err == nil {
+		err = n.note(line("gone"), now.String()+": gone")
 	}
-	return platform.Remains{Gone: true}, n.note(line("gone"), now.String()+": gone")
+	return platform.Remains{Gone: err == nil}, err
 }
 
 // Free deletes nothing: Disks lists none.
