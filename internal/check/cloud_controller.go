@@ -33,7 +33,7 @@ func checkCloudController(c *cluster, report reporter, first rendered) {
 	report("cloud-controller-missing", origin(c, choice.At(), "externalCloudProvider"),
 		"external_cloud_provider: no stage brings a cloud controller manager",
 		"New nodes have the taint %s until one removes it, and Pods that do not tolerate it, such as "+
-			"Flux's, do not run there. Add to clusters/%s/cluster.hcl: stage \"hcloud-controller\" { source = "+
-			"\"networking/hcloud-controller\" }; or give the gate \"nodes\" of a stage of yours untainted "+
+			"Flux's, do not run there. Add to clusters/%s/cluster.hcl: stage \"hcloud-controller\" { source "+
+			"= \"networking/hcloud-controller\" }; or give the gate \"nodes\" of a stage of yours untainted "+
 			"= [\"%s\"]; or leave external_cloud_provider out.", uninitialized, c.label, uninitialized)
 }

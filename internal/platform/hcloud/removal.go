@@ -321,7 +321,8 @@ func (n *nuke) Remove(ctx context.Context, g platform.Guest) (platform.Remains, 
 			strings.Join(why, ", "))
 	}
 	line := func(kind string) map[string]any { // of the journal
-		return map[string]any{"time": time.Now().UTC(), "kind": kind, "resource": now.String(), "uuid": now.uuid()}
+		return map[string]any{"time": time.Now().UTC(), "kind": kind, "resource": now.String(),
+			"uuid": now.uuid()}
 	}
 	if err = n.note(line("delete"), now.String()+": deleting"); err == nil {
 		err = n.project.remove(ctx, now)
