@@ -433,7 +433,7 @@ func TestDoctorTellsWhoseServersTheTokenReaches(t *testing.T) {
 func TestALimitOfRequestsIsWaitedFor(t *testing.T) {
 	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
 		p.api = client.NewClient(client.WithEndpoint("http://api.test/v1"), client.WithToken("writes"),
-			client.WithHTTPClient(&http.Client{Transport: transport{s}}))
+			client.WithHTTPClient(&http.Client{Transport: transport{s}}), client.WithRetryOpts(retries))
 		limited := func(lasts time.Duration) {
 			s.Fail(emulator.Fault{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
 				Message: "limit of 3600 requests per hour reached", Lasts: lasts})

@@ -132,7 +132,8 @@ func wanted(v gate.Values) (map[string]want, error) {
 	all := map[string]want{}
 	for key, name := range names {
 		address := fmt.Sprintf("%s[%q]", v.String("resource"), key)
-		all[address] = want{address: address, key: key, kind: kindOf(typeServer), name: name}
+		all[address] = want{address: address, key: key, kind: kindOf(typeServer), name: name,
+			fix: "give " + key + " another name"}
 	}
 	for address, name := range others {
 		typ, _, _ := strings.Cut(address, ".")
@@ -140,7 +141,8 @@ func wanted(v gate.Values) (map[string]want, error) {
 		if k == nil {
 			return nil, fmt.Errorf("others: %s is no resource with a name of its own", address)
 		}
-		all[address] = want{address: address, kind: k, name: name, parts: map[string]string{}}
+		all[address] = want{address: address, kind: k, name: name, parts: map[string]string{},
+			fix: "give the cluster another name"}
 	}
 	for address, of := range parts {
 		if len(of) != 2 || all[of[0]].parts == nil {
@@ -155,17 +157,8 @@ func wanted(v gate.Values) (map[string]want, error) {
 type want struct {
 	address, key string // the key is a server's
 	kind         *kind
-	name         string
+	name, fix    string            // the fix where another one has the name
 	parts        map[string]string // what else is made of it: by address, a subnet or a port
-}
-
-// partID is the id by which Terraform imports a part of a resource.
-func partID(r resource, part string) string {
-	form := "%d__%s"
-	if r.kind.typ == "hcloud_network" {
-		form = "%d-%s"
-	}
-	return fmt.Sprintf(form, r.id, part)
 }
 
 func (Platform) LacksMachines(v gate.Values, known []gate.Known) bool {

@@ -88,9 +88,10 @@ type check struct {
 	key     string
 }
 
-// holder returns the resource that has the name of a wanted one, and whether its uuid proves it castle's own.
+// holder returns the resource that has the name of a wanted one, which is unique among those of its kind, and
+// whether its uuid proves it castle's own.
 func (c *check) holder(all []resource, w want, k gate.Known) (r resource, exists, own bool) {
-	r, exists = named(all, w.kind, w.name)
+	r, exists = first(all, func(r resource) bool { return r.kind == w.kind && r.name == w.name })
 	return r, exists, exists && slices.Contains(c.uuidsOf(w, k.MachineID), r.uuid())
 }
 
@@ -165,7 +166,7 @@ func ofState(all []resource, k gate.Known) (resource, bool) {
 func (c *check) own(w want, r resource) gate.Own {
 	is := gate.Import{Address: w.address, ID: strconv.FormatInt(r.id, 10), What: r.String()}
 	return gate.Own{Import: is, NewID: true, Running: r.status == hcloud.ServerStatusRunning,
-		AsForeign: gate.Foreign{What: r.describe(), Fixes: fixes(w),
+		AsForeign: gate.Foreign{What: r.describe(), Fixes: []string{w.fix},
 			Why: "its uuid is that of " + w.address + ", but no run that was killed was making it"}}
 }
 
@@ -177,10 +178,12 @@ func partsOf(w want, r resource, inState map[string]gate.Known) (all []gate.Own)
 		if inState[address].Type != "" || !slices.Contains(r.parts, part) {
 			continue
 		}
-		what := fmt.Sprintf("%s of %s", part, r)
-		all = append(all, gate.Own{NewID: true,
-			Import: gate.Import{Address: address, ID: partID(r, part), What: what},
-			AsForeign: gate.Foreign{What: what, Fixes: fixes(w),
+		what, id := fmt.Sprintf("%s of %s", part, r), fmt.Sprintf("%d__%s", r.id, part)
+		if r.kind.typ == "hcloud_network" {
+			id = fmt.Sprintf("%d-%s", r.id, part)
+		}
+		all = append(all, gate.Own{NewID: true, Import: gate.Import{Address: address, ID: id, What: what},
+			AsForeign: gate.Foreign{What: what, Fixes: []string{w.fix},
 				Why: "it is that of " + address + ", but no run that was killed was making it"}})
 	}
 	return all
@@ -188,7 +191,7 @@ func partsOf(w want, r resource, inState map[string]gate.Known) (all []gate.Own)
 
 // foreign is a resource with the name of a wanted one, and not its uuid.
 func (c *check) foreign(w want, k gate.Known, r resource) gate.Foreign {
-	f := gate.Foreign{What: r.describe(), Fixes: append(fixes(w), "remove it in Hetzner Cloud, or rename it")}
+	f := gate.Foreign{What: r.describe(), Fixes: []string{w.fix, "remove it in Hetzner Cloud, or rename it"}}
 	uuids := c.uuidsOf(w, k.MachineID)
 	switch {
 	case idOf(k.Attributes) != 0:
@@ -204,13 +207,6 @@ func (c *check) foreign(w want, k gate.Known, r resource) gate.Foreign {
 		f.Why = fmt.Sprintf("it has no label %s", labelUUID)
 	}
 	return f
-}
-
-func fixes(w want) []string {
-	if w.key != "" {
-		return []string{"give " + w.key + " another name"}
-	}
-	return []string{"give the cluster another name"}
 }
 
 // unavailable lists the types that have no room in their locations, of servers that are to be made.

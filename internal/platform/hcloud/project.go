@@ -40,9 +40,10 @@ type project struct {
 	interval, timeout time.Duration
 }
 
-// open makes a client. It makes no request. The library repeats requests that the API has refused for the
-// moment, for half a minute: each second allows one more. It follows no redirect, which would take the token
-// along.
+// retries repeat requests that the API has refused for the moment, for half a minute: each second allows one.
+var retries = hcloud.RetryOpts{MaxRetries: 5, BackoffFunc: hcloud.ExponentialBackoff(2, time.Second)}
+
+// open makes a client. It makes no request. It follows no redirect, which would take the token along.
 func open(a platform.Account) (*project, error) {
 	endpoint, err := url.Parse(cmp.Or(a.Endpoint, DefaultEndpoint))
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && !isLoopback(endpoint.Hostname()) {
@@ -54,7 +55,7 @@ func open(a platform.Account) (*project, error) {
 		hcloud.WithEndpoint(strings.TrimRight(endpoint.String(), "/")), hcloud.WithToken(a.Token),
 		hcloud.WithHTTPClient(direct), hcloud.WithApplication("castle", ""),
 		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Second)}),
-	)}, nil
+		hcloud.WithRetryOpts(retries))}, nil
 }
 
 func isLoopback(host string) bool { return host == "localhost" || strings.HasPrefix(host, "127.") }
@@ -224,11 +225,8 @@ type part struct {
 func (a answer) of(k *kind) resource {
 	r := resource{kind: k, id: a.ID, name: cmp.Or(a.Name, a.Description), labels: a.Labels,
 		protected: a.Protection.Delete, location: a.Location.Name, locked: a.Locked}
-	for _, s := range a.Services {
-		r.parts = append(r.parts, strconv.Itoa(s.Port))
-	}
-	for _, s := range a.Subnets {
-		r.parts = append(r.parts, s.Range)
+	for _, s := range append(a.Services, a.Subnets...) {
+		r.parts = append(r.parts, cmp.Or(s.Range, strconv.Itoa(s.Port)))
 	}
 	switch k.typ {
 	case typeServer: // the others name it
@@ -244,10 +242,9 @@ func (a answer) of(k *kind) resource {
 	for _, t := range append(a.Targets, a.AppliedTo...) {
 		members = append(members, t.Server.ID)
 	}
-	r.ties = append(refs("server", members...), refs("load balancer", a.LoadBalancers...)...)
-	for _, n := range a.PrivateNet {
-		r.ties = append(r.ties, refs("network", n.Network)...)
-	}
+	networks := xslices.Map(a.PrivateNet, func(n part) int64 { return n.Network })
+	r.ties = slices.Concat(refs("server", members...), refs("load balancer", a.LoadBalancers...),
+		refs("network", networks...))
 	return r
 }
 
@@ -298,9 +295,4 @@ func first(all []resource, is func(resource) bool) (r resource, exists bool) {
 // with finds the resource of a kind with an id.
 func with(all []resource, k *kind, id int64) (resource, bool) {
 	return first(all, func(r resource) bool { return r.kind == k && r.id == id })
-}
-
-// named finds the resource of a kind with a name, which is unique in a project.
-func named(all []resource, k *kind, name string) (resource, bool) {
-	return first(all, func(r resource) bool { return r.kind == k && r.name == name })
 }
