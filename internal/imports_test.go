@@ -63,7 +63,7 @@ func table() map[string][]string {
 			"internal/gate", "internal/kube", "internal/platform", "internal/run", "internal/run/applied",
 			"internal/run/diagnose", "internal/run/recovery", "internal/run/unrecorded",
 			"internal/run/waiting", "internal/state", "internal/state/recorded", "internal/terraform",
-			"internal/tfeval", "internal/run/backup", "internal/run/survival"},
+			"internal/tfeval", "internal/run/backup", "internal/run/survival", "internal/secretstore"},
 		"internal/operation/rollout": {"internal/cluster", "internal/config", "internal/effect",
 			"internal/gate", "internal/graph", "internal/history", "internal/kube", "internal/kube/client",
 			"internal/kube/drain",

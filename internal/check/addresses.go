@@ -146,12 +146,19 @@ func reserved(network netip.Prefix, a netip.Addr) string {
 }
 
 func checkPools(c *cluster, report reporter) {
-	metallb, cilium := poolVariables()[0], poolVariables()[1]
-	if c.declares[metallb] != nil && c.declares[cilium] != nil {
-		report("load-balancer-twice", c.declares[cilium].At(), "stage "+c.declares[cilium].Name+": MetalLB "+
-			"is the load balancer already", "Each of them would give every Service an address, of its own "+
-			"pool. Remove this stage, or stage %s (%s) and MetalLB.", c.declares[metallb].Name,
-			syntax.Place(c.declares[metallb].At()))
+	var first, and string // which gives Services their addresses
+	for _, one := range []struct{ variable, name, and string }{
+		{poolVariables()[0], "MetalLB", " and MetalLB"}, {poolVariables()[1], "Cilium", ""},
+		{"hcloud_controller_nodes", "Hetzner Cloud's controller", ""}} {
+		s := c.declares[one.variable]
+		switch {
+		case s == nil:
+		case first == "":
+			first, and = one.name, fmt.Sprintf("%s (%s)%s", s.Name, syntax.Place(s.At()), one.and)
+		default:
+			report("load-balancer-twice", s.At(), "stage "+s.Name+": "+first+" is the load balancer already",
+				"Each of them would give every Service an address. Remove this stage, or stage %s.", and)
+		}
 	}
 	used := c.hosts()
 	is := func(address netip.Addr) func(AddressRange) bool {

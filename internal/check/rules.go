@@ -82,7 +82,8 @@ func Rules() []Rule {
 		vm-id-shared vm-ids-overlap name-shared vip-shared endpoint-shared address-shared pools-shared
 		pool-holds-other
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
-		install-image-version cni-missing cni-twice talos-too-old kubernetes-unsupported provider-unnamed
+		install-image-version cloud-controller-missing
+		cni-missing cni-twice talos-too-old kubernetes-unsupported provider-unnamed
 		provider-conflict provider-host tofu-file
 		provider-lock configs-mode
 		state-mode longhorn-extensions schematic-twice data-elsewhere`) {

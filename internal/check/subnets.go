@@ -53,6 +53,7 @@ func checkSubnets(c *cluster, report reporter) {
 	checkSizes(c, report, first, pods, services)
 	checkNodeIPs(c, report, rendered)
 	checkCNI(c, report, first)
+	checkCloudController(c, report, first)
 }
 
 // subnetVariables are the variables of the machine configuration's networks.

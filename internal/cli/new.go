@@ -253,8 +253,10 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 	}
 	return a.print(result, func(w io.Writer) {
 		if len(chosen) > 0 {
-			fmt.Fprintf(w, "Chosen by castle, unused by the repository's other clusters "+
-				"(keep the addresses out of the router's DHCP range):\n  %s\n", strings.Join(chosen, "\n  "))
+			all := strings.Join(chosen, "\n  ")
+			has := strings.Contains(all, "addresses = ") || strings.Contains(all, "vip = ") // not in a cloud
+			fmt.Fprintf(w, "Chosen by castle, unused by the repository's other clusters%s:\n  %s\n",
+				textIf(has, " (keep the addresses out of the router's DHCP range)"), all)
 		}
 		fmt.Fprintf(w, "Wrote and checked %s: %s\n", c.Label(), strings.Join(draft.Files, ", "))
 		if draft.GitOps != "" {

@@ -34,6 +34,10 @@ nodes = {
 talos_version      = "v1.13.0"
 kubernetes_version = "1.36.3"
 
+# The snapshot of the servers' disks, and the installer, have the extensions of this schematic.
+talos_image_factory = "factory.talos.dev"
+talos_schematic_id  = "613e1592b2da41ae5e265e8789429f22e121aab91cb4deb6bc3c0b6262961245"
+
 # The stage hcloud-controller gives nodes their provider id, and Services load balancers.
 external_cloud_provider = true
 

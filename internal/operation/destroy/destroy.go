@@ -108,7 +108,7 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, o Options) error {
 	if err := checkInputs(r.Cluster, stages); err != nil {
 		return err
 	}
-	if err := (&tokens{r, all, stages}).check(ctx); err != nil {
+	if err := (&tokens{run: r, all: all, stages: stages}).check(ctx); err != nil {
 		return err
 	}
 	d.ahead = openAhead(r, stages)

@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/secretstore"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
@@ -27,6 +28,8 @@ import (
 type tokens struct {
 	run         *run.Run
 	all, stages []*Stage // that are recorded, and to destroy
+	// Observes: no run has begun. Only the stages in memory get the token, and no stage is applied for it.
+	observes bool
 }
 
 // check verifies the tokens of the stages. A stage without one fails only when its turn comes, and with it
@@ -74,8 +77,10 @@ func (t *tokens) checkToken(ctx context.Context, s *Stage, recorded cluster.Data
 		return nil
 	}
 	t.run.Cluster.Masker.Add(accepted.Token)
-	t.run.Notice(fmt.Sprintf("stage %s: %s refuses the API token that was recorded; taking %s instead",
-		s.Record.Name, recorded.Platform.Name(), from))
+	if !t.observes {
+		t.run.Notice(fmt.Sprintf("stage %s: %s refuses the API token that was recorded; taking %s instead",
+			s.Record.Name, recorded.Platform.Name(), from))
+	}
 	return t.replaceToken(recorded.Account.Token, accepted.Token)
 }
 
@@ -98,6 +103,13 @@ func (t *tokens) sources(s *Stage, recorded cluster.Datacenter) []platform.Sourc
 		{Name: variable, Account: func(context.Context) (platform.Account, error) {
 			return with(recorded.Platform.Environment(t.run.Cluster.Options.Environ)), nil
 		}},
+	}
+	if t.observes {
+		sources = append(sources, platform.Source{Name: "the secret store",
+			Account: func(ctx context.Context) (platform.Account, error) {
+				stored, err := t.stored(ctx)
+				return with(platform.Account{Token: recorded.Platform.Environment(stored).Token}), err
+			}})
 	}
 	for _, v := range t.all {
 		if !v.Record.Volatile || len(v.Resources) > 0 {
@@ -147,6 +159,21 @@ func (t *tokens) configured(of *Stage) (none platform.Account) {
 	return none
 }
 
+// stored returns the secrets that the cluster's store has now, as an environment.
+func (t *tokens) stored(ctx context.Context) (environ []string, err error) {
+	c := t.run.Cluster
+	collection, err := secretstore.Of(c.Config.Stages)
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := collection.Store.Read(ctx, c.Options.Environ)
+	for name, value := range secrets {
+		c.Masker.Add(value)
+		environ = append(environ, name+"="+value)
+	}
+	return environ, err
+}
+
 // reread applies a stage that only reads as it was recorded, and returns the new value of the output that
 // held token.
 func (t *tokens) reread(ctx context.Context, s *Stage, token string) (now string, err error) {
@@ -179,6 +206,7 @@ func (t *tokens) reread(ctx context.Context, s *Stage, token string) (now string
 // there.
 func (t *tokens) replaceToken(old, token string) error {
 	for _, s := range slices.Concat(t.all, t.stages) {
+		replaced := false
 		for i, check := range s.Record.Preflights {
 			values, err := check.Decode()
 			if err != nil {
@@ -192,6 +220,12 @@ func (t *tokens) replaceToken(old, token string) error {
 			if err != nil {
 				return err
 			}
+			replaced = true
+		}
+		if t.observes {
+			continue
+		}
+		if replaced {
 			if err := s.dir.SetRecord(s.Record); err != nil {
 				return err
 			}

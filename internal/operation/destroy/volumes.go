@@ -10,6 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
@@ -53,6 +54,12 @@ func (s *Stage) Volumes(ctx context.Context, c *cluster.Cluster, discards bool) 
 	asking, stop := context.WithTimeout(ctx, 2*answerTime)
 	defer stop()
 	all, err := s.volumes(asking, c, discards)
+	if errors.Is(err, platform.ErrRefused) { // somebody has rotated the token
+		err = (&tokens{run: run.Observe(ctx, c), stages: []*Stage{s}, observes: true}).check(asking)
+		if err = cmp.Or(err, s.denied); err == nil {
+			all, err = s.volumes(asking, c, discards)
+		}
+	}
 	if err != nil {
 		const text = "the volumes that it deletes are not known: "
 		lines = append(lines, c.Masker.Hide(text+foreign.OneLine(err.Error())))
@@ -79,9 +86,12 @@ func (d *destruction) settleVolumes(ctx context.Context, s *Stage, discards bool
 	if len(refused.Reasons) > 0 {
 		return refused
 	}
-	for _, v := range all {
-		if err == nil {
-			err = v.Settle(ctx, v.Policy)
+	// A run that is killed here has deleted nothing, and a nuke may follow: first those that are to stay.
+	for _, policy := range []string{gate.Retain, gate.Delete} {
+		for _, v := range all {
+			if err == nil && v.Policy == policy {
+				err = v.Settle(ctx, policy)
+			}
 		}
 	}
 	return err

@@ -46,8 +46,8 @@ func (p *project) Costs(ctx context.Context, v gate.Values) (*platform.Costs, er
 		}
 		n := float64(counts[what])
 		c.Items = append(c.Items, platform.CostItem{What: what, Count: counts[what],
-			Hourly: rounded(n * price.hourly), Monthly: rounded(n * price.monthly)})
-		c.Hourly, c.Monthly = rounded(c.Hourly+n*price.hourly), rounded(c.Monthly+n*price.monthly)
+			Hourly: rounded(n * price.Hourly), Monthly: rounded(n * price.Monthly)})
+		c.Hourly, c.Monthly = rounded(c.Hourly+n*price.Hourly), rounded(c.Monthly+n*price.Monthly)
 	}
 	return c, nil
 }
@@ -57,21 +57,19 @@ func priced(kind, typ string) string { return kind + " " + strings.Replace(typ, 
 
 func rounded(n float64) float64 { return math.Round(n*1e4) / 1e4 }
 
-// price is without VAT.
-type price struct{ hourly, monthly float64 }
-
 // prices reads the prices of servers, load balancers and addresses, by what they are for.
-func (p *project) prices(ctx context.Context) (all map[string]price, currency string, err error) {
+func (p *project) prices(ctx context.Context) (all map[string]platform.CostItem, currency string,
+	err error) {
 	list, _, err := p.api.Pricing.Get(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("read the prices: %w", refused(err))
 	}
-	all = map[string]price{}
+	all = map[string]platform.CostItem{}
 	add := func(what, hourly, monthly string) {
 		hour, wrong := strconv.ParseFloat(hourly, 64)
 		month, bad := strconv.ParseFloat(monthly, 64)
 		err = errors.Join(err, wrong, bad)
-		all[what] = price{hour, month}
+		all[what] = platform.CostItem{Hourly: hour, Monthly: month}
 	}
 	for _, t := range list.ServerTypes {
 		for _, l := range t.Pricings {

@@ -3,6 +3,7 @@ package hcloud
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,7 +24,7 @@ var _ platform.Datacenter = (*project)(nil)
 func (p *project) Name() string { return Platform{}.Name() }
 
 // TokenExpiry is never: tokens of Hetzner Cloud are valid until they are deleted.
-func (p *project) TokenExpiry(context.Context) (expires time.Time, fix string, err error) {
+func (p *project) TokenExpiry(context.Context) (time.Time, string, error) {
 	return time.Time{}, "", nil
 }
 
@@ -32,30 +33,27 @@ func (p *project) Gone(ctx context.Context, all []platform.Object, report func(s
 	error) {
 	reported := map[string]bool{}
 	var objects []event.OwnedObject
-	settled := func(ctx context.Context) (bool, error) {
+	settled := func(ctx context.Context) (done bool, _ error) {
 		found, err := p.list(ctx, kindsOf(all))
-		objects = proved(all, found, err)
+		objects, done = proved(all, found, err), true
 		for _, o := range all {
 			r, exists := find(found, o)
 			if !exists || !r.locked {
 				continue
 			}
-			if text := r.String() + ": an action is running on it; waiting for its end"; !reported[text] {
-				reported[text] = true
-				report(text)
+			done = false
+			if !reported[r.ref()] {
+				reported[r.ref()] = true
+				report(r.String() + ": an action is running on it; waiting for its end")
 			}
-			return false, nil
 		}
-		return true, nil
+		return done, nil
 	}
 	err := wait.PollUntilContextTimeout(ctx, p.interval, p.timeout, true, settled)
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return objects, context.Cause(ctx)
 	}
-	if wait.Interrupted(err) {
-		err = nil
-	}
-	return objects, err
+	return objects, nil
 }
 
 // Now is Gone without waiting.
@@ -95,25 +93,23 @@ func (p *project) Facts(ctx context.Context, known []gate.Known) ([]platform.Fac
 	if err != nil {
 		return nil, err
 	}
-	facts := make([]platform.Fact, len(known))
-	for i, k := range known {
+	var facts []platform.Fact
+	for _, k := range known {
 		key, _ := terraform.KeyOf(k.Address)
 		f := platform.Fact{Key: cmp.Or(key, textOf(k.Attributes, "name")), ID: int(idOf(k.Attributes)),
 			Called: refs("server", idOf(k.Attributes))[0], Status: "absent"}
-		r, exists := ofState(all, k)
-		if !exists {
+		if r, exists := ofState(all, k); exists {
+			f.Node, f.Where, f.UUID, f.Status = r.location, r.place(), r.uuid(), string(r.status)
+			if recorded := k.MachineID.UUID; recorded != "" && recorded != f.UUID {
+				f.Differ("has lost its label %s = %s", labelUUID, recorded)
+			}
+		} else {
 			f.Differ("does not exist any more")
-			facts[i] = f
-			continue
 		}
-		f.Node, f.Where, f.UUID, f.Status = r.location, r.place(), r.uuid(), string(r.status)
-		if r.status == hcloud.ServerStatusOff { // the provider has no argument for it
+		if f.Status == "off" { // the provider has no argument for it
 			f.Status, f.ByRollout = "stopped", true
 		}
-		if recorded := k.MachineID.UUID; recorded != "" && recorded != f.UUID {
-			f.Differ("has lost its label %s = %s", labelUUID, recorded)
-		}
-		facts[i] = f
+		facts = append(facts, f)
 	}
 	return facts, nil
 }
@@ -124,44 +120,35 @@ const shutdownTime = 5 * time.Minute
 // Restart shuts a server down and starts it. Its id proves it, because no other server ever gets it.
 func (p *project) Restart(ctx context.Context, m platform.Object, say func(string)) error {
 	server := &hcloud.Server{ID: int64(m.VM)}
-	step := func(what string, do func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response,
+	step := func(what string, request func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response,
 		error)) error {
 		say(fmt.Sprintf("server %d %s", m.VM, what))
-		action, _, err := do(ctx, server)
-		if err == nil {
-			err = p.api.Action.WaitFor(ctx, action)
-		}
-		if err != nil && ctx.Err() == nil {
-			err = fmt.Errorf("server %d: %w", m.VM, err)
-		}
-		return err
+		action, _, err := request(ctx, server)
+		return p.ended(ctx, action, err)
 	}
-	is := func(status hcloud.ServerStatus) wait.ConditionWithContextFunc {
-		return func(ctx context.Context) (bool, error) {
-			now, _, err := p.api.Server.GetByID(ctx, server.ID)
-			if err == nil && now == nil {
-				err = fmt.Errorf("server %d does not exist any more", m.VM)
-			}
-			return err == nil && now.Status == status, err
+	isOff := func(ctx context.Context) (bool, error) {
+		now, _, err := p.api.Server.GetByID(ctx, server.ID)
+		if err == nil && now == nil {
+			err = errors.New("it does not exist any more")
 		}
+		return err == nil && now.Status == hcloud.ServerStatusOff, err
 	}
-	off, err := is(hcloud.ServerStatusOff)(ctx)
-	if err != nil {
-		return err
-	}
-	if !off {
-		if err := step("shuts down", p.api.Server.Shutdown); err != nil {
-			return err
+	off, err := isOff(ctx)
+	if err == nil && !off {
+		if err = step("shuts down", p.api.Server.Shutdown); err == nil {
+			err = wait.PollUntilContextTimeout(ctx, p.interval, shutdownTime, true, isOff)
 		}
-		err := wait.PollUntilContextTimeout(ctx, p.interval, shutdownTime, true, is(hcloud.ServerStatusOff))
 		if wait.Interrupted(err) && ctx.Err() == nil {
 			err = step("does not shut down; it is switched off", p.api.Server.Poweroff)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	return step("starts", p.api.Server.Poweron)
+	if err == nil {
+		err = step("starts", p.api.Server.Poweron)
+	}
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("server %d: %w", m.VM, err)
+	}
+	return err
 }
 
 // Complete returns the objects as they are: each has an entry in the state, and no server moves.
@@ -181,7 +168,7 @@ func (p *project) Blocked(ctx context.Context, all []platform.Object) (blocked [
 }
 
 // FileUser returns nobody: no stage makes files in a project.
-func (p *project) FileUser(context.Context, string, string, []platform.Object) (string, error) {
+func (*project) FileUser(context.Context, string, string, []platform.Object) (string, error) {
 	return "", nil
 }
 

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/doctor/finding"
 	"github.com/ephemeral-castle/castle/internal/platform"
@@ -20,8 +23,8 @@ func (Platform) Checks(s platform.Subject) []finding.Check {
 			return finding.Obstacle("correct hcloud_endpoint", "%v", err)
 		}
 		if !known {
-			return finding.Unchecked("the API token is not known: " +
-				cmp.Or(s.Unread, "it is an output of another stage, which has none yet"))
+			const output = "it is an output of another stage, which has none yet"
+			return finding.Unchecked("the API token is not known: " + cmp.Or(s.Unread, output))
 		}
 		switch writes, err := p.mayWrite(ctx); {
 		case err == platform.ErrRefused:
@@ -52,19 +55,14 @@ func (p *project) others(ctx context.Context, cluster string) []finding.Finding 
 	if err != nil {
 		return finding.Unchecked(finding.Reason(ctx, err))
 	}
-	var found []string
-	for _, r := range all {
-		if r.labels[labelCluster] != cluster {
-			found = append(found, r.describe())
-		}
-	}
-	if len(found) == 0 {
+	all = slices.DeleteFunc(all, func(r resource) bool { return r.labels[labelCluster] == cluster })
+	if len(all) == 0 {
 		return finding.Good("no server in the project is another one's")
 	}
 	const most = 3
-	text := strings.Join(found[:min(most, len(found))], "; ")
-	if len(found) > most {
-		text += fmt.Sprintf("; and %d more", len(found)-most)
+	text := strings.Join(xslices.Map(all[:min(most, len(all))], resource.describe), "; ")
+	if len(all) > most {
+		text += fmt.Sprintf("; and %d more", len(all)-most)
 	}
 	return finding.Warning("castle touches none of them, and whoever has the token can: give the cluster a "+
 		"project of its own", "the token may change servers that are not the cluster's: %s", text)

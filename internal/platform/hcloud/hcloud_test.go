@@ -251,7 +251,7 @@ func TestGoneWaitsForADeletionAndProvesIt(t *testing.T) {
 			if _, _, err := p.api.Server.DeleteWithResult(t.Context(), v); err != nil {
 				t.Fatal(err)
 			}
-			objects := objectsOf([]gate.Known{known("cp-01", v), known("wk-01", other),
+			objects := (Platform{}).ObjectsOf([]gate.Known{known("cp-01", v), known("wk-01", other),
 				{Type: "hcloud_network",
 					Attributes: map[string]any{"id": "77", "name": "green"}}})
 			if now := p.Now(t.Context(), objects); now[0].Gone || now[1].Gone || !now[2].Gone {
@@ -273,7 +273,7 @@ func TestGoneWaitsForADeletionAndProvesIt(t *testing.T) {
 func TestNothingIsGoneWithoutAnAnswer(t *testing.T) {
 	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
 		s.Fail(emulator.Fault{Path: "servers", Status: 503, Code: "unavailable", Message: "maintenance"})
-		objects := objectsOf([]gate.Known{known("cp-01", &client.Server{ID: 1})})
+		objects := (Platform{}).ObjectsOf([]gate.Known{known("cp-01", &client.Server{ID: 1})})
 		if all, err := p.Gone(t.Context(), objects, func(string) {}); err != nil || all[0].Gone {
 			t.Errorf("%+v, %v", all, err)
 		}
@@ -283,7 +283,7 @@ func TestNothingIsGoneWithoutAnAnswer(t *testing.T) {
 func TestAProtectedServerBlocksADestroy(t *testing.T) {
 	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
 		v := boot(t, s, p, "green-cp-01", nil)
-		objects := objectsOf([]gate.Known{known("cp-01", v)})
+		objects := (Platform{}).ObjectsOf([]gate.Known{known("cp-01", v)})
 		if blocked, err := p.Blocked(t.Context(), objects); err != nil || len(blocked) != 0 {
 			t.Errorf("%+v, %v", blocked, err)
 		}
@@ -429,13 +429,11 @@ func TestDoctorTellsWhoseServersTheTokenReaches(t *testing.T) {
 	})
 }
 
-// A limit of requests is waited for as long as the API says, and is no refusal for ever.
+// A limit of requests is waited for, and is no refusal for ever.
 func TestALimitOfRequestsIsWaitedFor(t *testing.T) {
 	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
-		l := &limit{next: transport{s}}
 		p.api = client.NewClient(client.WithEndpoint("http://api.test/v1"), client.WithToken("writes"),
-			client.WithHTTPClient(&http.Client{Transport: l}),
-			client.WithRetryOpts(client.RetryOpts{MaxRetries: 1, BackoffFunc: l.pause}))
+			client.WithHTTPClient(&http.Client{Transport: transport{s}}), client.WithRetryOpts(retries))
 		limited := func(lasts time.Duration) {
 			s.Fail(emulator.Fault{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
 				Message: "limit of 3600 requests per hour reached", Lasts: lasts})

@@ -2,6 +2,7 @@ package hcloud
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,8 +23,8 @@ var parts = []string{"hcloud_network_subnet", "hcloud_network_route", "hcloud_se
 	"hcloud_load_balancer_network", "hcloud_load_balancer_service", "hcloud_load_balancer_target",
 	"hcloud_firewall_attachment", "hcloud_volume_attachment"}
 
-// owns reports whether resources of a type own objects in a project, or are parts of such objects.
-func owns(typ string) bool { return kindOf(typ) != nil || slices.Contains(parts, typ) }
+// Owns is true for parts of objects, too.
+func (Platform) Owns(typ string) bool { return kindOf(typ) != nil || slices.Contains(parts, typ) }
 
 // idOf is the id that a resource in a state has; 0 without one.
 func idOf(attributes map[string]any) int64 {
@@ -37,8 +38,8 @@ func textOf(attributes map[string]any, name string) string {
 	return text
 }
 
-// objectsOf lists the objects of resources that have an id. The API never uses an id again.
-func objectsOf(known []gate.Known) (all []platform.Object) {
+// ObjectsOf lists those that have an id. The API never uses an id again.
+func (Platform) ObjectsOf(known []gate.Known) (all []platform.Object) {
 	for _, k := range known {
 		kind, id := kindOf(k.Type), idOf(k.Attributes)
 		if kind == nil || id == 0 {
@@ -47,8 +48,7 @@ func objectsOf(known []gate.Known) (all []platform.Object) {
 		labels, _ := k.Attributes["labels"].(map[string]any)
 		uuid, _ := labels[labelUUID].(string)
 		o := platform.Object{Kind: kind.name, Node: textOf(k.Attributes, "location"),
-			UUID: strings.ToLower(uuid),
-			Name: textOf(k.Attributes, "name")}
+			UUID: strings.ToLower(uuid), Name: textOf(k.Attributes, "name")}
 		if k.Type == typeServer {
 			o.VM = int(id)
 		} else {
@@ -59,6 +59,10 @@ func objectsOf(known []gate.Known) (all []platform.Object) {
 	return all
 }
 
+func (Platform) MachineID(typ string, attributes map[string]any) (id int, isMachine bool) {
+	return int(idOf(attributes)), typ == typeServer
+}
+
 // number is the id of an object; 0 if it has none.
 func number(o platform.Object) int64 {
 	id, _ := strconv.ParseInt(cmp.Or(o.Volume, strconv.Itoa(o.VM)), 10, 64) //nolint:errcheck // then it is 0
@@ -67,11 +71,7 @@ func number(o platform.Object) int64 {
 
 // find returns the resource of an object, if it exists.
 func find(all []resource, o platform.Object) (resource, bool) {
-	i := slices.IndexFunc(all, func(r resource) bool { return r.kind.name == o.Kind && r.id == number(o) })
-	if i < 0 {
-		return resource{}, false
-	}
-	return all[i], true
+	return first(all, func(r resource) bool { return r.kind.name == o.Kind && r.id == number(o) })
 }
 
 // kindsOf are the kinds of objects.
@@ -86,12 +86,11 @@ func UUIDOf(key, typ, name string) string {
 	return guid.NewSHA1(guid.NameSpaceOID, []byte(key+"/"+typ+"/"+name)).String()
 }
 
-// identities tell how a plan identifies servers. Names are unique in a project, so a creation never finds
-// somebody else's: the API refuses it.
-func identities() map[string]terraform.Identity {
+// Identities are those of servers. Names are unique in a project, so a creation never finds somebody else's:
+// the API refuses it.
+func (Platform) Identities() map[string]terraform.Identity {
 	return map[string]terraform.Identity{
-		typeServer: {ID: "{location}/{name}", UUID: "{labels." + labelUUID + "}"},
-	}
+		typeServer: {ID: "{location}/{name}", UUID: "{labels." + labelUUID + "}"}}
 }
 
 // rows says what a change of each argument of a server does to it while it runs (hcloud_server in the
@@ -105,42 +104,36 @@ var rows = effect.Table(map[effect.Kind]string{
 	effect.Replaces:   `datacenter id image location ssh_keys user_data`,
 })
 
-func effects(replaces bool, differences []planned.Difference) (all []effect.Effect) {
+func (Platform) Effects(_ map[string]any, replaces bool, differences []planned.Difference) (
+	all []effect.Effect) {
 	for _, d := range differences {
-		root, _, _ := strings.Cut(d.Path, ".")
-		root, _, _ = strings.Cut(root, "[")
+		root, _, _ := strings.Cut(strings.ReplaceAll(d.Path, "[", "."), ".")
 		is, known := rows[root]
-		one := effect.Effect{Kind: is, Text: d.Text()}
 		if replaces || !known {
-			one.Kind = effect.Replaces
+			is = effect.Replaces
 		}
-		all = append(all, one)
+		all = append(all, effect.Effect{Kind: is, Text: d.Text()})
 	}
 	return all
 }
 
-// describe names the server of a resource.
-func describe(attributes map[string]any) string {
+func (Platform) Describe(attributes map[string]any) (machine string, disks []string) {
 	return fmt.Sprintf("server %s %q in %s", textOf(attributes, "id"), textOf(attributes, "name"),
-		textOf(attributes, "location"))
+		textOf(attributes, "location")), nil
 }
 
 // wanted are the resources that a preflight checks, by address.
 func wanted(v gate.Values) (map[string]want, error) {
 	names, others, parts := map[string]string{}, map[string]string{}, map[string][]string{}
-	if err := v.Decode("servers", &names); err != nil {
-		return nil, err
-	}
-	if err := v.Decode("others", &others); err != nil {
-		return nil, err
-	}
-	if err := v.Decode("parts", &parts); err != nil {
+	if err := errors.Join(v.Decode("servers", &names), v.Decode("others", &others),
+		v.Decode("parts", &parts)); err != nil {
 		return nil, err
 	}
 	all := map[string]want{}
 	for key, name := range names {
 		address := fmt.Sprintf("%s[%q]", v.String("resource"), key)
-		all[address] = want{address: address, key: key, kind: kindOf(typeServer), name: name}
+		all[address] = want{address: address, key: key, kind: kindOf(typeServer), name: name,
+			fix: "give " + key + " another name"}
 	}
 	for address, name := range others {
 		typ, _, _ := strings.Cut(address, ".")
@@ -148,7 +141,8 @@ func wanted(v gate.Values) (map[string]want, error) {
 		if k == nil {
 			return nil, fmt.Errorf("others: %s is no resource with a name of its own", address)
 		}
-		all[address] = want{address: address, kind: k, name: name, parts: map[string]string{}}
+		all[address] = want{address: address, kind: k, name: name, parts: map[string]string{},
+			fix: "give the cluster another name"}
 	}
 	for address, of := range parts {
 		if len(of) != 2 || all[of[0]].parts == nil {
@@ -163,27 +157,16 @@ func wanted(v gate.Values) (map[string]want, error) {
 type want struct {
 	address, key string // the key is a server's
 	kind         *kind
-	name         string
+	name, fix    string            // the fix where another one has the name
 	parts        map[string]string // what else is made of it: by address, a subnet or a port
 }
 
-// partID is the id by which Terraform imports a part of a resource.
-func partID(r resource, part string) string {
-	if r.kind.typ == "hcloud_network" {
-		return fmt.Sprintf("%d-%s", r.id, part)
-	}
-	return fmt.Sprintf("%d__%s", r.id, part)
-}
-
-// lacksMachines reports whether a server that the preflight checks is none of the known resources.
-func lacksMachines(v gate.Values, known []gate.Known) bool {
+func (Platform) LacksMachines(v gate.Values, known []gate.Known) bool {
 	all, err := wanted(v)
-	has := func(address string) bool {
-		return slices.ContainsFunc(known, func(k gate.Known) bool { return k.Address == address })
+	maps.DeleteFunc(all, func(_ string, w want) bool { return w.key == "" })
+	lacks := err != nil || len(all) == 0
+	for _, k := range known {
+		delete(all, k.Address)
 	}
-	isServer := func(address string) bool { return all[address].key != "" }
-	addresses := slices.DeleteFunc(slices.Collect(maps.Keys(all)),
-		func(a string) bool { return !isServer(a) })
-	return err != nil || len(addresses) == 0 ||
-		slices.ContainsFunc(addresses, func(a string) bool { return !has(a) })
+	return lacks || len(all) > 0
 }

@@ -69,12 +69,12 @@ func TestEffectsOfAChangedServer(t *testing.T) {
 	for path, want := range map[string]effect.Kind{"labels.role": effect.None, "server_type": effect.Restarts,
 		"public_net[0].ipv4": effect.Restarts, "firewall_ids": effect.Interrupts, "image": effect.Replaces,
 		"of_a_newer_provider": effect.Replaces} {
-		got := effects(false, []planned.Difference{{Path: path}})
+		got := (Platform{}).Effects(nil, false, []planned.Difference{{Path: path}})
 		if len(got) != 1 || got[0].Kind != want {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
-	if got := effects(true,
+	if got := (Platform{}).Effects(nil, true,
 		[]planned.Difference{{Path: "labels"}}); got[0].Kind != effect.Replaces {
 		t.Errorf("%+v", got)
 	}
@@ -83,14 +83,14 @@ func TestEffectsOfAChangedServer(t *testing.T) {
 // Types without a kind or a part would be missing in the proof of a destroy.
 func TestEveryTypeOfTheSchemasIsOwned(t *testing.T) {
 	for typ := range schemas(t) {
-		if typ != "hcloud_ssh_key" && !owns(typ) {
+		if typ != "hcloud_ssh_key" && !(Platform{}).Owns(typ) {
 			t.Errorf("%s", typ)
 		}
 	}
 }
 
 func TestObjectsOfAState(t *testing.T) {
-	all := objectsOf([]gate.Known{
+	all := (Platform{}).ObjectsOf([]gate.Known{
 		{Type: typeServer, Attributes: map[string]any{"id": "42", "name": "green-cp-01", "location": "fsn1",
 			"labels": map[string]any{labelUUID: "ABC"}}},
 		{Type: "hcloud_load_balancer", Attributes: map[string]any{"id": "7", "name": "green"}},
@@ -127,7 +127,7 @@ func TestAccountsOfTheEnvironment(t *testing.T) {
 			t.Errorf("%s is accepted: a token would be sent there", endpoint)
 		}
 	}
-	if err := checkToken("secret"); err == nil {
+	if err := (Platform{}).CheckToken("secret"); err == nil {
 		t.Error("a short token is accepted")
 	}
 }

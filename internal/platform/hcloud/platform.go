@@ -16,13 +16,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/effect"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/revision"
-	"github.com/ephemeral-castle/castle/internal/terraform"
-	"github.com/ephemeral-castle/castle/internal/terraform/planned"
 )
 
 // Platform is Hetzner Cloud.
@@ -32,36 +31,17 @@ var _ platform.Platform = Platform{}
 
 // The methods of Platform answer as the interfaces of package platform say.
 
-func (Platform) Name() string                                   { return "Hetzner Cloud" }
-func (Platform) Preflights() []gate.PreflightType               { return []gate.PreflightType{resources()} }
-func (Platform) MachinePreflight() string                       { return Preflight }
-func (Platform) Owns(typ string) bool                           { return owns(typ) }
-func (Platform) IsMachine(typ string) bool                      { return typ == typeServer }
-func (Platform) FoundByPreflights(typ string) bool              { return owns(typ) }
-func (Platform) FileID(gate.Known) string                       { return "" }
-func (Platform) Identities() map[string]terraform.Identity      { return identities() }
-func (Platform) CheckToken(token string) error                  { return checkToken(token) }
-func (Platform) ObjectsOf(known []gate.Known) []platform.Object { return objectsOf(known) }
+func (Platform) Name() string                      { return "Hetzner Cloud" }
+func (Platform) Preflights() []gate.PreflightType  { return []gate.PreflightType{resources()} }
+func (Platform) MachinePreflight() string          { return Preflight }
+func (Platform) IsMachine(typ string) bool         { return typ == typeServer }
+func (p Platform) FoundByPreflights(t string) bool { return p.Owns(t) }
+func (Platform) FileID(gate.Known) string          { return "" }
 
 func (Platform) FileOf(string, string) (platform.Object, bool) { return platform.Object{}, false }
 
-func (Platform) MachineID(typ string, attributes map[string]any) (id int, isMachine bool) {
-	return int(idOf(attributes)), typ == typeServer
-}
-
-func (Platform) Effects(_ map[string]any, replaces bool, all []planned.Difference) []effect.Effect {
-	return effects(replaces, all)
-}
-
-func (Platform) Describe(attributes map[string]any) (machine string, disks []string) {
-	return describe(attributes), nil
-}
-
-func (Platform) LacksMachines(v gate.Values, known []gate.Known) bool { return lacksMachines(v, known) }
-
 func (Platform) Remedy(o platform.Object) string {
-	i := slices.IndexFunc(kinds, func(k *kind) bool { return k.name == o.Kind })
-	return resource{kind: kinds[max(i, 0)], id: number(o)}.remedy()
+	return resource{kind: append(kindsOf([]platform.Object{o}), kinds[0])[0], id: number(o)}.remedy()
 }
 
 func (Platform) Account(v gate.Values) (platform.Account, []int, error) {
@@ -84,11 +64,8 @@ func (Platform) Environment(environ []string) platform.Account {
 }
 
 func (Platform) SameEndpoint(a, b string) bool {
-	plain := func(s string) string {
-		return strings.ToLower(strings.TrimRight(cmp.Or(s, DefaultEndpoint),
-			"/"))
-	}
-	return plain(a) == plain(b)
+	plain := func(s string) string { return strings.TrimRight(cmp.Or(s, DefaultEndpoint), "/") }
+	return strings.EqualFold(plain(a), plain(b))
 }
 
 func (Platform) Open(a platform.Account) (platform.Datacenter, error) { return open(a) }
@@ -135,8 +112,8 @@ func (Platform) Revisions() revision.System {
 
 func revisable(s revision.Stage) (all []revision.Object) {
 	for _, r := range s.State.Managed() {
-		known := []gate.Known{{Address: r.Address, Type: r.Type, Attributes: r.Attributes}}
-		for _, o := range objectsOf(known) {
+		known := []gate.Known{{Type: r.Type, Attributes: r.Attributes}}
+		for _, o := range (Platform{}).ObjectsOf(known) {
 			if !r.Deposed {
 				all = append(all, revision.Object{Kind: o.Kind, Name: o.Name, Ref: o.ID(),
 					Address: r.Address})
@@ -149,9 +126,8 @@ func revisable(s revision.Stage) (all []revision.Object) {
 func (r resource) revision() string {
 	// fmt prints maps in the order of their keys.
 	sum := sha256.Sum256(fmt.Append(nil, r.name, r.labels, r.protected, r.size, r.location))
-	text := fmt.Sprintf("%x", sum[:8])
-	if r.status == "off" {
-		text += "/stopped"
+	if r.status == hcloud.ServerStatusOff {
+		return fmt.Sprintf("%x/stopped", sum[:8])
 	}
-	return text
+	return fmt.Sprintf("%x", sum[:8])
 }

@@ -28,10 +28,8 @@ const Preflight = "hcloud_resources"
 // run has made: a resource outside the state is castle's own only if its uuid is the one that derives from
 // the cluster's key, or the one that a plan had before the server existed.
 func resources() gate.PreflightType {
-	texts := func(help string) gate.Attribute { return gate.Attribute{Type: cty.Map(cty.String), Help: help} }
-	required := func(a gate.Attribute) gate.Attribute {
-		a.Required = true
-		return a
+	texts := func(required bool, help string) gate.Attribute {
+		return gate.Attribute{Type: cty.Map(cty.String), Required: required, Help: help}
 	}
 	return gate.PreflightType{
 		Name: Preflight,
@@ -41,16 +39,14 @@ func resources() gate.PreflightType {
 			"endpoint": {Type: cty.String, Required: true,
 				Help: `The API's address, "` + DefaultEndpoint + `".`},
 			"api_token": {Type: cty.String, Required: true, Help: "The API token, which may read and write.",
-				Valid: func(v cty.Value) error { return checkToken(v.AsString()) }},
-			"servers":  required(texts("The name of each server, by the key of its resource instance.")),
+				Valid: func(v cty.Value) error { return (Platform{}).CheckToken(v.AsString()) }},
+			"servers":  texts(true, "The name of each server, by the key of its resource instance."),
 			"resource": {Type: cty.String, Required: true, Help: `The resource of the servers' instances.`},
-			"others":   texts("The names of other resources, by their addresses."),
-			"parts": {Type: cty.Map(cty.List(cty.String)),
-				Help: "By address, subnets of networks and services of " +
-					"load balancers: the address in others, and the range or the port."},
-			"types": texts(
-				`The type and the location of each server, by key: "cx33@fsn1".`),
-			"balancers": texts(
+			"others":   texts(false, "The names of other resources, by their addresses."),
+			"parts": {Type: cty.Map(cty.List(cty.String)), Help: "By address, subnets of networks and " +
+				"services of load balancers: the address in others, and the range or the port."},
+			"types": texts(false, `The type and the location of each server, by key: "cx33@fsn1".`),
+			"balancers": texts(false,
 				`The type and the location of each load balancer, by address: "lb11@fsn1".`),
 		},
 		HasMachineIDs: true,
@@ -60,8 +56,8 @@ func resources() gate.PreflightType {
 
 var tokenForm = regexp.MustCompile(`^[A-Za-z0-9]{64}$`)
 
-// checkToken checks the form of a token. The error does not repeat it: it is a secret.
-func checkToken(token string) error {
+// CheckToken does not repeat the token in its error: it is a secret.
+func (Platform) CheckToken(token string) error {
 	if !tokenForm.MatchString(token) {
 		return errors.New("the API token does not have 64 letters and digits, as those of Hetzner Cloud have")
 	}
@@ -90,6 +86,13 @@ type check struct {
 	wanted  map[string]want // by address
 	types   map[string]string
 	key     string
+}
+
+// holder returns the resource that has the name of a wanted one, which is unique among those of its kind, and
+// whether its uuid proves it castle's own.
+func (c *check) holder(all []resource, w want, k gate.Known) (r resource, exists, own bool) {
+	r, exists = first(all, func(r resource) bool { return r.kind == w.kind && r.name == w.name })
+	return r, exists, exists && slices.Contains(c.uuidsOf(w, k.MachineID), r.uuid())
 }
 
 // uuidsOf returns the uuids that prove a resource castle's own: the recorded one, and the derived one.
@@ -135,11 +138,10 @@ func (c *check) inspect(ctx context.Context, known []gate.Known, _ func(string))
 			found.Ours = append(found.Ours, partsOf(w, r, inState)...)
 			continue
 		}
-		r, taken := named(all, w.kind, w.name)
-		switch {
+		switch r, taken, own := c.holder(all, w, k); {
 		case !taken:
 			missing[w.key] = w.key != ""
-		case slices.Contains(c.uuidsOf(w, k.MachineID), r.uuid()):
+		case own:
 			found.Ours = append(append(found.Ours, c.own(w, r)), partsOf(w, r, inState)...)
 			found.Present = append(found.Present, r.String())
 		default:
@@ -160,14 +162,11 @@ func ofState(all []resource, k gate.Known) (resource, bool) {
 	return with(all, kind, id)
 }
 
-func importOf(w want, r resource) gate.Import {
-	return gate.Import{Address: w.address, ID: strconv.FormatInt(r.id, 10), What: r.String()}
-}
-
 // own is a resource that is castle's by its uuid, but not in the state.
 func (c *check) own(w want, r resource) gate.Own {
-	return gate.Own{Import: importOf(w, r), NewID: true, Running: r.status == hcloud.ServerStatusRunning,
-		AsForeign: gate.Foreign{What: r.describe(), Fixes: fixes(w),
+	is := gate.Import{Address: w.address, ID: strconv.FormatInt(r.id, 10), What: r.String()}
+	return gate.Own{Import: is, NewID: true, Running: r.status == hcloud.ServerStatusRunning,
+		AsForeign: gate.Foreign{What: r.describe(), Fixes: []string{w.fix},
 			Why: "its uuid is that of " + w.address + ", but no run that was killed was making it"}}
 }
 
@@ -179,10 +178,12 @@ func partsOf(w want, r resource, inState map[string]gate.Known) (all []gate.Own)
 		if inState[address].Type != "" || !slices.Contains(r.parts, part) {
 			continue
 		}
-		what := fmt.Sprintf("%s of %s", part, r)
-		all = append(all, gate.Own{NewID: true,
-			Import: gate.Import{Address: address, ID: partID(r, part), What: what},
-			AsForeign: gate.Foreign{What: what, Fixes: fixes(w),
+		what, id := fmt.Sprintf("%s of %s", part, r), fmt.Sprintf("%d__%s", r.id, part)
+		if r.kind.typ == "hcloud_network" {
+			id = fmt.Sprintf("%d-%s", r.id, part)
+		}
+		all = append(all, gate.Own{NewID: true, Import: gate.Import{Address: address, ID: id, What: what},
+			AsForeign: gate.Foreign{What: what, Fixes: []string{w.fix},
 				Why: "it is that of " + address + ", but no run that was killed was making it"}})
 	}
 	return all
@@ -190,7 +191,7 @@ func partsOf(w want, r resource, inState map[string]gate.Known) (all []gate.Own)
 
 // foreign is a resource with the name of a wanted one, and not its uuid.
 func (c *check) foreign(w want, k gate.Known, r resource) gate.Foreign {
-	f := gate.Foreign{What: r.describe(), Fixes: append(fixes(w), "remove it in Hetzner Cloud, or rename it")}
+	f := gate.Foreign{What: r.describe(), Fixes: []string{w.fix, "remove it in Hetzner Cloud, or rename it"}}
 	uuids := c.uuidsOf(w, k.MachineID)
 	switch {
 	case idOf(k.Attributes) != 0:
@@ -208,13 +209,6 @@ func (c *check) foreign(w want, k gate.Known, r resource) gate.Foreign {
 	return f
 }
 
-func fixes(w want) []string {
-	if w.key != "" {
-		return []string{"give " + w.key + " another name"}
-	}
-	return []string{"give the cluster another name"}
-}
-
 // unavailable lists the types that have no room in their locations, of servers that are to be made.
 func (c *check) unavailable(ctx context.Context, missing map[string]bool) (all []gate.Foreign, err error) {
 	if len(c.types) == 0 || !slices.Contains(slices.Collect(maps.Values(missing)), true) {
@@ -226,26 +220,24 @@ func (c *check) unavailable(ctx context.Context, missing map[string]bool) (all [
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.types)) {
 		name, location, _ := strings.Cut(c.types[key], "@")
-		if !missing[key] {
-			continue
+		wrong := "does not exist"
+		for _, t := range types {
+			at := slices.IndexFunc(t.Locations,
+				func(l hcloud.ServerTypeLocation) bool { return l.Location.Name == location })
+			switch {
+			case t.Name != name:
+			case at < 0:
+				wrong = "does not exist in " + cmp.Or(location, "no location")
+			case !t.Locations[at].Available:
+				wrong = "is not available in " + location + " now"
+			default:
+				wrong = ""
+			}
 		}
-		f := gate.Foreign{What: fmt.Sprintf("server type %s, which %s has, ", name, key),
-			Fixes: []string{"give " + key + " another server_type or location"}}
-		i := slices.IndexFunc(types, func(t *hcloud.ServerType) bool { return t.Name == name })
-		if i < 0 {
-			f.What += "does not exist"
-			all = append(all, f)
-			continue
-		}
-		at := slices.IndexFunc(types[i].Locations,
-			func(l hcloud.ServerTypeLocation) bool { return l.Location.Name == location })
-		switch {
-		case at < 0:
-			f.What += "does not exist in " + cmp.Or(location, "no location")
-			all = append(all, f)
-		case !types[i].Locations[at].Available:
-			f.What += "is not available in " + location + " now"
-			all = append(all, f)
+		if missing[key] && wrong != "" {
+			fix := "give " + key + " another server_type or location"
+			all = append(all, gate.Foreign{Fixes: []string{fix},
+				What: fmt.Sprintf("server type %s, which %s has, %s", name, key, wrong)})
 		}
 	}
 	return all, nil
@@ -261,15 +253,12 @@ func (c *check) look(ctx context.Context, known gate.Known) (gate.Reading, error
 	if err != nil {
 		return gate.Reading{}, err
 	}
-	if _, exists := ofState(all, known); exists {
+	r, exists, own := c.holder(all, w, known)
+	if _, recorded := ofState(all, known); recorded || own && idOf(known.Attributes) == 0 {
 		return gate.Reading{Own: true}, nil
 	}
-	r, exists := named(all, w.kind, w.name)
-	switch {
-	case !exists || idOf(known.Attributes) != 0:
+	if !exists || idOf(known.Attributes) != 0 {
 		return gate.Reading{}, nil
-	case slices.Contains(c.uuidsOf(w, known.MachineID), r.uuid()):
-		return gate.Reading{Own: true}, nil
 	}
 	return gate.Reading{Foreign: new(c.foreign(w, known, r))}, nil
 }

@@ -3,6 +3,7 @@ package hcloud
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -26,6 +26,8 @@ const (
 	labelUUID    = "castle_uuid"
 	// A volume's, Delete or Retain: whether a destroy deletes it.
 	labelReclaim = "castle_reclaim"
+	// A server's, of the library's stage: controlplane or worker.
+	labelRole = "castle_role"
 )
 
 // DefaultEndpoint is the public API's address.
@@ -38,48 +40,22 @@ type project struct {
 	interval, timeout time.Duration
 }
 
-// open makes a client. It makes no request. The library repeats requests that the API has refused for the
-// moment; it follows no redirect, which would take the token along.
+// retries repeat requests that the API has refused for the moment, for half a minute: each second allows one.
+var retries = hcloud.RetryOpts{MaxRetries: 5, BackoffFunc: hcloud.ExponentialBackoff(2, time.Second)}
+
+// open makes a client. It makes no request. It follows no redirect, which would take the token along.
 func open(a platform.Account) (*project, error) {
 	endpoint, err := url.Parse(cmp.Or(a.Endpoint, DefaultEndpoint))
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && !isLoopback(endpoint.Hostname()) {
 		return nil, fmt.Errorf("%q is not the address of an API, such as %s", a.Endpoint, DefaultEndpoint)
 	}
-	limited := &limit{next: http.DefaultTransport}
-	direct := &http.Client{Timeout: time.Minute, Transport: limited,
+	direct := &http.Client{Timeout: time.Minute,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &project{interval: time.Second, timeout: 10 * time.Minute, api: hcloud.NewClient(
 		hcloud.WithEndpoint(strings.TrimRight(endpoint.String(), "/")), hcloud.WithToken(a.Token),
 		hcloud.WithHTTPClient(direct), hcloud.WithApplication("castle", ""),
 		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Second)}),
-		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 3, BackoffFunc: limited.pause}),
-	)}, nil
-}
-
-// limit remembers the rate limit of a project, which all its tokens share: each second allows one request,
-// and from RateLimit-Reset on a whole burst is allowed.
-type limit struct {
-	next  http.RoundTripper
-	reset atomic.Int64 // in seconds since 1970; 0 while requests are answered
-}
-
-func (l *limit) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := l.next.RoundTrip(r)
-	if err == nil {
-		reset, wrong := strconv.ParseInt(resp.Header.Get("RateLimit-Reset"), 10, 64)
-		if wrong != nil || resp.StatusCode != http.StatusTooManyRequests {
-			reset = 0
-		}
-		l.reset.Store(reset)
-	}
-	return resp, err
-}
-
-// longestPause bounds a pause: a whole burst, which may take an hour, is more than castle needs.
-const longestPause = 20 * time.Second
-
-func (l *limit) pause(int) time.Duration {
-	return min(max(time.Until(time.Unix(l.reset.Load(), 0)), time.Second), longestPause)
+		hcloud.WithRetryOpts(retries))}, nil
 }
 
 func isLoopback(host string) bool { return host == "localhost" || strings.HasPrefix(host, "127.") }
@@ -142,9 +118,13 @@ type resource struct {
 func (r resource) uuid() string { return strings.ToLower(r.labels[labelUUID]) }
 
 // ref is server 42.
-func (r resource) ref() string { return refs(strings.ReplaceAll(r.kind.command(), "-", " "), r.id)[0] }
+func (r resource) ref() string {
+	return fmt.Sprintf("%s %d", strings.ReplaceAll(r.kind.command(), "-", " "), r.id)
+}
 
+// refs are those of resources of a kind; 0 is none.
 func refs(kind string, ids ...int64) []string {
+	ids = xslices.Filter(ids, func(id int64) bool { return id != 0 })
 	return xslices.Map(ids, func(id int64) string { return fmt.Sprintf("%s %d", kind, id) })
 }
 
@@ -183,168 +163,136 @@ func (r resource) unprotect() string {
 type kind struct {
 	typ  string // of Terraform's resources
 	name string // server
-	list func(context.Context, *hcloud.Client) ([]resource, error)
+	path string // of the API: servers
+	only string // a filter of the API's lists
 }
 
 // command is the kind's command of the program hcloud.
-func (k *kind) command() string {
-	if k.typ == "hcloud_snapshot" {
-		return "image"
-	}
-	return strings.ReplaceAll(strings.TrimPrefix(k.typ, "hcloud_"), "_", "-")
-}
+func (k *kind) command() string { return strings.ReplaceAll(strings.TrimSuffix(k.path, "s"), "_", "-") }
+
+// The types of Terraform's resources that castle treats in a way of their own.
+const typeServer, typeVolume, typeBalancer = "hcloud_server", "hcloud_volume", "hcloud_load_balancer"
 
 // kinds are those that castle's stages make, machines first, and those that may outlive them.
 var kinds = []*kind{
-	{"hcloud_server", platform.Machine, func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
-		all, err := c.Server.All(ctx)
-		return xslices.Map(all, func(v *hcloud.Server) resource {
-			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
-				status: v.Status, locked: v.Locked}
-			if v.Location != nil {
-				r.location = v.Location.Name
-			}
-			if v.ServerType != nil {
-				r.size = v.ServerType.Name
-			}
-			return r
-		}), err
-	}},
-	{"hcloud_load_balancer", "load balancer", func(ctx context.Context, c *hcloud.Client) ([]resource,
-		error) {
-		all, err := c.LoadBalancer.All(ctx)
-		return xslices.Map(all, func(v *hcloud.LoadBalancer) resource {
-			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
-				parts: xslices.Map(v.Services, func(s hcloud.LoadBalancerService) string {
-					return strconv.Itoa(s.ListenPort)
-				})}
-			for _, t := range v.Targets {
-				if t.Server != nil && t.Server.Server != nil {
-					r.ties = append(r.ties, refs("server", t.Server.Server.ID)...)
-				}
-			}
-			for _, n := range v.PrivateNet {
-				r.ties = append(r.ties, refs("network", n.Network.ID)...)
-			}
-			return r
-		}), err
-	}},
-	{typeVolume, "volume", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
-		all, err := c.Volume.All(ctx)
-		return xslices.Map(all, func(v *hcloud.Volume) resource {
-			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
-				size: fmt.Sprintf("%d GB", v.Size)}
-			if v.Location != nil {
-				r.location = v.Location.Name
-			}
-			if name := v.Labels["pvc-name"]; name != "" {
-				r.size += fmt.Sprintf(", of the claim %q", v.Labels["pvc-namespace"]+"/"+name)
-			}
-			if v.Server != nil {
-				r.ties = refs("server", v.Server.ID)
-			}
-			return r
-		}), err
-	}},
-	{"hcloud_primary_ip", "primary IP", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
-		all, err := c.PrimaryIP.All(ctx)
-		return xslices.Map(all, func(v *hcloud.PrimaryIP) resource {
-			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete}
-			if v.AssigneeID != 0 {
-				r.ties = refs("server", v.AssigneeID)
-			}
-			return r
-		}), err
-	}},
-	{"hcloud_firewall", "firewall", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
-		all, err := c.Firewall.All(ctx)
-		return xslices.Map(all, func(v *hcloud.Firewall) resource {
-			r := resource{id: v.ID, name: v.Name, labels: v.Labels}
-			for _, to := range v.AppliedTo {
-				if to.Server != nil {
-					r.ties = append(r.ties, refs("server", to.Server.ID)...)
-				}
-			}
-			return r
-		}), err
-	}},
-	{"hcloud_placement_group", "placement group", func(ctx context.Context, c *hcloud.Client) ([]resource,
-		error) {
-		all, err := c.PlacementGroup.All(ctx)
-		return xslices.Map(all, func(v *hcloud.PlacementGroup) resource {
-			return resource{id: v.ID, name: v.Name, labels: v.Labels, ties: refs("server", v.Servers...)}
-		}), err
-	}},
-	{"hcloud_network", "network", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
-		all, err := c.Network.All(ctx)
-		return xslices.Map(all, func(v *hcloud.Network) resource {
-			r := resource{id: v.ID, name: v.Name, labels: v.Labels, protected: v.Protection.Delete,
-				parts: xslices.Map(v.Subnets,
-					func(s hcloud.NetworkSubnet) string { return s.IPRange.String() })}
-			for _, member := range v.Servers {
-				r.ties = append(r.ties, refs("server", member.ID)...)
-			}
-			for _, member := range v.LoadBalancers {
-				r.ties = append(r.ties, refs("load balancer", member.ID)...)
-			}
-			return r
-		}), err
-	}},
-	{"hcloud_snapshot", "image", func(ctx context.Context, c *hcloud.Client) ([]resource, error) {
-		all, err := c.Image.AllWithOpts(ctx,
-			hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}})
-		return xslices.Map(all, func(v *hcloud.Image) resource {
-			return resource{id: v.ID, name: cmp.Or(v.Name, v.Description), labels: v.Labels,
-				protected: v.Protection.Delete}
-		}), err
-	}},
+	{typeServer, platform.Machine, "servers", ""},
+	{typeBalancer, "load balancer", "load_balancers", ""},
+	{typeVolume, "volume", "volumes", ""},
+	{"hcloud_primary_ip", "primary IP", "primary_ips", ""},
+	{"hcloud_firewall", "firewall", "firewalls", ""},
+	{"hcloud_placement_group", "placement group", "placement_groups", ""},
+	{"hcloud_network", "network", "networks", ""},
+	{"hcloud_snapshot", "image", "images", "type=snapshot&"},
 }
-
-// typeServer is the type of Terraform's resources that are machines.
-const typeServer, typeVolume = "hcloud_server", "hcloud_volume"
 
 // kindOf returns the kind of a type of Terraform's resources; nil if it has none.
 func kindOf(typ string) *kind {
-	i := slices.IndexFunc(kinds, func(k *kind) bool { return k.typ == typ })
-	if i < 0 {
-		return nil
+	if i := slices.IndexFunc(kinds, func(k *kind) bool { return k.typ == typ }); i >= 0 {
+		return kinds[i]
 	}
-	return kinds[i]
+	return nil
+}
+
+// answer has the fields of the API's answers about resources of all kinds that castle reads.
+type answer struct {
+	ID                int64
+	Name, Description string
+	Status            string
+	Labels            map[string]string
+	Protection        struct{ Delete bool }
+	Locked            bool
+	Location          struct{ Name string }
+	ServerType        struct{ Name string } `json:"server_type"`
+	Size              int
+	Server            int64
+	Assignee          int64 `json:"assignee_id"`
+	Servers           []int64
+	LoadBalancers     []int64 `json:"load_balancers"`
+	PrivateNet        []part  `json:"private_net"`
+	AppliedTo         []part  `json:"applied_to"`
+	Targets, Services []part
+	Subnets           []part
+}
+
+// part is an element of a list in such an answer.
+type part struct {
+	Server  struct{ ID int64 }
+	Network int64
+	Port    int    `json:"listen_port"`
+	Range   string `json:"ip_range"`
+}
+
+func (a answer) of(k *kind) resource {
+	r := resource{kind: k, id: a.ID, name: cmp.Or(a.Name, a.Description), labels: a.Labels,
+		protected: a.Protection.Delete, location: a.Location.Name, locked: a.Locked}
+	for _, s := range append(a.Services, a.Subnets...) {
+		r.parts = append(r.parts, cmp.Or(s.Range, strconv.Itoa(s.Port)))
+	}
+	switch k.typ {
+	case typeServer: // the others name it
+		r.status, r.size = hcloud.ServerStatus(a.Status), a.ServerType.Name
+		return r
+	case typeVolume:
+		r.size = fmt.Sprintf("%d GB", a.Size)
+		if name := a.Labels["pvc-name"]; name != "" {
+			r.size += fmt.Sprintf(", of the claim %q", a.Labels["pvc-namespace"]+"/"+name)
+		}
+	}
+	members := append(a.Servers, a.Server, a.Assignee)
+	for _, t := range append(a.Targets, a.AppliedTo...) {
+		members = append(members, t.Server.ID)
+	}
+	networks := xslices.Map(a.PrivateNet, func(n part) int64 { return n.Network })
+	r.ties = slices.Concat(refs("server", members...), refs("load balancer", a.LoadBalancers...),
+		refs("network", networks...))
+	return r
+}
+
+// call makes a request of the API without a body.
+func (p *project) call(ctx context.Context, method, path string, answer any) (*hcloud.Response, error) {
+	req, err := p.api.NewRequest(ctx, method, "/"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return p.api.Do(req, answer)
 }
 
 // list reads all resources of some kinds. Every page is read, so what it lacks does not exist.
-func (p *project) list(ctx context.Context, some []*kind) ([]resource, error) {
-	var all []resource
+func (p *project) list(ctx context.Context, some []*kind) (all []resource, err error) {
 	for _, k := range some {
-		found, err := k.list(ctx, p.api)
-		if err != nil {
-			return nil, fmt.Errorf("list the project's %ss: %w", k.name,
-				refused(err))
+		for page := 1; page > 0; {
+			var body map[string]json.RawMessage
+			var found []answer
+			resp, err := p.call(ctx, http.MethodGet, fmt.Sprintf("%s?%sper_page=50&page=%d", k.path, k.only,
+				page), &body)
+			if err == nil {
+				err = json.Unmarshal(body[k.path], &found)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("list the project's %ss: %w", k.name, refused(err))
+			}
+			for _, a := range found {
+				all = append(all, a.of(k))
+			}
+			if page = 0; resp.Meta.Pagination != nil {
+				page = resp.Meta.Pagination.NextPage
+			}
 		}
-		for i := range found {
-			found[i].kind = k
-		}
-		all = append(all, found...)
 	}
 	return all, nil
 }
 
 func servers() []*kind { return kinds[:1] }
 
-// with finds the resource of a kind with an id.
-func with(all []resource, k *kind, id int64) (resource, bool) {
-	i := slices.IndexFunc(all, func(r resource) bool { return r.kind == k && r.id == id })
-	if i < 0 {
-		return resource{}, false
+// first returns the first resource that is so, if there is one.
+func first(all []resource, is func(resource) bool) (r resource, exists bool) {
+	if i := slices.IndexFunc(all, is); i >= 0 {
+		return all[i], true
 	}
-	return all[i], true
+	return r, false
 }
 
-// named finds the resource of a kind with a name, which is unique in a project.
-func named(all []resource, k *kind, name string) (resource, bool) {
-	i := slices.IndexFunc(all, func(r resource) bool { return r.kind == k && r.name == name })
-	if i < 0 {
-		return resource{}, false
-	}
-	return all[i], true
+// with finds the resource of a kind with an id.
+func with(all []resource, k *kind, id int64) (resource, bool) {
+	return first(all, func(r resource) bool { return r.kind == k && r.id == id })
 }

@@ -1,10 +1,12 @@
 package hcloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -27,7 +29,7 @@ const (
 
 // ofController reports whether a controller in some cluster has made the resource.
 func (r resource) ofController() bool {
-	return r.kind.typ == "hcloud_load_balancer" && r.labels[labelService] != "" ||
+	return r.kind.typ == typeBalancer && r.labels[labelService] != "" ||
 		r.kind.typ == typeVolume && r.labels[labelManagedBy] == managedByCSI
 }
 
@@ -60,16 +62,27 @@ func (c *check) remnants(ctx context.Context, known []gate.Known) ([]resource, m
 
 // volumes lists those that the cluster's CSI driver has made.
 func (c *check) volumes(ctx context.Context, known []gate.Known) (all []gate.Volume, err error) {
-	remnants, _, err := c.remnants(ctx, known)
+	remnants, own, err := c.remnants(ctx, known)
+	running := 0 // of the control planes, less those that are off
+	for _, r := range own {
+		if is := r.kind.typ == typeServer && r.labels[labelRole] != "worker"; is && r.status == "off" {
+			running--
+		} else if is {
+			running++
+		}
+	}
 	for _, r := range remnants {
 		if r.kind.typ != typeVolume {
 			continue
 		}
 		v := gate.Volume{PersistentVolume: fmt.Sprintf("csi.hetzner.cloud/%d", r.id),
-			What: r.String() + ", " + r.size, Policy: r.labels[labelReclaim],
+			What: r.String() + ", " + r.size,
 			Keep: fmt.Sprintf("hcloud volume add-label --overwrite %d %s=Retain", r.id, labelReclaim)}
-		if r.stays() {
+		switch {
+		case r.stays():
 			v.Policy = gate.Retain
+		case running <= 0: // else the cluster may have changed the policy since
+			v.Policy = r.labels[labelReclaim]
 		}
 		v.Settle = func(ctx context.Context, policy string) error {
 			labels := maps.Clone(r.labels)
@@ -158,17 +171,8 @@ func (p *project) remove(ctx context.Context, r resource) error {
 }
 
 // delete requests a deletion, and waits for its action. A volume leaves its server first.
-func (p *project) delete(ctx context.Context, r resource) (err error) {
-	switch r.kind.typ {
-	case typeServer:
-		result, _, err := p.api.Server.DeleteWithResult(ctx, &hcloud.Server{ID: r.id})
-		if err != nil {
-			return err
-		}
-		return p.ended(ctx, result.Action, nil)
-	case "hcloud_load_balancer":
-		_, err = p.api.LoadBalancer.Delete(ctx, &hcloud.LoadBalancer{ID: r.id})
-	case typeVolume:
+func (p *project) delete(ctx context.Context, r resource) error {
+	if r.kind.typ == typeVolume {
 		now, _, err := p.api.Volume.GetByID(ctx, r.id)
 		if err == nil && now != nil && now.Server != nil {
 			action, _, detached := p.api.Volume.Detach(ctx, now)
@@ -177,19 +181,12 @@ func (p *project) delete(ctx context.Context, r resource) (err error) {
 		if err != nil {
 			return err
 		}
-		_, err = p.api.Volume.Delete(ctx, &hcloud.Volume{ID: r.id})
-		return err
-	case "hcloud_primary_ip":
-		_, err = p.api.PrimaryIP.Delete(ctx, &hcloud.PrimaryIP{ID: r.id})
-	case "hcloud_firewall":
-		_, err = p.api.Firewall.Delete(ctx, &hcloud.Firewall{ID: r.id})
-	case "hcloud_placement_group":
-		_, err = p.api.PlacementGroup.Delete(ctx, &hcloud.PlacementGroup{ID: r.id})
-	case "hcloud_network":
-		_, err = p.api.Network.Delete(ctx, &hcloud.Network{ID: r.id})
-	case "hcloud_snapshot":
-		_, err = p.api.Image.Delete(ctx, &hcloud.Image{ID: r.id})
 	}
+	if r.kind.typ == typeServer {
+		result, _, err := p.api.Server.DeleteWithResult(ctx, &hcloud.Server{ID: r.id})
+		return p.ended(ctx, result.Action, err)
+	}
+	_, err := p.call(ctx, http.MethodDelete, fmt.Sprintf("%s/%d", r.kind.path, r.id), nil)
 	return err
 }
 
@@ -199,14 +196,6 @@ type nuke struct {
 	signs   platform.Signs
 	note    func(line any, text string) error
 	own     map[string]resource // that the last survey found to be the cluster's, by ref
-}
-
-// step is a line of the journal.
-type step struct {
-	Time     time.Time `json:"time"`
-	Kind     string    `json:"kind"`     // delete, before the request, or gone
-	Resource string    `json:"resource"` // server 42 "green-cp-01"
-	UUID     string    `json:"uuid,omitempty"`
 }
 
 // Survey lists the resources that are labelled as the cluster's, in the order of their deletion.
@@ -254,22 +243,21 @@ func (n *nuke) refusals(r resource) []string {
 // unproved are the refusals of a resource by itself.
 func (n *nuke) unproved(r resource) (all []string) {
 	key := n.signs.Keys[n.signs.Cluster]
-	isIt := func(m platform.RecordedMachine) bool {
-		return r.kind.typ == typeServer && m.Machine.VM == int(r.id)
+	var recorded string // the cluster that has it
+	for _, m := range n.signs.Known {
+		if r.kind.typ == typeServer && m.Machine.VM == int(r.id) {
+			recorded = cmp.Or(recorded, m.Cluster)
+		}
 	}
-	i := slices.IndexFunc(n.signs.Known, isIt)
-	name, recorded := "", i >= 0
+	name, _, _ := strings.Cut(recorded, "/")
 	of := r.name // the driver labels all volumes of a cluster with one uuid
 	if r.ofController() {
 		of = n.signs.Cluster
 	}
-	if recorded {
-		name, _, _ = strings.Cut(n.signs.Known[i].Cluster, "/")
-	}
 	switch {
-	case recorded && name != n.signs.Cluster:
-		all = append(all, "recorded as a machine of "+n.signs.Known[i].Cluster)
-	case recorded:
+	case recorded != "" && name != n.signs.Cluster:
+		all = append(all, "recorded as a machine of "+recorded)
+	case recorded != "":
 	case r.uuid() == "":
 		if !r.ofController() || r.labels[labelCluster] != "" { // else what it works with proves it
 			all = append(all, "has no label "+labelUUID)
@@ -294,12 +282,12 @@ func (r resource) listed() platform.Guest {
 			tags = append(tags, name+"="+r.labels[name])
 		}
 	}
-	status, state := string(r.status), string(r.status)
+	state := string(r.status)
 	if r.kind.typ == typeVolume {
 		state = r.size
 	}
 	return platform.Guest{ID: int(r.id), Called: r.ref(), Name: r.name, Kind: r.kind.name, Node: r.location,
-		Where: r.place(), Status: status, State: state, UUID: r.uuid(), Tags: tags, Kept: r.stays()}
+		Where: r.place(), Status: string(r.status), State: state, UUID: r.uuid(), Tags: tags, Kept: r.stays()}
 }
 
 // Disks lists none. Its remarks are resources with the cluster's name and without its label.
@@ -332,14 +320,17 @@ func (n *nuke) Remove(ctx context.Context, g platform.Guest) (platform.Remains, 
 		return platform.Remains{}, fmt.Errorf("%s has changed since it was listed: %s", was,
 			strings.Join(why, ", "))
 	}
-	line := func(kind string) step { return step{time.Now().UTC(), kind, now.String(), now.uuid()} }
+	line := func(kind string) map[string]any { // of the journal
+		return map[string]any{"time": time.Now().UTC(), "kind": kind, "resource": now.String(),
+			"uuid": now.uuid()}
+	}
 	if err = n.note(line("delete"), now.String()+": deleting"); err == nil {
 		err = n.project.remove(ctx, now)
 	}
-	if err != nil {
-		return platform.Remains{}, err
+	if err == nil {
+		err = n.note(line("gone"), now.String()+": gone")
 	}
-	return platform.Remains{Gone: true}, n.note(line("gone"), now.String()+": gone")
+	return platform.Remains{Gone: err == nil}, err
 }
 
 // Free deletes nothing: Disks lists none.

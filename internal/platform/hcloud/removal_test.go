@@ -325,6 +325,46 @@ func TestADestroyKeepsVolumesThatAreToStay(t *testing.T) {
 	}
 }
 
+// A destroy that failed or was killed has labelled volumes. While the cluster runs on, their policies may
+// change, and what it has said once is not known any more.
+func TestAPolicyIsOldWhileTheClusterRuns(t *testing.T) {
+	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
+		state := []gate.Known{}
+		for i, role := range []string{"controlplane", "controlplane", "controlplane", "worker"} {
+			name := fmt.Sprintf("cp-%02d", i+1)
+			all := derived(typeServer, "green-"+name)
+			all[labelRole] = role
+			state = append(state, known(name, boot(t, s, p, "green-"+name, all)))
+		}
+		must[client.VolumeCreateResult](t)(p.api.Volume.Create(t.Context(), client.VolumeCreateOpts{
+			Name: "pvc-1", Size: 10, Location: &client.Location{Name: "fsn1"}, Labels: map[string]string{
+				labelManagedBy: managedByCSI, labelUUID: UUIDOf(key, typeVolume, "green"),
+				labelCluster: "green"}}))
+		s.Idle()
+		policy := func(settled string) string {
+			settle(t, p, state, settled)
+			all, err := greens(p).volumes(t.Context(), state)
+			if err != nil || len(all) != 1 {
+				t.Fatal(all, err)
+			}
+			return all[0].Policy
+		}
+		if got := policy(gate.Delete); got != "" {
+			t.Errorf("the cluster runs: %q", got)
+		}
+		// A majority of the control planes is off, as after a kill: there has been no API server since.
+		for _, k := range state[:2] {
+			s.PowerOff(idOf(k.Attributes))
+		}
+		if got := policy(gate.Delete); got != gate.Delete {
+			t.Errorf("the cluster is off: %q", got)
+		}
+		if got := policy(gate.Retain); got != gate.Retain {
+			t.Errorf("it is to stay: %q", got)
+		}
+	})
+}
+
 func TestAVolumeIsNamedWithItsSizeAndItsClaim(t *testing.T) {
 	in(t, emulator.Config{}, func(t *testing.T, s *emulator.Server, p *project) {
 		made := must[client.VolumeCreateResult](t)(p.api.Volume.Create(t.Context(), client.VolumeCreateOpts{

@@ -1,4 +1,4 @@
 output "hcloud_images" {
   description = "Id of the snapshot with Talos, by architecture."
-  value       = { for architecture, image in data.hcloud_image.talos : architecture => tostring(image.id) }
+  value       = { for architecture, found in data.hcloud_images.talos : architecture => tostring(found.images[0].id) }
 }

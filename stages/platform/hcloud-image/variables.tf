@@ -41,3 +41,15 @@ variable "hcloud_architectures" {
     error_message = "hcloud_architectures are x86, arm or both."
   }
 }
+
+variable "talos_image_factory" {
+  description = "Host name of the image factory, for the command that makes a missing snapshot."
+  type        = string
+  default     = "factory.talos.dev"
+}
+
+variable "talos_schematic_id" {
+  description = "The image factory's id of a schematic, for that command. The default is that of siderolabs/iscsi-tools and siderolabs/util-linux-tools, which Longhorn needs."
+  type        = string
+  default     = "613e1592b2da41ae5e265e8789429f22e121aab91cb4deb6bc3c0b6262961245"
+}
