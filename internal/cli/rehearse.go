@@ -83,7 +83,7 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		"measured)")
 	f.String("providers", "stand-in",
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
-	f.String("controllers", "", "which of Flux's controllers run: `KIND` real or standin "+
+	f.String("controllers", "", "which controllers run: `KIND` real (Flux, MetalLB) or standin "+
 		"(default: real if make real has built them)")
 	f.StringArray("source", nil, "serve `URL=DIR` to Flux: another Git repository, or a Helm "+
 		"repository with its index.yaml; repeatable")
