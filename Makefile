@@ -79,12 +79,15 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 
 flux = source-controller kustomize-controller helm-controller
 .PHONY: real
-real: tools ## Build Flux's real controllers, which rehearsals then run instead of the lab's doubles
-	$(call say,building Flux's controllers from their source (ten minutes on two processors the first time))
-	mkdir -p bin/flux
-	cd lab/flux && go build -ldflags '-s -w' -o ../../bin/flux/ $(flux:%=github.com/fluxcd/%)
+real: tools ## Build the real controllers of Flux and MetalLB, which rehearsals then run instead of the lab's doubles
+	$(call say,building Flux's and MetalLB's controllers from their source (ten minutes on two processors the first time))
+	mkdir -p bin/controllers
+	cd lab/flux && go build -ldflags '-s -w' -o ../../bin/controllers/ $(flux:%=github.com/fluxcd/%)
+	cd lab/metallb && go build -ldflags '-s -w' -o ../../bin/controllers/metallb-controller go.universe.tf/metallb/controller
 	cd lab/flux && for c in $(flux); do \
-	  tail -n +1 -q "$$(go list -m -f '{{.Dir}}' github.com/fluxcd/$$c)"/config/crd/bases/*.yaml; done > ../../bin/flux/crds.yaml
+	  tail -n +1 -q "$$(go list -m -f '{{.Dir}}' github.com/fluxcd/$$c)"/config/crd/bases/*.yaml; done > ../../bin/controllers/flux2.yaml
+	cd lab/metallb && cat "$$(go list -m -f '{{.Dir}}' go.universe.tf/metallb)"/charts/metallb/charts/crds/templates/crds.yaml \
+	  > ../../bin/controllers/metallb.yaml
 
 .PHONY: vault
 vault: tools ## Build a real Vault for the lab and install PostgreSQL, for clusters that use them
@@ -190,7 +193,7 @@ integration: build vault s3 browser $(TERRAFORM) ## Run the tests that need real
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: rehearsals
-rehearsals: build vault s3 tofu talosctl real ## Run the long rehearsals: OpenTofu, talosctl, Flux's real controllers, whole rollouts, passwords, hardware, planted secrets (a quarter of an hour)
+rehearsals: build vault s3 tofu talosctl real ## Run the long rehearsals: OpenTofu, talosctl, the real controllers, whole rollouts, passwords, hardware, planted secrets (a quarter of an hour)
 	$(call say,long rehearsals with real Terraform)
 	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
 	cd lab && go test -count 1 ./behaviours

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/syntax"
@@ -217,10 +218,7 @@ func checkPools(c *cluster, report reporter) {
 
 // checkLoadBalancers checks the addresses that manifests of the Git repository get for Services.
 func checkLoadBalancers(c *cluster, report reporter) {
-	var pools []string
-	for _, p := range c.pools {
-		pools = append(pools, strings.TrimPrefix(p.What, "pool "))
-	}
+	pools := xslices.Map(c.pools, func(p AddressRange) string { return strings.TrimPrefix(p.What, "pool ") })
 	values := tfeval.Map(c.variable("cluster_vars").Value)
 	for _, name := range names(values) {
 		a := c.single("", values[name], "cluster_vars", name)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
@@ -190,10 +191,7 @@ func checkMachineConfigs(c *cluster, report reporter) {
 		return // talos-too-old reports it
 	}
 	for _, problem := range names(problems) {
-		var machines []string
-		for _, r := range problems[problem] {
-			machines = append(machines, r.machine)
-		}
+		machines := xslices.Map(problems[problem], func(r rendered) string { return r.machine })
 		noun, fix := "node", ""
 		if len(machines) > 1 {
 			noun = "nodes"

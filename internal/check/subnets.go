@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
@@ -158,11 +159,7 @@ func checkFamilies(c *cluster, report reporter, first rendered, pods, services [
 }
 
 func joined(all []netip.Prefix) string {
-	var texts []string
-	for _, p := range all {
-		texts = append(texts, p.String())
-	}
-	return strings.Join(texts, ", ")
+	return strings.Join(xslices.Map(all, netip.Prefix.String), ", ")
 }
 
 // checkSizes checks that each machine gets a range of the Pods' networks, as kube-controller-manager divides

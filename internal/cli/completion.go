@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -167,11 +168,8 @@ func (c completer) flag(cmd *cobra.Command, f *pflag.Flag, args []string, word s
 	case "CLUSTER":
 		return offer(word, c.clusters(cmd, word))
 	case "SYSTEM":
-		var names []string
-		for _, s := range scaffold.PipelineSystems() {
-			names = append(names, s.Name+"\t"+s.Title)
-		}
-		return offer(word, names)
+		return offer(word, xslices.Map(scaffold.PipelineSystems(),
+			func(s scaffold.PipelineSystem) string { return s.Name + "\t" + s.Title }))
 	case "PLATFORM":
 		return offer(word, strings.Split(strings.Trim(f.DefValue, "[]"), ","))
 	case "DIR":

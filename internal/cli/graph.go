@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/drawing"
+	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/operation/topology"
 	"github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/ui"
@@ -65,6 +67,18 @@ order in which they became ready, and the chain that made it take that long.`,
 	// It replaces the shared flag.
 	cmd.Flags().StringVarP(&a.output, "output", "o", "text", "output format: text, dot, mermaid, json or svg")
 	return cmd
+}
+
+// convergence prints Flux's objects in the order in which they became ready.
+func (a *app) convergence(ctx context.Context, c *cluster.Cluster, _ []string) error {
+	if a.output != "text" && a.output != "json" {
+		return &cluster.UsageError{Message: "--flux: -o " + a.output + ": must be text or json"}
+	}
+	steps, err := status.Convergence(ctx, c)
+	if err != nil {
+		return err
+	}
+	return a.print(steps, func(w io.Writer) { report.WriteFlux(w, steps) })
 }
 
 // duration formats a duration, "" if there is none.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/siderolabs/gen/xslices"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ephemeral-castle/castle/internal/doctor"
 	"github.com/ephemeral-castle/castle/internal/fault"
@@ -22,9 +23,7 @@ import (
 const labName = "castle-lab"
 
 func newRehearse(a *app) *cobra.Command {
-	var speed, providers, controllers, report, edit, with string
-	var faults, flags, sources []string
-	var keep bool
+	var faults []string
 	cmd := &cobra.Command{
 		Use:   "rehearse CLUSTER [-- COMMAND…]",
 		Short: "Create and destroy a cluster in a lab on this machine",
@@ -59,31 +58,18 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 			return checkFaults(faults)
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			argv := []string{"-C", a.directory, "--speed", speed, "--providers", providers}
-			if controllers != "" {
-				argv = append(argv, "--controllers", controllers)
-			}
-			for _, s := range sources {
-				argv = append(argv, "--source", s)
-			}
-			for _, f := range faults {
-				argv = append(argv, "--fault", f)
-			}
-			if keep {
-				argv = append(argv, "--keep")
-			}
-			if report != "" {
-				argv = append(argv, "--report", report)
-			}
-			if edit != "" {
-				argv = append(argv, "--edit", edit)
-			}
-			if with != "" {
-				argv = append(argv, "--with", with)
-			}
-			for _, f := range flags {
-				argv = append(argv, "--rollout-flag", f)
-			}
+			argv := []string{"-C", a.directory}
+			cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+				var values []string
+				if all, is := f.Value.(pflag.SliceValue); is {
+					values = all.GetSlice()
+				} else if f.Changed {
+					values = []string{f.Value.String()}
+				}
+				for _, value := range values {
+					argv = append(argv, "--"+f.Name+"="+value)
+				}
+			})
 			argv = append(argv, args[0])
 			if len(args) > 1 {
 				argv = append(append(argv, "--"), args[1:]...)
@@ -91,21 +77,22 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 			return runLab(cmd.Context(), a, argv)
 		},
 	}
+	// castle-lab has the same flags.
 	f := cmd.Flags()
-	f.StringVar(&speed, "speed", "fast", "speed of the lab's machines: fast, or `N` times real time (1: as "+
+	f.String("speed", "fast", "speed of the lab's machines: fast, or `N` times real time (1: as "+
 		"measured)")
-	f.StringVar(&providers, "providers", "stand-in",
+	f.String("providers", "stand-in",
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
-	f.StringVar(&controllers, "controllers", "", "which of Flux's controllers run: `KIND` real or standin "+
+	f.String("controllers", "", "which controllers run: `KIND` real (Flux, MetalLB) or standin "+
 		"(default: real if make real has built them)")
-	f.StringArrayVar(&sources, "source", nil, "serve `URL=DIR` to Flux: another Git repository, or a Helm "+
+	f.StringArray("source", nil, "serve `URL=DIR` to Flux: another Git repository, or a Helm "+
 		"repository with its index.yaml; repeatable")
 	f.StringArrayVar(&faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
-	f.BoolVar(&keep, "keep", false, "keep the rehearsal's work directory and print its path")
-	f.StringVar(&with, "with", "", "prepare the lab for another `CLUSTER`, which the command may create, too")
-	f.StringVar(&edit, "edit", "", "apply the patch `FILE` to the configuration, and roll it out")
-	f.StringArrayVar(&flags, "rollout-flag", nil, "pass `FLAG` to the rollout; repeatable")
-	f.StringVar(&report, "report", "", "write the commands and their durations to `FILE` as JSON, or a "+
+	f.Bool("keep", false, "keep the rehearsal's work directory and print its path")
+	f.String("with", "", "prepare the lab for another `CLUSTER`, which the command may create, too")
+	f.String("edit", "", "apply the patch `FILE` to the configuration, and roll it out")
+	f.StringArray("rollout-flag", nil, "pass `FLAG` to the rollout; repeatable")
+	f.String("report", "", "write the commands and their durations to `FILE` as JSON, or a "+
 		"report on the first run as .txt, .md, .html or .xml (JUnit)")
 	return cmd
 }

@@ -96,10 +96,9 @@ func ReadLibrary(o Options) []*LibraryStage {
 	for _, t := range o.Preflights {
 		proves["preflight "+t.Name] = t.Summary
 	}
-	var all []*LibraryStage
-	for _, source := range l.sources() {
-		all = append(all, l.describe(l.definition(source), proves))
-	}
+	all := xslices.Map(l.sources(), func(source string) *LibraryStage {
+		return l.describe(l.definition(source), proves)
+	})
 	byLayer := func(a, b *LibraryStage) int { return layerIndex(a.Layer) - layerIndex(b.Layer) }
 	slices.SortStableFunc(all, byLayer)
 	return all

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/syntax"
@@ -149,9 +150,6 @@ func (s *Stage) TerraformFiles() []*hcl.File {
 	if s.definition.incomplete {
 		return nil
 	}
-	var files []*hcl.File
-	for _, name := range slices.Sorted(maps.Keys(s.definition.files)) {
-		files = append(files, s.definition.files[name])
-	}
-	return files
+	return xslices.Map(slices.Sorted(maps.Keys(s.definition.files)),
+		func(name string) *hcl.File { return s.definition.files[name] })
 }

@@ -175,10 +175,9 @@ func (r *checkRun) readVault(ctx context.Context, s *config.Stage, module *tfeva
 func (r *checkRun) complete(module *tfeval.Module, source tfeval.Block, self cty.Value,
 	values map[string]string, stage, where, fix string) {
 	r.target.Masker.Add(slices.Collect(maps.Values(values))...)
-	var found []finding.Finding
-	for _, why := range module.FailedPostconditions(source, self) {
-		found = append(found, finding.Obstacle(fix, "%s", why)...)
-	}
+	found := xslices.FlatMap(module.FailedPostconditions(source, self), func(why string) []finding.Finding {
+		return finding.Obstacle(fix, "%s", why)
+	})
 	r.secrets.findings = append(r.secrets.findings,
 		finding.OrGood(found, "%s: %d secrets; those that %s requires exist and are not empty", where,
 			len(values),

@@ -30,7 +30,8 @@ const (
 	GateClosed         Kind = "gate_closed"         // a new reason why a gate is closed
 	ReconcileTriggered Kind = "reconcile_triggered" // a closed gate asked controllers to reconcile
 	GateOpen           Kind = "gate_open"
-	GateFailed         Kind = "gate_failed" // it timed out or can never open, which ends its stage
+	GateFailed         Kind = "gate_failed"    // it timed out or can never open, which ends its stage
+	FluxConverged      Kind = "flux_converged" // the gate of Flux has opened; with Flux
 	StageReady         Kind = "stage_ready"
 	StageUpToDate      Kind = "stage_up_to_date" // nothing to apply, gates open
 	StageGone          Kind = "stage_gone"       // destroyed
@@ -64,7 +65,7 @@ const (
 func (k Kind) Durable() bool {
 	switch k {
 	case StagesSelected, StageStarted, GateClosed, ReconcileTriggered, GateOpen, GateFailed, Notice,
-		ResourceStarted, Resource, StageReady, StageUpToDate, StageGone, Interrupted, Waiting,
+		FluxConverged, ResourceStarted, Resource, StageReady, StageUpToDate, StageGone, Interrupted, Waiting,
 		MachineProgress, MachineReady:
 		return false
 	}
@@ -109,6 +110,7 @@ type Event struct {
 	Receipt      *Receipt      `json:"receipt,omitempty"`
 	Interruption *Interruption `json:"interruption,omitempty"`
 	Ending       *Ending       `json:"ending,omitempty"`
+	Flux         *[]FluxStep   `json:"flux,omitempty"` // in the order in which they became ready
 }
 
 // RunOK is the Text of RunEnded if the run had no error.
@@ -140,6 +142,15 @@ func (e Event) Masked(hide func(string) string) Event {
 	if e.Ending != nil {
 		masked := e.Ending.Masked(hide)
 		e.Ending = &masked
+	}
+	if e.Flux != nil {
+		masked := slices.Clone(*e.Flux)
+		for i, s := range masked {
+			s.Name, s.AppliedBy, s.Reason = hide(s.Name), hide(s.AppliedBy), hide(s.Reason)
+			s.DependsOn = each(s.DependsOn, hide)
+			masked[i] = s
+		}
+		e.Flux = &masked
 	}
 	return e
 }
@@ -202,6 +213,21 @@ func (d Diagnosis) Masked(hide func(string) string) Diagnosis {
 	return d
 }
 
+// FluxStep is a Kustomization or HelmRelease of Flux with the time that it took.
+type FluxStep struct {
+	Name      string     `json:"name"`       // kustomization flux-system/apps
+	AppliedBy string     `json:"applied_by"` // the Kustomization that declares it; empty: none
+	DependsOn []string   `json:"depends_on"`
+	Waits     bool       `json:"waits"` // it is ready only when its objects are
+	Created   time.Time  `json:"created"`
+	Ready     *time.Time `json:"ready"` // since; null while it is not
+	// Seconds is the time from the last of what it waits for, or its creation, until it was ready. It is null
+	// if it is not ready, or was ready before.
+	Seconds  *float64 `json:"seconds"`
+	Reason   string   `json:"reason,omitempty"` // why it is not ready
+	Critical bool     `json:"critical"`         // on the chain that made the convergence long
+}
+
 // Interruption names the steps that an interrupted run still waits for.
 type Interruption struct {
 	Times      int         `json:"times"` // interrupts so far
@@ -255,19 +281,22 @@ type KeptPath struct {
 
 // Masked returns the receipt with its texts passed through hide.
 func (r Receipt) Masked(hide func(string) string) Receipt {
-	r.Objects, r.Unverified = slices.Clone(r.Objects), slices.Clone(r.Unverified)
-	r.Unknown = slices.Clone(r.Unknown)
-	for i, machine := range r.Unknown {
-		r.Unknown[i] = hide(machine)
-	}
+	r.Objects, r.Unverified = slices.Clone(r.Objects), each(r.Unverified, hide)
+	r.Unknown = each(r.Unknown, hide)
 	for i, o := range r.Objects {
 		o.ID, o.Where, o.Reason, o.Fix = hide(o.ID), hide(o.Where), hide(o.Reason), hide(o.Fix)
 		r.Objects[i] = o
 	}
-	for i, address := range r.Unverified {
-		r.Unverified[i] = hide(address)
-	}
 	return r
+}
+
+// each returns the texts passed through hide.
+func each(texts []string, hide func(string) string) []string {
+	texts = slices.Clone(texts)
+	for i, text := range texts {
+		texts[i] = hide(text)
+	}
+	return texts
 }
 
 // OwnedObject is an object that a destroyed stage owned, and whether it is gone.

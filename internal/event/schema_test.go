@@ -53,6 +53,7 @@ var kindFields = map[event.Kind]string{
 	event.ReconcileTriggered: "layer stage gate text",
 	event.GateOpen:           "layer stage gate | seconds",
 	event.GateFailed:         "layer stage gate text",
+	event.FluxConverged:      "layer stage gate flux",
 	event.StageReady:         "layer stage seconds",
 	event.StageUpToDate:      "layer stage seconds",
 	event.StageGone:          "layer stage | text",
@@ -182,6 +183,9 @@ func (d *descriptions) structure(of reflect.Type, definitions object) object {
 			required = append(required, name)
 		}
 		property := d.typed(f.Type, definitions)
+		if kind, simple := property["type"]; simple && f.Type.Kind() == reflect.Pointer && options == "" {
+			property["type"] = []any{kind, "null"}
+		}
 		if comment := d.comments[of.Name()+"."+f.Name]; comment != "" {
 			property["description"] = d.inJSON(comment)
 		}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/gocty"
+
+	"github.com/ephemeral-castle/castle/internal/event"
 )
 
 // Gate is one check, bound to one cluster and to known arguments.
@@ -37,6 +39,8 @@ type Gate struct {
 	// Diagnose, when set, collects evidence that may explain a closed gate. last is the last answer of its
 	// Check, which counts where the system does not answer the diagnosis.
 	Diagnose func(ctx context.Context, last error) Diagnosis
+	// Convergence, when set, reads how the objects of Flux got ready, for the report on the wait.
+	Convergence func(ctx context.Context) ([]event.FluxStep, error)
 }
 
 // Attribute is one argument that a gate's or preflight's HCL block takes.

@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/graph"
@@ -77,11 +78,7 @@ func (p Problem) Error() string {
 type Problems []Problem
 
 func (p Problems) Error() string {
-	var all []string
-	for _, one := range p {
-		all = append(all, one.Error())
-	}
-	return strings.Join(all, "\n")
+	return strings.Join(xslices.Map(p, Problem.Error), "\n")
 }
 
 // add adds an error; Problems keep the places that they have.

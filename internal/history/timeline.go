@@ -28,7 +28,8 @@ type Timeline struct {
 	Diagnoses     []event.Event
 	Notices       []string
 	Receipt       string
-	End           *event.Event // that ended the run; nil: it goes on, or was killed
+	Flux          []event.FluxStep // when its gate last opened
+	End           *event.Event     // that ended the run; nil: it goes on, or was killed
 }
 
 // Part is what one selection of stages, of a create or destroy, adds up to.
@@ -157,6 +158,10 @@ func (t *Timeline) Add(e event.Event) {
 		t.Notices = append(t.Notices, e.Text)
 	case event.Receipted:
 		t.Receipt = e.Text
+	case event.FluxConverged:
+		if e.Flux != nil {
+			t.Flux = *e.Flux
+		}
 	case event.RunEnded:
 		t.End = &e
 	}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/scaffold"
@@ -285,10 +286,4 @@ func (d *draft) variable(name string) func(place, string) {
 	return func(at place, s string) { d.set(at, name, cty.StringVal(s)) }
 }
 
-func texts(list []string) cty.Value {
-	values := []cty.Value{}
-	for _, s := range list {
-		values = append(values, cty.StringVal(s))
-	}
-	return cty.TupleVal(values)
-}
+func texts(list []string) cty.Value { return cty.TupleVal(xslices.Map(list, cty.StringVal)) }

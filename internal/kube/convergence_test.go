@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 func TestConvergenceNamesTheChainThatTookLongest(t *testing.T) {
@@ -40,7 +38,7 @@ func TestConvergenceNamesTheChainThatTookLongest(t *testing.T) {
 	} {
 		f.add(t, name, text)
 	}
-	steps, err := Convergence(t.Context(), gate.Target{Kubeconfig: f.kubeconfig()})
+	steps, err := newGate(t, "flux", f.kubeconfig(), nil).Convergence(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

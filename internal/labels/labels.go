@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -34,11 +35,8 @@ func All(of map[string]string, cluster string) map[string]string {
 
 // Text writes labels by key: env=staging,site=rome.
 func Text(of map[string]string) string {
-	var pairs []string
-	for _, key := range slices.Sorted(maps.Keys(of)) {
-		pairs = append(pairs, key+"="+of[key])
-	}
-	return strings.Join(pairs, ",")
+	pair := func(key string) string { return key + "=" + of[key] }
+	return strings.Join(xslices.Map(slices.Sorted(maps.Keys(of)), pair), ",")
 }
 
 // Read returns the labels of the attribute labels of the block cluster, which may be nil.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/folders"
@@ -170,9 +171,7 @@ func Groups(names, sources []string, has func(source, name string) bool) []Group
 
 // Blocks are the blocks of cluster.hcl that list stages, to choose from.
 func Blocks(sources []string) string {
-	var blocks []string
-	for _, source := range sources {
-		blocks = append(blocks, fmt.Sprintf("stage %q { source = %q }", path.Base(source), source))
-	}
-	return strings.Join(blocks, " or ")
+	return strings.Join(xslices.Map(sources, func(source string) string {
+		return fmt.Sprintf("stage %q { source = %q }", path.Base(source), source)
+	}), " or ")
 }

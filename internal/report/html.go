@@ -54,6 +54,7 @@ func body(r *Report) g.Node {
 		g.If(len(r.Stages) > 0, timelineSection(r)),
 		g.If(len(r.Machines) > 0, section("Machines",
 			html.Ul(list(xslices.Map(r.Machines, machineLine))))),
+		g.If(len(r.Flux) > 0, fluxSection(r)),
 		g.If(r.Earlier > 0, slowerSection(r)),
 		g.If(len(r.Slowest) > 0, slowestSection(r)),
 		g.If(len(r.Stages) > 0, stagesSection(r)),
@@ -115,6 +116,12 @@ func timelineSection(r *Report) g.Node {
 		g.If(len(r.CriticalPath) > 0,
 			html.P(g.Textf("Critical path, %s: %s", Took(r.CriticalSeconds), r.Path()))),
 	)
+}
+
+func fluxSection(r *Report) g.Node {
+	var text strings.Builder
+	WriteFlux(&text, r.Flux)
+	return section("Flux", preBox(text.String()))
 }
 
 func slowerSection(r *Report) g.Node {

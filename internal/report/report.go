@@ -50,6 +50,9 @@ type Report struct {
 	CriticalPath    []Step  `json:"critical_path"` // empty if the configuration does not show it
 	CriticalSeconds float64 `json:"critical_seconds"`
 
+	// Flux has the objects of Flux when its gate opened, in the order in which they became ready.
+	Flux []event.FluxStep `json:"flux"`
+
 	Slowest []Resource `json:"slowest_resources"`
 	Retries []Retry    `json:"retries"`
 
@@ -201,6 +204,7 @@ func sum(t *history.Timeline) Report {
 	r := Report{
 		Run: t.ID, Result: unfinished, Began: t.Began, Ended: t.Ended, Seconds: t.Took().Seconds(),
 		Stages: []Stage{}, CriticalPath: []Step{}, Slowest: []Resource{}, Retries: []Retry{},
+		Flux:   append([]event.FluxStep{}, t.Flux...),
 		Slower: []Slower{}, Causes: []Cause{}, Diagnoses: []Diagnosis{},
 		Notices: append([]string{}, t.Notices...), Receipt: t.Receipt,
 		Counts: Counts{Stages: map[string]int{}, Resources: map[string]int{}, Gates: map[string]int{},

@@ -86,6 +86,12 @@ func failed() []event.Event {
 			Next: "kubectl get pods", Folder: "/state/diagnosis/metallb",
 		}})
 	r.add(90, at(event.StageSkipped, "pool", "networking", "dependency metallb failed"))
+	r.add(50, event.Event{Kind: event.FluxConverged, Stage: "machines", Layer: "platform", Gate: "flux.x",
+		Flux: &[]event.FluxStep{
+			{Name: "kustomization flux-system/root", Ready: ready(60), Seconds: new(4.0), Critical: true},
+			{Name: "helmrelease web/blog", Ready: ready(85), Seconds: new(25.0), Critical: true, Waits: true,
+				DependsOn: []string{"helmrelease web/database", "helmrelease web/cache"}},
+			{Name: "kustomization flux-system/apps", Reason: hostile, Waits: true}}})
 	r.add(91, at(event.Notice, "", "", "a note"))
 	r.add(91, event.Event{Kind: event.RunEnded, Text: "stage metallb: gate\nstage metallb: gate", Seconds: 91,
 		Ending: &event.Ending{
@@ -96,6 +102,8 @@ func failed() []event.Event {
 		}})
 	return r.events
 }
+
+func ready(second int) *time.Time { return new(began.Add(time.Duration(second) * time.Second)) }
 
 // earlier is a create in which the gates of metallb opened after some seconds.
 func earlier(webhook float64) *history.Timeline {

@@ -240,6 +240,10 @@ func (r *Report) WriteText(w io.Writer) {
 	if len(r.CriticalPath) > 0 {
 		fmt.Fprintf(w, "\nCritical path, %s: %s\n", Took(r.CriticalSeconds), r.Path())
 	}
+	if len(r.Flux) > 0 {
+		fmt.Fprintln(w, "\nFlux, in the order in which it became ready:")
+		WriteFlux(w, r.Flux)
+	}
 	if len(r.Slowest) > 0 {
 		fmt.Fprint(w, "\nSlowest resources:\n")
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

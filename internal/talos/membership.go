@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"google.golang.org/grpc/codes"
@@ -66,11 +67,8 @@ func Members(ctx context.Context, talosconfig []byte, endpoints []string) ([]Mem
 	if len(problems)+len(differ) > 0 || listing < 0 {
 		return nil, notReady("etcd's members are not known", problems, differ...)
 	}
-	var all []Member
-	for _, e := range nodes[listing].members {
-		all = append(all, Member{ID: e.GetId(), Address: peerHost(e)})
-	}
-	return all, nil
+	return xslices.Map(nodes[listing].members,
+		func(e *machineapi.EtcdMember) Member { return Member{ID: e.GetId(), Address: peerHost(e)} }), nil
 }
 
 // RemoveMember removes the member of a machine that is gone. It is no error if there is none.

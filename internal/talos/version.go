@@ -10,6 +10,7 @@ import (
 
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"github.com/zclconf/go-cty/cty"
@@ -129,10 +130,8 @@ func (g versionGate) compare(nodes []nodeView) error {
 	if len(schematics) > 0 {
 		wanted += " with the schematic " + strings.Join(slices.Sorted(maps.Keys(schematics)), " or ")
 	}
-	var runs []string
-	for _, release := range slices.Sorted(maps.Keys(by)) {
-		runs = append(runs, release+" runs on "+strings.Join(by[release], ", "))
-	}
+	runs := xslices.Map(slices.Sorted(maps.Keys(by)),
+		func(release string) string { return release + " runs on " + strings.Join(by[release], ", ") })
 	stays := func(n nodeView) bool { return !n.leaving }
 	at := slices.IndexFunc(others, stays)
 	if at < 0 {

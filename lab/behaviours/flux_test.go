@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ const built = "../../bin/" + upstream.Folder
 // observer is the environment variable with the file for the observations of a process that holds a plane.
 const observer, programs = "CASTLE_BEHAVIOURS", "CASTLE_BEHAVIOURS_PROGRAMS"
 
-func TestTheDoubleBehavesAsFluxDoes(t *testing.T) {
+func TestTheDoublesBehaveAsTheControllersDo(t *testing.T) {
 	if os.Getenv(observer) != "" {
 		observe(t)
 		return
@@ -38,7 +39,7 @@ func TestTheDoubleBehavesAsFluxDoes(t *testing.T) {
 	compare(t, observed(t, ""), differences())
 }
 
-func TestFluxBehavesAsTheTableSays(t *testing.T) {
+func TestTheControllersBehaveAsTheTableSays(t *testing.T) {
 	if os.Getenv(observer) != "" {
 		observe(t)
 		return
@@ -60,6 +61,13 @@ func observed(t *testing.T, controllers string) map[string]string {
 	check(t, err)
 	c := exec.CommandContext(t.Context(), me, "-test.run=^"+t.Name()+"$",
 		fmt.Sprintf("-test.v=%t", testing.Verbose()))
+	// MetalLB's webhook has the same port everywhere, so it needs a network of its own.
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() != 0 {
+		c.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		c.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+		c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+	}
 	c.Env = append(os.Environ(), observer+"="+file, programs+"="+controllers)
 	out, err := c.CombinedOutput()
 	if err != nil {
@@ -88,13 +96,16 @@ func compare(t *testing.T, seen map[string]string, allowed map[string]string) {
 func observe(t *testing.T) {
 	p := begin(t)
 	controllers := os.Getenv(programs)
-	var definitions []byte
+	var definitions map[string][]byte
 	if controllers != "" {
 		var err error
-		definitions, err = os.ReadFile(filepath.Join(controllers, upstream.Definitions))
+		definitions, err = upstream.Definitions(controllers)
 		check(t, err)
 	}
-	p.install(t, definitions)
+	p.install(t, definitions, "fluxcd-community.github.io", "/helm-charts/flux2-2.18.3.tgz", "crds",
+		"controllers")
+	p.install(t, definitions, "metallb.github.io", "/metallb/metallb-0.15.3.tgz", "crds", "controller",
+		"webhook")
 	fleet := t.TempDir()
 	for _, b := range behaviours() {
 		for name, text := range b.files {
@@ -142,6 +153,7 @@ func observe(t *testing.T) {
 			seen[b.name] = b.then(t, p, filepath.Join(fleet, b.name))
 		}
 	}
+	p.balance(t, seen)
 	content, err := json.Marshal(seen)
 	check(t, err)
 	check(t, os.WriteFile(os.Getenv(observer), content, 0o600))

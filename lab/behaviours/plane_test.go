@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -31,9 +31,10 @@ import (
 
 	"github.com/ephemeral-castle/castle/lab/charts"
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
+	"github.com/ephemeral-castle/castle/lab/internal/kubernetes/kubernetestest"
 )
 
-// plane is a control plane with Flux's chart in it.
+// plane is a control plane with the charts of Flux and MetalLB in it.
 type plane struct {
 	cluster *kubernetes.Cluster
 	objects dynamic.Interface
@@ -48,17 +49,15 @@ func begin(t *testing.T) *plane {
 	if !testing.Verbose() {
 		klog.SetLogger(logr.Discard())
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	lo, err := netlink.LinkByName("lo")
 	check(t, err)
-	address := l.Addr().String()
-	check(t, l.Close())
+	check(t, netlink.LinkSetUp(lo))
 	dir, err := os.MkdirTemp("", "lab-flux-") // a castle would tidy up castle-…
 	check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := kubernetes.Config{Dir: filepath.Join(dir, "kubernetes"), Listen: address,
-		ServiceAccountKey: newKey()}
+	c, err := kubernetestest.Config(filepath.Join(dir, "kubernetes"))
+	check(t, err)
 	check(t, os.Mkdir(c.Dir, 0o700))
-	c.CA, c.AggregatorCA = newAuthority(t, "kubernetes"), newAuthority(t, "front-proxy")
 	running, err := kubernetes.Start(context.Background(), c)
 	check(t, err)
 	objects, err := dynamic.NewForConfig(running.REST)
@@ -70,22 +69,22 @@ func begin(t *testing.T) *plane {
 	return p
 }
 
-// install applies Flux's chart, with the definitions of the real controllers if there are any.
-func (p *plane) install(t *testing.T, definitions []byte) {
+// install applies a chart's templates, with the real definitions if there are any.
+func (p *plane) install(t *testing.T, definitions map[string][]byte, host, path string, templates ...string) {
 	t.Helper()
-	r, err := charts.New(charts.Options{Speed: 1000, Definitions: map[string][]byte{"flux2": definitions}})
+	r, err := charts.New(charts.Options{Speed: 1000, Definitions: definitions})
 	check(t, err)
-	archive := fetched(t, r.Handler("fluxcd-community.github.io"), "/helm-charts/flux2-2.18.3.tgz")
-	c, err := loader.LoadArchive(strings.NewReader(archive))
+	c, err := loader.LoadArchive(strings.NewReader(fetched(t, r.Handler(host), path)))
 	check(t, err)
 	values, err := chartutil.ToRenderValues(c, nil,
-		chartutil.ReleaseOptions{Name: "flux2", Namespace: namespace, IsInstall: true}, nil)
+		chartutil.ReleaseOptions{Name: c.Name(), Namespace: namespace, IsInstall: true}, nil)
 	check(t, err)
 	rendered, err := engine.Render(c, values)
 	check(t, err)
 	p.apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: { name: "+namespace+" }\n")
-	p.apply(t, rendered["flux2/templates/crds.yaml"])
-	p.apply(t, rendered["flux2/templates/controllers.yaml"])
+	for _, name := range templates {
+		p.apply(t, rendered[c.Name()+"/templates/"+name+".yaml"])
+	}
 }
 
 const namespace = "flux-system"
@@ -100,21 +99,23 @@ func (p *plane) apply(t *testing.T, text string) {
 			return
 		}
 		check(t, err)
-		if len(o.Object) == 0 {
-			continue
+		if len(o.Object) != 0 {
+			eventually(t, 30*time.Second, func() error { return p.attempt(t, o) })
 		}
-		if o.GetNamespace() == "" {
-			o.SetNamespace(namespace)
-		}
-		eventually(t, 30*time.Second, func() error {
-			api, err := p.api(o.GroupVersionKind(), o.GetNamespace())
-			if err == nil {
-				_, err = api.Apply(t.Context(), o.GetName(), o,
-					metav1.ApplyOptions{FieldManager: "test", Force: true})
-			}
-			return err
-		})
 	}
+}
+
+// attempt applies an object.
+func (p *plane) attempt(t *testing.T, o *unstructured.Unstructured) error {
+	if o.GetNamespace() == "" {
+		o.SetNamespace(namespace)
+	}
+	api, err := p.api(o.GroupVersionKind(), o.GetNamespace())
+	if err == nil {
+		_, err = api.Apply(t.Context(), o.GetName(), o,
+			metav1.ApplyOptions{FieldManager: "test", Force: true})
+	}
+	return err
 }
 
 func (p *plane) api(kind schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {

@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"math/big"
-	"net"
 	"os"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
+	"github.com/ephemeral-castle/castle/lab/internal/kubernetes/kubernetestest"
 )
 
 // plane is the control plane of all tests, as its administrator has it:
@@ -67,19 +67,8 @@ func control(t testing.TB) *plane {
 
 // begin's control plane lasts as long as the process.
 func begin(dir string) (*plane, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	c, err := kubernetestest.Config(dir)
 	if err != nil {
-		return nil, err
-	}
-	address := free.Addr().String()
-	if err := free.Close(); err != nil {
-		return nil, err
-	}
-	c := kubernetes.Config{Dir: dir, Listen: address, ServiceAccountKey: encode(newKey())}
-	if c.CA, err = newAuthority("kubernetes"); err != nil {
-		return nil, err
-	}
-	if c.AggregatorCA, err = newAuthority("front-proxy"); err != nil {
 		return nil, err
 	}
 	cluster, err := kubernetes.Start(context.Background(), c)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -152,10 +153,7 @@ func (d *drain) run(ctx context.Context, say func(string)) error {
 }
 
 func (d *drain) ended(ctx context.Context, waits []wait) error {
-	var reasons []string
-	for _, w := range waits {
-		reasons = append(reasons, foreign.Text(w.reason))
-	}
+	reasons := xslices.Map(waits, func(w wait) string { return foreign.Text(w.reason) })
 	if len(reasons) == 0 {
 		reasons = []string{"the Kubernetes API has not answered"}
 	}

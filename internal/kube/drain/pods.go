@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -90,10 +91,7 @@ func budgetsOf(p corev1.Pod, all []budget) (own []budget) {
 }
 
 func names(budgets []budget) string {
-	var all []string
-	for _, one := range budgets {
-		all = append(all, one.Name)
-	}
+	all := xslices.Map(budgets, func(one budget) string { return one.Name })
 	slices.Sort(all)
 	return strings.Join(all, " and ")
 }

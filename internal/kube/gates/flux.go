@@ -38,19 +38,25 @@ func flux() definition {
 			}
 			c := client.New(target, "")
 			g := c.Gate(name, f.check)
-			g.TriggerReconcile = func(ctx context.Context) (did string, err error) {
-				err = c.Check(func(ctx context.Context, a *client.API) error {
-					did, err = f.requestReconcile(ctx, a)
-					return err
-				})(ctx)
-				return did, err
-			}
+			g.TriggerReconcile, g.Convergence = once(c, f.requestReconcile), once(c, Convergence)
 			return g, nil
 		},
 	}, func(v gate.Values) (Check, error) {
 		f, err := NewFlux(v)
 		return f.check, err
 	}}
+}
+
+// once makes one attempt of a function that has a result.
+func once[T any](c *client.Cluster, do func(context.Context, *client.API) (T, error)) func(context.Context) (
+	T, error) {
+	return func(ctx context.Context) (result T, err error) {
+		err = c.Check(func(ctx context.Context, a *client.API) error {
+			result, err = do(ctx, a)
+			return err
+		})(ctx)
+		return result, err
+	}
 }
 
 // Flux is a flux gate's arguments and the objects of its last attempt.

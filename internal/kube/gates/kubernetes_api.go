@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -47,10 +48,8 @@ func kubernetesAPI() definition {
 			if err := v.Decode("endpoints", &endpoints); err != nil {
 				return gate.Gate{}, fmt.Errorf("endpoints: %w", err)
 			}
-			var all []gate.Gate
-			for _, address := range append([]string{v.String("address")}, endpoints...) {
-				all = append(all, client.New(target, address).Gate(name, Ready))
-			}
+			all := xslices.Map(append([]string{v.String("address")}, endpoints...),
+				func(address string) gate.Gate { return client.New(target, address).Gate(name, Ready) })
 			return gate.Gate{Name: name, Check: checkAll(all), Changed: anyChange(all)}, nil
 		},
 	}}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -95,11 +96,8 @@ func addressPool() definition {
 			if err != nil {
 				return err
 			}
-			var closed []*gate.Finding
-			for _, pool := range pools {
-				closed = append(closed, checkPool(&pool, reserved))
-			}
-			if err := together(closed); err != nil {
+			check := func(pool client.Object) *gate.Finding { return checkPool(&pool, reserved) }
+			if err := together(xslices.Map(pools, check)); err != nil {
 				return gate.Permanent(err) // nothing but its owner changes a pool
 			}
 			return nil

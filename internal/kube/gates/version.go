@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 	"k8s.io/apimachinery/pkg/util/version"
 	apiversion "k8s.io/apimachinery/pkg/version"
@@ -138,10 +139,8 @@ func (g *versionGate) compare(now time.Time) error {
 	if len(by) == 0 {
 		return nil
 	}
-	var texts []string
-	for _, runs := range slices.Sorted(maps.Keys(by)) {
-		texts = append(texts, runs+" runs on "+strings.Join(by[runs], ", "))
-	}
+	texts := xslices.Map(slices.Sorted(maps.Keys(by)),
+		func(runs string) string { return runs + " runs on " + strings.Join(by[runs], ", ") })
 	fix := ""
 	if older(lowest, g.version) {
 		fix = "castle rollout upgrades one machine after the other; or "

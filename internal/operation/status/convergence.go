@@ -4,14 +4,13 @@ import (
 	"context"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
+	"github.com/ephemeral-castle/castle/internal/kube/gates"
 )
 
-// FluxStep is a Kustomization or HelmRelease of Flux with the time that it took.
-type FluxStep = kube.FluxStep
-
 // Convergence reads Flux's objects of a cluster in the order in which they became ready.
-func Convergence(ctx context.Context, c *cluster.Cluster) ([]*FluxStep, error) {
+func Convergence(ctx context.Context, c *cluster.Cluster) (steps []event.FluxStep, err error) {
 	if _, _, err := Configs(ctx, c); err != nil {
 		return nil, err
 	}
@@ -19,5 +18,9 @@ func Convergence(ctx context.Context, c *cluster.Cluster) ([]*FluxStep, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kube.Convergence(ctx, target)
+	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
+		steps, err = gates.Convergence(ctx, a)
+		return err
+	})
+	return steps, err
 }

@@ -7,24 +7,24 @@ import (
 func TestClosedErrorCountsGatesAndStages(t *testing.T) {
 	for want, report := range map[string]GateReport{
 		"1 of 3 gates is closed": {
-			Stages: []StageGates{{Gates: gates(true, false, true)}},
+			Stages: []StageGates{{Gates: openGates(true, false, true)}},
 		},
 		"2 of 3 gates are closed; could not be asked: pool, sync": {
-			Stages: []StageGates{{Gates: gates(false)}, missingStages("pool"), {Gates: gates(true, false)},
-				missingStages("sync")},
+			Stages: []StageGates{{Gates: openGates(false)}, missingStages("pool"),
+				{Gates: openGates(true, false)}, missingStages("sync")},
 		},
-		"could not be asked: pool": {Stages: []StageGates{{Gates: gates(true)}, missingStages("pool")}},
+		"could not be asked: pool": {Stages: []StageGates{{Gates: openGates(true)}, missingStages("pool")}},
 	} {
 		if err := report.Closed(); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if err := (GateReport{Stages: []StageGates{{Gates: gates(true, true)}, {}}}).Closed(); err != nil {
+	if err := (GateReport{Stages: []StageGates{{Gates: openGates(true, true)}, {}}}).Closed(); err != nil {
 		t.Errorf("all open: %v", err)
 	}
 }
 
-func gates(open ...bool) (all []GateStatus) {
+func openGates(open ...bool) (all []GateStatus) {
 	for _, o := range open {
 		all = append(all, GateStatus{Open: o})
 	}
@@ -33,5 +33,5 @@ func gates(open ...bool) (all []GateStatus) {
 
 // missingStages returns a stage that was never created; its gates do not count.
 func missingStages(name string) StageGates {
-	return StageGates{Name: name, Missing: "never created", Gates: gates(false, false)}
+	return StageGates{Name: name, Missing: "never created", Gates: openGates(false, false)}
 }

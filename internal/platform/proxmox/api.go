@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
@@ -93,11 +95,7 @@ func (c *Client) Nodes(ctx context.Context) (map[string]string, error) {
 	rows, err := get(ctx, c, "nodes", func(rows []nodeRow) string { // one of them has answered
 		return cmp.Or(session.Incomplete(rows), textIf(len(rows) == 0, "there is no node"))
 	})
-	all := map[string]string{}
-	for _, h := range rows {
-		all[h.Name] = h.Status
-	}
-	return all, err
+	return xslices.ToMap(rows, func(h nodeRow) (string, string) { return h.Name, h.Status }), err
 }
 
 type nodeRow struct {
@@ -155,11 +153,7 @@ func (c *Client) Volumes(ctx context.Context, node, storage, content string, gue
 		query.Set("vmid", strconv.Itoa(guest))
 	}
 	rows, err := list[volumeRow](ctx, c, storagePath(node, storage)+"?"+query.Encode())
-	all := map[string]int64{}
-	for _, row := range rows {
-		all[row.ID] = int64(row.Size)
-	}
-	return all, err
+	return xslices.ToMap(rows, func(v volumeRow) (string, int64) { return v.ID, int64(v.Size) }), err
 }
 
 type volumeRow struct {

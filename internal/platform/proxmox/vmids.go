@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -79,11 +80,7 @@ func (c *vmCheck) slots(known []gate.Known) []slot {
 		}
 		byID[id] = s
 	}
-	var slots []slot
-	for _, id := range slices.Sorted(maps.Keys(byID)) {
-		slots = append(slots, byID[id])
-	}
-	return slots
+	return xslices.Map(slices.Sorted(maps.Keys(byID)), func(id int) slot { return byID[id] })
 }
 
 // inspection is one run of the preflight.

@@ -181,6 +181,13 @@ func waitBound(ctx context.Context, r *run.Run, s *config.Stage, g *config.Gate,
 	failed func() bool) error {
 	of := event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}
 	err := gate.Wait(ctx, bound, g.Policy, listener(r, of, g.Policy.EffectiveTimeout()))
+	if err == nil && bound.Convergence != nil {
+		// Only the report lacks what cannot be read.
+		if steps, unread := bound.Convergence(ctx); unread == nil {
+			of.Kind, of.Flux = event.FluxConverged, &steps
+			r.Emit(of)
+		}
+	}
 	if err == nil || ctx.Err() != nil { // the run was stopped, not the gate closed
 		return err
 	}

@@ -5,10 +5,10 @@ lab.crds turns the table files/crds.yaml into CustomResourceDefinitions. The
 first version of a row is the one that is stored. What a row does not say of spec
 and status is accepted, whatever it is; fields are those beside them. The caBundle
 of a conversion webhook is filled in at run time. A definition in files/upstream.yaml
-goes before the row of its name.
+goes before the row of its name; it may name the release's namespace as a template does.
 */ -}}
 {{- define "lab.crds" -}}
-{{- $upstream := .Files.Get "files/upstream.yaml" }}
+{{- $upstream := .Files.Get "files/upstream.yaml" | replace "{{ .Release.Namespace }}" .Release.Namespace }}
 {{ $upstream }}
 {{- range .Files.Get "files/crds.yaml" | fromYamlArray }}
 {{- $row := . }}

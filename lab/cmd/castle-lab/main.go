@@ -111,8 +111,8 @@ func command(stdout, stderr io.Writer, code *int) *cobra.Command {
 		"speed of the lab's machines: fast, or `N` times real time (1: as measured)")
 	f.StringVar(&o.Providers, "providers", "stand-in",
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
-	f.StringVar(&o.Controllers, "controllers", "", "which of Flux's controllers run: `KIND` real or standin "+
-		"(default: real if make real has built them)")
+	f.StringVar(&o.Controllers, "controllers", "", "which controllers run: `KIND` real (Flux, MetalLB) or "+
+		"standin (default: real if make real has built them)")
 	f.StringArrayVar(&o.Sources, "source", nil, "serve `URL=DIR` to Flux: another Git repository, or a Helm "+
 		"repository with its index.yaml; repeatable")
 	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")

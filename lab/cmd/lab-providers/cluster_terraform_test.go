@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/pem"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,10 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/siderolabs/talos/pkg/machinery/config"
-	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/repo"
@@ -28,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
+	"github.com/ephemeral-castle/castle/lab/internal/kubernetes/kubernetestest"
 )
 
 const clusterConfig = `
@@ -86,23 +83,11 @@ const controlPlaneDir = "LAB_PROVIDERS_CONTROL_PLANE"
 // runControlPlane runs the lab's Kubernetes in a process of its own, because Kubernetes ends only
 // with its process. It prints "ready" to stdout and runs until it is killed.
 func runControlPlane(dir string) error {
-	bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), config.TalosVersionCurrent)
+	config, err := kubernetestest.Config(dir)
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	if err := l.Close(); err != nil {
-		return err
-	}
-	c, err := kubernetes.Start(context.Background(), kubernetes.Config{
-		Dir: dir, Listen: l.Addr().String(), ServiceAccountKey: bundle.Certs.K8sServiceAccount.Key,
-		CA: kubernetes.KeyPair{Certificate: bundle.Certs.K8s.Crt, Key: bundle.Certs.K8s.Key},
-		AggregatorCA: kubernetes.KeyPair{Certificate: bundle.Certs.K8sAggregator.Crt,
-			Key: bundle.Certs.K8sAggregator.Key},
-	})
+	c, err := kubernetes.Start(context.Background(), config)
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -217,8 +215,8 @@ func (c Config) charts() (charts.Options, error) {
 	if c.Controllers == "" {
 		return o, nil
 	}
-	real, err := os.ReadFile(filepath.Join(c.Controllers, upstream.Definitions))
-	o.Definitions = map[string][]byte{"flux2": real}
+	var err error
+	o.Definitions, err = upstream.Definitions(c.Controllers)
 	return o, err
 }
 

@@ -32,24 +32,19 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
+	"github.com/ephemeral-castle/castle/lab/internal/kubernetes/kubernetestest"
 )
 
 // A process holds one control plane, so one test starts it and its subtests
 // tell one story about it.
 func TestControlPlane(t *testing.T) {
 	ctx := t.Context()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	config, err := kubernetestest.Config(t.TempDir())
 	check(t, err)
-	address := l.Addr().String()
-	check(t, l.Close())
-	dir := t.TempDir()
-	c, err := kubernetes.Start(ctx, kubernetes.Config{
-		Dir: dir, Listen: address,
-		CA: newAuthority(t, "kubernetes"), AggregatorCA: newAuthority(t, "front-proxy"),
-		ServiceAccountKey: newKey(t),
-		ServiceCIDR:       "10.96.0.0/12,fd00:10:96::/112", PodCIDR: "10.244.0.0/16,fd00:10:244::/56",
-		CertSANs: []string{"192.0.2.210"}, Admission: []byte(podSecurity),
-	})
+	config.ServiceCIDR, config.PodCIDR = "10.96.0.0/12,fd00:10:96::/112", "10.244.0.0/16,fd00:10:244::/56"
+	config.CertSANs, config.Admission = []string{"192.0.2.210"}, []byte(podSecurity)
+	dir, address := config.Dir, config.Listen
+	c, err := kubernetes.Start(ctx, config)
 	check(t, err)
 
 	t.Run("answers readyz to the administrator's kubeconfig", func(t *testing.T) {
@@ -426,8 +421,6 @@ func serveWebhook(t *testing.T, ca kubernetes.KeyPair) string {
 	t.Cleanup(func() { s.Close() })
 	return l.Addr().String()
 }
-
-func newKey(t *testing.T) []byte { return encode(t, key(t)) }
 
 func key(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()

@@ -28,6 +28,11 @@ type metalLB struct {
 	absent, nowhere *cluster.Fault // its CRDs, its speaker's nodes
 }
 
+// metalLBFaults are those that only the double has.
+func metalLBFaults() []string {
+	return []string{"crd-absent", "daemonset-no-node", "webhook-late", "webhook-refuses"}
+}
+
 func newMetalLB(w *cluster.View, routes Routes) *metalLB {
 	m := &metalLB{w: w, told: map[types.UID]string{},
 		absent:  w.Fault("crd-absent", "ipaddresspools.metallb.io"),

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
@@ -46,10 +45,6 @@ func exposed(t *testing.T, s *clustertest.Stage, name string, change func(*corev
 	}
 }
 
-func annotated(key, value string) func(*corev1.Service) {
-	return func(s *corev1.Service) { s.Annotations[key] = value }
-}
-
 func service(t *testing.T, s *clustertest.Stage, name string) *corev1.Service {
 	t.Helper()
 	one, err := s.World.Typed.CoreV1().Services("default").Get(t.Context(), name, metav1.GetOptions{})
@@ -83,118 +78,6 @@ func told(t *testing.T, s *clustertest.Stage, name string) (all []string) {
 		}
 	}
 	return all
-}
-
-func TestMetalLBGivesRequestedAddressesOrTheFirstFreeOne(t *testing.T) {
-	s, m := balanced(t, map[string]string{"main": `"addresses":["192.168.1.240-192.168.1.242"]`,
-		"manual": `"addresses":["10.0.0.0/30"],"autoAssign":false,"avoidBuggyIPs":true`})
-	exposed(t, s, "first", nil)
-	exposed(t, s, "asks", annotated("metallb.io/loadBalancerIPs", "192.168.1.242"))
-	exposed(t, s, "field", func(one *corev1.Service) {
-		one.Spec.LoadBalancerIP = "192.168.1.241" //nolint:staticcheck // deprecated, and still served
-	})
-	exposed(t, s, "late", nil)
-	exposed(t, s, "pool", annotated("metallb.universe.tf/address-pool", "manual"))
-	exposed(t, s, "internal", func(one *corev1.Service) { one.Spec.Type = corev1.ServiceTypeClusterIP })
-	exposed(t, s, "foreign", func(one *corev1.Service) { one.Spec.LoadBalancerClass = new("other") })
-	for range 2 { // the second look changes nothing
-		s.Look(t, m)
-		for name, want := range map[string]string{"first": "192.168.1.240 main", "asks": "192.168.1.242 main",
-			"field": "192.168.1.241 main", "late": "", "pool": "10.0.0.1 manual",
-			"internal": "", "foreign": ""} {
-			if is := got(t, s, name); is != want {
-				t.Errorf("%s: %q, want %q", name, is, want)
-			}
-		}
-		for name, want := range map[string][]string{
-			"first": {`Normal IPAllocated: Assigned IP ["192.168.1.240"]`},
-			"late":  {`Warning AllocationFailed: Failed to allocate IP for "default/late": no available IPs`},
-			"pool": {`Normal IPAllocated: Assigned IP ["10.0.0.1"]`,
-				"Warning deprecatedAnnotation: Service uses deprecated annotation " +
-					"metallb.universe.tf/address-pool"},
-		} {
-			is := told(t, s, name)
-			slices.Sort(is)
-			if !slices.Equal(is, want) {
-				t.Errorf("%s: %q, want %q", name, is, want)
-			}
-		}
-	}
-	status := s.Get(t, pools(), "metallb-system", "main").Object
-	if cluster.Whole(status, "status", "assignedIPv4") != 3 || cluster.Whole(status, "status",
-		"availableIPv4") != 0 {
-		t.Errorf("status of the pool: %v", status["status"])
-	}
-	// An address that becomes free goes to the Service that waits for one.
-	if err := s.World.Typed.CoreV1().Services("default").Delete(t.Context(), "asks",
-		metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.Look(t, m)
-	if is := got(t, s, "late"); is != "192.168.1.242 main" {
-		t.Errorf("after a deletion: %q", is)
-	}
-}
-
-func TestMetalLBRefusesInItsOwnWords(t *testing.T) {
-	s, m := balanced(t, map[string]string{"main": `"addresses":["192.168.1.240/32"]`,
-		"team": `"addresses":["192.168.2.1/32"],"serviceAllocation":{"namespaceSelectors":[{"matchLabels":` +
-			`{"tier":"a"}}]}`, "none": `"addresses":["192.168.3.1/32"],"autoAssign":false`})
-	exposed(t, s, "owner", nil)
-	refused := map[string]struct{ annotations, want string }{
-		"outside": {"loadBalancerIPs=172.16.0.1", `["172.16.0.1"] is not allowed in config`},
-		"taken": {"loadBalancerIPs=192.168.1.240",
-			`can't change sharing key for "default/taken", address also in use by default/owner`},
-		"invalid": {"loadBalancerIPs=router", `invalid metallb.io/loadBalancerIPs: "router"`},
-		"family": {"loadBalancerIPs=fd00::1",
-			`requested loadBalancer IP(s) ["fd00::1"] does not match the ipFamily of the service`},
-		"unknown":   {"address-pool=typo", `unknown pool "typo"`},
-		"exhausted": {"address-pool=main", `["<nil>"] is not allowed in config`},
-		"foreign":   {"loadBalancerIPs=192.168.2.1", `pool team not compatible for ip assignment`},
-		"both": {"address-pool=main loadBalancerIPs=192.168.3.1",
-			`requested loadBalancer IP(s) ["192.168.3.1"] is not compatible with requested address ` +
-				`pool main`},
-		"full": {"", "no available IPs"},
-	}
-	for name, c := range refused {
-		exposed(t, s, name, func(one *corev1.Service) {
-			for pair := range strings.FieldsSeq(c.annotations) {
-				key, value, _ := strings.Cut(pair, "=")
-				one.Annotations["metallb.io/"+key] = value
-			}
-		})
-	}
-	for range 2 {
-		s.Look(t, m)
-	}
-	for name, c := range refused {
-		want := `Warning AllocationFailed: Failed to allocate IP for "default/` + name + `": ` + c.want
-		if is := told(t, s, name); !slices.Equal(is, []string{want}) || got(t, s, name) != "" {
-			t.Errorf("%s: %q %q, want %q", name, got(t, s, name), is, want)
-		}
-	}
-}
-
-func TestServicesShareAnAddressWithAKeyAndDifferentPorts(t *testing.T) {
-	s, m := balanced(t, map[string]string{"main": `"addresses":["192.168.1.240/32"]`})
-	for name, port := range map[string]int32{"dns": 53, "web": 80} {
-		exposed(t, s, name, func(one *corev1.Service) {
-			one.Annotations["metallb.io/allow-shared-ip"] = "both"
-			one.Spec.Ports[0].Port = port
-		})
-	}
-	exposed(t, s, "again", func(one *corev1.Service) {
-		one.Annotations["metallb.io/allow-shared-ip"] = "both"
-		one.Annotations["metallb.io/loadBalancerIPs"] = "192.168.1.240"
-	})
-	s.Look(t, m)
-	if dns, web := got(t, s, "dns"), got(t, s, "web"); dns != "192.168.1.240 main" || web != dns {
-		t.Errorf("%q, %q", dns, web)
-	}
-	if is := told(t, s, "again"); len(is) != 1 || !strings.HasSuffix(is[0],
-		`port TCP/80 is already in use on "192.168.1.240"`) {
-		t.Errorf("the same port: %q", is)
-	}
 }
 
 func TestMetalLBGivesBothFamilies(t *testing.T) {

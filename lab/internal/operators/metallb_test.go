@@ -13,7 +13,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
@@ -135,41 +134,5 @@ func TestMetalLBStopsListeningWhenItsControllerIsGone(t *testing.T) {
 	s.Look(t, m)
 	if len(r) != 0 {
 		t.Errorf("routes: %v", r)
-	}
-}
-
-func TestMetalLBJudgesPoolsInItsOwnWords(t *testing.T) {
-	s := newStage(0, clustertest.Deployment("metallb-system", "metallb-controller"))
-	m := newMetalLB(s.World, routes{})
-	defer m.Close()
-	s.Look(t, m)
-	s.Create(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
-		`"metadata":{"name":"main","namespace":"metallb-system"},"spec":{`+
-		`"addresses":["192.168.1.240-192.168.1.249"]}}`)
-	for _, c := range []struct{ namespace, name, addresses, want string }{
-		{"metallb-system", "other", `"192.168.2.0/24","10.0.0.1-10.0.0.9"`, ""},
-		{"metallb-system", "main", `"192.168.1.240-192.168.1.250"`, ""}, // an update of itself
-		{"default", "other", `"192.168.2.0/24"`, "resource must be created in metallb-system namespace"},
-		{"metallb-system", "other", `"192.168.1.248-192.168.1.255"`,
-			`CIDR "192.168.1.248/29" in pool "other" overlaps with already defined CIDR "192.168.1.248/31"`},
-		{"metallb-system", "other", `"192.168.1.300"`,
-			`parsing address pool other: invalid CIDR "192.168.1.300" in pool "other": invalid CIDR ` +
-				`"192.168.1.300"`},
-		{"metallb-system", "other", `"10.0.0.9-10.0.0.1"`,
-			`parsing address pool other: invalid CIDR "10.0.0.9-10.0.0.1" in pool "other": invalid IP ` +
-				`range "10.0.0.9-10.0.0.1": start IP "10.0.0.9" is after the end IP "10.0.0.1"`},
-		{"metallb-system", "other", ``, "parsing address pool other: pool has no prefixes defined"},
-	} {
-		object := `{"metadata":{"name":"` + c.name + `","namespace":"` + c.namespace +
-			`"},"spec":{"addresses":[` + c.addresses + `]}}`
-		err := m.pool(t.Context(), &admissionv1.AdmissionRequest{Operation: admissionv1.Create,
-			Namespace: c.namespace, Object: runtime.RawExtension{Raw: []byte(object)}})
-		got := ""
-		if err != nil {
-			got = err.Error()
-		}
-		if got != c.want {
-			t.Errorf("%s in %s: %q, want %q", c.addresses, c.namespace, got, c.want)
-		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,7 +60,7 @@ type Config struct {
 	Asks *cluster.Asks
 	// Speed divides the time that the operators' steps take outside; 0 means no time at all.
 	Speed float64
-	// Controllers is the folder with Flux's real controllers; empty for the doubles. Logs is where they log.
+	// Controllers is the folder with the real controllers; empty for the doubles. Logs is where they log.
 	Controllers, Logs string
 	// AgeKey is the identity of age that stands in for the user's.
 	AgeKey string
@@ -137,12 +138,19 @@ func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 		"pgo":              pgo.New(w, c.Dir, pooled(w)),
 		"drain-blocked":    &drainBlocker{w: w},
 	}
-	if dir := filepath.Join(c.Dir, "flux"); c.Controllers != "" {
-		all["flux"] = upstream.New(w, c.Controllers, dir, c.Logs, filepath.Join(c.Dir, "kubeconfig"))
-	} else {
-		all["flux"] = flux.New(w, flux.NewFleet(w, a, c.AgeKey), dir)
+	if c.Controllers == "" {
+		all["flux"] = flux.New(w, flux.NewFleet(w, a, c.AgeKey), filepath.Join(c.Dir, "flux"))
 		all["helm"] = flux.NewHelm(w, a, c.REST, c.HTTP)
+		return all
 	}
+	real := upstream.Options{Folder: c.Controllers, Dir: filepath.Join(c.Dir, "controllers"), Logs: c.Logs,
+		Kubeconfig: filepath.Join(c.Dir, "kubeconfig"), Routes: c.Routes}
+	if slices.ContainsFunc(metalLBFaults(), w.Asked) { // only the double has them
+		real.Without = []string{"metallb-controller"}
+	} else {
+		delete(all, "metallb")
+	}
+	all["real"] = upstream.New(w, real)
 	return all
 }
 

@@ -29,7 +29,7 @@ func ParseControllers(text string) error {
 	return nil
 }
 
-// controllers finds Flux's real controllers beside castle-lab in bin, or decides for the doubles.
+// controllers finds the real controllers beside castle-lab in bin, or decides for the doubles.
 func (p *plan) controllers(bin string) error {
 	folder := filepath.Join(bin, upstream.Folder)
 	built := upstream.Built(folder)
@@ -79,17 +79,17 @@ func (p *plan) follow(ctx context.Context, notice func(string)) error {
 // played tells in the last line of a rehearsal whose controllers ran. A real one that ran has left a log.
 func (p *plan) played() string {
 	if p.Controllers == "" {
-		return "Flux's controllers were the lab's doubles"
+		return "all controllers were the lab's doubles"
 	}
 	var all []string
-	releases := upstream.Controllers()
+	releases := upstream.Releases()
 	for _, name := range slices.Sorted(maps.Keys(releases)) {
 		if _, err := os.Stat(p.path(datacenter.ControllerLogs, name+".log")); err == nil {
 			all = append(all, name+" "+releases[name])
 		}
 	}
 	if len(all) == 0 {
-		return "no controller of Flux ran, and the other operators were doubles"
+		return "no real controller ran, and all operators were doubles"
 	}
 	return "real: " + strings.Join(all, ", ") + "; the other operators were doubles"
 }

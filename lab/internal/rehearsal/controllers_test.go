@@ -26,13 +26,15 @@ func TestRealControllersRunWhereTheyAreBuiltAndTheLastLineTells(t *testing.T) {
 		t.Errorf("not built, and requested: %v", err)
 	}
 	check(t, os.Mkdir(folder, 0o700))
-	for name := range maps.All(upstream.Controllers()) {
+	for name := range maps.All(upstream.Releases()) {
 		check(t, os.WriteFile(filepath.Join(folder, name), nil, 0o700))
 	}
 	if got, _ := chosen("", false); got != "" {
 		t.Error("without definitions they are not complete")
 	}
-	check(t, os.WriteFile(filepath.Join(folder, upstream.Definitions), nil, 0o600))
+	for _, chart := range []string{"flux2", "metallb"} {
+		check(t, os.WriteFile(filepath.Join(folder, chart+".yaml"), nil, 0o600))
+	}
 	for _, c := range []struct {
 		flag   string
 		frozen bool
@@ -46,7 +48,7 @@ func TestRealControllersRunWhereTheyAreBuiltAndTheLastLineTells(t *testing.T) {
 		t.Errorf("a fault that only the double has: %v", err)
 	}
 	p := &plan{Controllers: folder, Work: t.TempDir()}
-	if got := p.played(); !strings.Contains(got, "no controller of Flux ran") {
+	if got := p.played(); !strings.Contains(got, "no real controller ran") {
 		t.Errorf("last line of a cluster without Flux: %s", got)
 	}
 	check(t, os.Mkdir(p.path(datacenter.ControllerLogs), 0o700))

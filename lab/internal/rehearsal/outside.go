@@ -45,7 +45,7 @@ type plan struct {
 	Repository string // inside, its copy covers it
 	Options    Options
 	Survey     survey
-	// Controllers is the folder with Flux's real controllers; empty for the doubles.
+	// Controllers is the folder with the real controllers; empty for the doubles.
 	Controllers string
 	// Fleet is the clone that the folder which Flux follows covers inside; empty: none.
 	Fleet  string

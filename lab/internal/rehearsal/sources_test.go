@@ -20,8 +20,8 @@ func TestDoublesReadWhatRealControllersCannotDecrypt(t *testing.T) {
 		check(t, os.MkdirAll(filepath.Dir(filepath.Join(fleet, name)), 0o700))
 		check(t, os.WriteFile(filepath.Join(fleet, name), []byte(text), 0o600))
 	}
-	for flag, want := range map[string]string{"": "", "real": "bin/flux"} {
-		p := &plan{Controllers: "bin/flux", Options: Options{Controllers: flag},
+	for flag, want := range map[string]string{"": "", "real": "bin/controllers"} {
+		p := &plan{Controllers: "bin/controllers", Options: Options{Controllers: flag},
 			Survey: survey{Repository: fleet, Path: "./cluster", SourceKind: "GitRepository"}}
 		told := ""
 		p.elsewhere(nil, func(text string) { told += text })

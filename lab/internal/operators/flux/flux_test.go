@@ -25,51 +25,6 @@ const (
 		"spec":{"sourceRef":{"kind":"GitRepository","name":"flux-system"},"prune":true,"interval":"10m"}}`
 )
 
-func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
-	s := newStage(0, clustertest.Deployment("flux-system", "source-controller"),
-		clustertest.Deployment("flux-system", "kustomize-controller"))
-	takesApply(s)
-	s.Create(t, repositories(), strings.Replace(gitRepository, "SERVER", served(t, invented(t)), 1))
-	s.Create(t, kustomizations(), inventedRoot)
-	f := New(s.World, NewFleet(s.World, serving(s, false), ""), t.TempDir())
-	root := func() *unstructured.Unstructured {
-		return s.Get(t, kustomizations(), "flux-system", "flux-system")
-	}
-
-	s.Look(t, f)
-	if got := s.Get(t, repositories(), "flux-system",
-		"flux-system"); cluster.ConditionOf(got.Object, "Ready") != "False" {
-		t.Errorf("a repository without credentials: %v", got.Object["status"])
-	}
-	if cluster.ConditionOf(root().Object, "Ready") != "False" {
-		t.Errorf("a Kustomization without an artifact: %v", root().Object["status"])
-	}
-	s.Add(t, credentials())
-	s.Look(t, f)
-	revision := cluster.Text(s.Get(t, repositories(), "flux-system", "flux-system").Object, "status",
-		"artifact",
-		"revision")
-	if !strings.HasPrefix(revision, "main@sha1:") ||
-		cluster.Text(root().Object, "status", "lastAppliedRevision") != revision {
-		t.Errorf("artifact %q, root: %v", revision, root().Object["status"])
-	}
-	s.Look(t, f)
-	apps := func() string {
-		return cluster.ConditionOf(s.Get(t, kustomizations(), "flux-system", "apps").Object, "Ready")
-	}
-	if apps() != "False" {
-		t.Errorf("apps without cluster-vars: %s", apps())
-	}
-	s.Add(t,
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
-	for range 3 { // one for each link of the chain
-		s.Look(t, f)
-	}
-	if apps() != "True" {
-		t.Errorf("apps: %v", s.Get(t, kustomizations(), "flux-system", "apps").Object["status"])
-	}
-}
-
 func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 	s := newStage(0, clustertest.Deployment("flux-system", "source-controller"),
 		clustertest.Deployment("flux-system", "kustomize-controller"))
@@ -81,7 +36,7 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 	s.Add(t, credentials())
 	s.Add(t,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
-	f := New(s.World, NewFleet(s.World, serving(s, false), ""), t.TempDir())
+	f := New(s.World, NewFleet(s.World, serving(s), ""), t.TempDir())
 	child := func(name string) *unstructured.Unstructured {
 		return s.Get(t, kustomizations(), "flux-system", name)
 	}
@@ -154,7 +109,7 @@ func credentials() *corev1.Secret {
 
 func newStage(speed float64, objects ...runtime.Object) *clustertest.Stage {
 	kinds := map[schema.GroupVersionResource]string{
-		pools(): "IPAddressPoolList", repositories(): "GitRepositoryList",
+		repositories():   "GitRepositoryList",
 		artifacts():      "OCIRepositoryList",
 		kustomizations(): "KustomizationList",
 	}

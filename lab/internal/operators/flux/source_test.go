@@ -38,7 +38,7 @@ func newFetching(t *testing.T, kind, spec string, secret *corev1.Secret) fetchin
 	secret.ObjectMeta = metav1.ObjectMeta{Namespace: "flux-system", Name: "flux-system"}
 	s.Add(t, secret)
 	// Nothing is in the fleet's own folder: what is applied was fetched.
-	fleet := NewFleet(s.World, serving(s, false), "")
+	fleet := NewFleet(s.World, serving(s), "")
 	return fetching{s, New(s.World, fleet, t.TempDir()), sourcesOf(kind), secret}
 }
 
@@ -146,25 +146,6 @@ func TestFluxClonesOverSSHAndChecksBothKeys(t *testing.T) {
 	f.refused(t, "GitOperationFailed", "ssh: handshake failed: ssh: unable to authenticate")
 	f.change(t, map[string]string{"identity": own.Deploy, "known_hosts": knownHosts(t, own)})
 	f.applied(t, "main@sha1:")
-}
-
-func TestFluxNamesABranchThatIsMissing(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	k := newKeys(t, uint16(l.Addr().(*net.TCPAddr).Port))
-	g, err := sources.NewGit(t.Context(), t.TempDir(), "", []string{"main"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	go g.ServeSSH(l, k) //nolint:errcheck // it ends with the test
-	f := newFetching(t, "GitRepository", `"ref":{"branch":"next"},"url":"ssh://git@`+l.Addr().String()+
-		`/me/fleet"`, &corev1.Secret{})
-	f.change(t, map[string]string{"identity": k.Deploy, "known_hosts": knownHosts(t, k)})
-	f.refused(t, "GitOperationFailed",
-		`unable to clone: couldn't find remote ref "refs/heads/next": git repository`)
 }
 
 func TestFluxPullsAnArtifactByTagRangeOrDigest(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package upstream runs the real controllers of Flux in the lab, in place of the doubles of package flux.
+// Package upstream runs real controllers in the lab, in place of the doubles: Flux's and MetalLB's.
 //
 // They are programs beside castle-lab, which `make real` builds from unmodified sources. Each runs as a
 // process while its Deployment has a ready replica, with the lab's API server and the flags that a Pod of it
@@ -22,58 +22,87 @@ import (
 	"syscall"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // Folder is where the programs are, beside castle-lab.
-const Folder = "flux"
+const Folder = "controllers"
 
-// Definitions is the file in Folder with the CustomResourceDefinitions of the controllers.
-const Definitions = "crds.yaml"
-
-// Controllers are the programs with the releases that lab/flux builds.
-func Controllers() map[string]string {
+// Releases are the programs with the releases that lab/flux and lab/metallb build.
+func Releases() map[string]string {
 	return map[string]string{"source-controller": "v1.9.4", "kustomize-controller": "v1.9.4",
-		"helm-controller": "v1.6.4"}
+		"helm-controller": "v1.6.4", metalLB: "v0.15.2"}
 }
+
+// charts are those whose CustomResourceDefinitions are in Folder, in a file each.
+func charts() []string { return []string{"flux2", "metallb"} }
 
 // Is reports whether a user agent is that of a controller.
 func Is(userAgent string) bool {
 	name, _, _ := strings.Cut(userAgent, "/")
-	return Controllers()[name] != ""
+	return Releases()[name] != ""
 }
 
-// Built reports whether a folder has all programs and their definitions.
+// Built reports whether a folder has all programs.
 func Built(folder string) bool {
-	for _, name := range append(slices.Collect(maps.Keys(Controllers())), Definitions) {
-		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
-			return false
-		}
+	_, err := Definitions(folder)
+	for name := range Releases() {
+		_, missing := os.Stat(filepath.Join(folder, name))
+		err = errors.Join(err, missing)
 	}
-	return true
+	return err == nil
 }
 
-// Flux are the controllers of one cluster.
-type Flux struct {
-	w          *cluster.View
-	folder     string // with the programs
-	dir        string // of what they store
-	logs       string
-	kubeconfig string
-	storage    string // host and port of the source-controller's artifacts
-	processes  map[string]*process
+// Definitions reads the real CustomResourceDefinitions in a folder, by chart.
+func Definitions(folder string) (map[string][]byte, error) {
+	all, errs := map[string][]byte{}, []error(nil)
+	for _, chart := range charts() {
+		text, err := os.ReadFile(filepath.Join(folder, chart+".yaml"))
+		all[chart], errs = text, append(errs, err)
+	}
+	return all, errors.Join(errs...)
 }
 
-// New returns the controllers in a folder. They store in dir and write a file each in logs.
-func New(w *cluster.View, folder, dir, logs, kubeconfig string) *Flux {
-	return &Flux{w: w, folder: folder, dir: dir, logs: logs, kubeconfig: kubeconfig,
-		processes: map[string]*process{}}
+// Options say where the programs are and where they store things.
+type Options struct {
+	Folder     string // with the programs
+	Dir        string // of what they store
+	Logs       string // for a file of each
+	Kubeconfig string
+	Routes     Routes
+	// Without are the programs that doubles stand for.
+	Without []string
+}
+
+// Routes is the API server's way to the processes behind Pods: see operators.Routes.
+type Routes interface {
+	Register(workload, address string)
+	Unregister(workload string)
+}
+
+// Controllers are those of one cluster.
+type Controllers struct {
+	w         *cluster.View
+	o         Options
+	storage   string // host and port of the source-controller's artifacts
+	webhook   string // MetalLB's, as the API server knows it; empty while it does not run
+	processes map[string]*process
+}
+
+// New returns the controllers; none runs yet.
+func New(w *cluster.View, o Options) *Controllers {
+	return &Controllers{w: w, o: o, processes: map[string]*process{}}
 }
 
 // Look starts the controllers whose Deployments are ready, and stops the others.
-func (f *Flux) Look(ctx context.Context) error {
+func (f *Controllers) Look(ctx context.Context) error {
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(Controllers())) {
+	for _, name := range slices.Sorted(maps.Keys(Releases())) {
+		if slices.Contains(f.o.Without, name) {
+			continue
+		}
 		deployment, err := f.w.Deployment(ctx, name)
 		if err != nil {
 			return err
@@ -84,7 +113,7 @@ func (f *Flux) Look(ctx context.Context) error {
 			running.stop()
 			delete(f.processes, name)
 		case deployment != nil && running == nil:
-			p, err := f.start(name, deployment.Namespace)
+			p, err := f.start(deployment)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", name, err))
 				continue
@@ -96,12 +125,15 @@ func (f *Flux) Look(ctx context.Context) error {
 				delete(f.processes, name) // the next look starts it again, as a kubelet does
 			}
 		}
+		if name == metalLB {
+			errs = append(errs, f.serve(ctx, deployment))
+		}
 	}
 	return errors.Join(errs...)
 }
 
 // Close stops all controllers.
-func (f *Flux) Close() {
+func (f *Controllers) Close() {
 	for _, p := range f.processes {
 		p.stop()
 	}
@@ -111,13 +143,49 @@ func (f *Flux) Close() {
 // backOff is a kubelet's shortest pause between two starts of a container that ends.
 const backOff = 10 * time.Second
 
+func (f *Controllers) start(d *appsv1.Deployment) (*process, error) {
+	if err := errors.Join(os.MkdirAll(f.o.Dir, 0o700), os.MkdirAll(f.o.Logs, 0o700)); err != nil {
+		return nil, err
+	}
+	args, err := f.arguments(d)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(f.o.Logs, d.Name+".log")
+	log, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	c := exec.Command(filepath.Join(f.o.Folder, d.Name), args...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+f.o.Kubeconfig, "RUNTIME_NAMESPACE="+d.Namespace)
+	if d.Name == metalLB {
+		c.Env = append(c.Env, "TMPDIR="+f.o.Dir, "METALLB_NAMESPACE="+d.Namespace)
+	}
+	c.Stdout, c.Stderr = log, log
+	return run(c, log)
+}
+
 // requeue is the time after which Flux looks at a dependency again that is not ready.
 const requeue = 30 * time.Second
 
-func (f *Flux) start(name, namespace string) (*process, error) {
-	store := filepath.Join(f.dir, "artifacts")
-	if err := errors.Join(os.MkdirAll(store, 0o700), os.MkdirAll(f.logs, 0o700)); err != nil {
-		return nil, err
+// arguments are the flags of a controller. MetalLB's are those of its Deployment.
+func (f *Controllers) arguments(d *appsv1.Deployment) ([]string, error) {
+	if d.Name == metalLB {
+		args := []string{"--port=0", "--cert-dir=" + f.certificates(),
+			"--ml-secret-name=metallb-memberlist", "--deployment=" + d.Name}
+		for _, c := range d.Spec.Template.Spec.Containers {
+			args = append(args, c.Args...)
+		}
+		return args, os.MkdirAll(f.certificates(), 0o700)
+	}
+	pause := requeue
+	if f.w.Speed() > 0 {
+		pause = max(time.Second, time.Duration(float64(requeue)/f.w.Speed()))
+	}
+	args := []string{"--metrics-addr=0", "--health-addr=0", "--log-encoding=console",
+		"--requeue-dependency=" + pause.String()}
+	if d.Name != "source-controller" {
+		return args, nil
 	}
 	if f.storage == "" {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,24 +196,9 @@ func (f *Flux) start(name, namespace string) (*process, error) {
 			return nil, errors.New("no free port")
 		}
 	}
-	pause := requeue
-	if f.w.Speed() > 0 {
-		pause = max(time.Second, time.Duration(float64(requeue)/f.w.Speed()))
-	}
-	args := []string{"--metrics-addr=0", "--health-addr=0", "--log-encoding=console",
-		"--requeue-dependency=" + pause.String()}
-	if name == "source-controller" {
-		args = append(args, "--storage-path="+store, "--storage-addr="+f.storage,
-			"--storage-adv-addr="+f.storage)
-	}
-	log, err := os.OpenFile(filepath.Join(f.logs, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	c := exec.Command(filepath.Join(f.folder, name), args...)
-	c.Env = append(os.Environ(), "KUBECONFIG="+f.kubeconfig, "RUNTIME_NAMESPACE="+namespace)
-	c.Stdout, c.Stderr = log, log
-	return run(c, log)
+	store := filepath.Join(f.o.Dir, "artifacts")
+	return append(args, "--storage-path="+store, "--storage-addr="+f.storage,
+		"--storage-adv-addr="+f.storage), os.MkdirAll(store, 0o700)
 }
 
 // process is a controller that runs, or has ended.

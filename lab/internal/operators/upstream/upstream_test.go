@@ -8,19 +8,28 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/clustertest"
 )
 
 func TestTheReleasesAreThoseThatAreBuilt(t *testing.T) {
-	module, err := os.ReadFile("../../../flux/go.mod")
-	if err != nil {
-		t.Fatal(err)
+	var modules string
+	for _, name := range []string{"flux", "metallb"} {
+		module, err := os.ReadFile("../../../" + name + "/go.mod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		modules += string(module)
 	}
-	for name, release := range Controllers() {
-		if !strings.Contains(string(module), "github.com/fluxcd/"+name+" "+release+" ") {
-			t.Errorf("lab/flux builds another release of %s than %s", name, release)
+	for name, release := range Releases() {
+		module := "github.com/fluxcd/" + name
+		if name == metalLB {
+			module = "go.universe.tf/metallb"
+		}
+		if !strings.Contains(modules, module+" "+release+" ") {
+			t.Errorf("another release of %s is built than %s", name, release)
 		}
 	}
 }
@@ -34,14 +43,17 @@ while :; do sleep 0.05; done
 
 func TestAControllerRunsWhileItsDeploymentHasAReplica(t *testing.T) {
 	folder, logs := t.TempDir(), t.TempDir()
-	for name := range Controllers() {
+	for name := range Releases() {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(program), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s := clustertest.New(nil, 60, clustertest.Deployment("flux-system", "source-controller"),
-		clustertest.Deployment("flux-system", "kustomize-controller"))
-	f := New(s.World, folder, t.TempDir(), logs, "/the/kubeconfig")
+		clustertest.Deployment("flux-system", "kustomize-controller"),
+		clustertest.Deployment("metallb-system", "metallb-controller"))
+	dir, reached := t.TempDir(), routes{}
+	f := New(s.World, Options{Folder: folder, Dir: dir, Logs: logs, Kubeconfig: "/the/kubeconfig",
+		Routes: reached})
 	defer f.Close()
 	tells := func(name, words string) {
 		t.Helper()
@@ -64,6 +76,7 @@ func TestAControllerRunsWhileItsDeploymentHasAReplica(t *testing.T) {
 	tells("source-controller", "in flux-system with /the/kubeconfig")
 	tells("source-controller", "--requeue-dependency=1s --storage-path=")
 	tells("kustomize-controller", "kustomize-controller --metrics-addr=0 --health-addr=0")
+	tells("metallb-controller", "--cert-dir="+dir+"/k8s-webhook-server/serving-certs ")
 	if _, err := os.Stat(filepath.Join(logs, "helm-controller.log")); !os.IsNotExist(err) {
 		t.Errorf("a controller without a Deployment has started: %v", err)
 	}
@@ -79,9 +92,55 @@ func TestAControllerRunsWhileItsDeploymentHasAReplica(t *testing.T) {
 	}
 	s.Look(t, f)
 	tells("kustomize-controller", "stopped")
-	if len(f.processes) != 1 || f.processes["source-controller"].ended() {
+	if len(f.processes) != 2 || f.processes["source-controller"].ended() {
 		t.Errorf("running: %v", f.processes)
 	}
 	f.Close()
 	tells("source-controller", "stopped")
+}
+
+type routes map[string]string
+
+func (r routes) Register(workload, address string) { r[workload] = address }
+func (r routes) Unregister(workload string)        { delete(r, workload) }
+
+// As a kubelet, the lab mounts the Secret that MetalLB's controller fills, and each change of it.
+func TestMetalLBsCertificatesAreMountedAndItsWebhookIsReached(t *testing.T) {
+	folder, dir, reached := t.TempDir(), t.TempDir(), routes{}
+	if err := os.WriteFile(filepath.Join(folder, metalLB), []byte(program), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := clustertest.New(nil, 0, clustertest.Deployment("metallb-system", metalLB), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "metallb-webhook-cert"}})
+	f := New(s.World, Options{Folder: folder, Dir: dir, Logs: t.TempDir(), Routes: reached})
+	defer f.Close()
+	const workload = "metallb-system/metallb-controller:9443"
+	mounted := filepath.Join(dir, "k8s-webhook-server", "serving-certs", "tls.crt")
+	s.Look(t, f)
+	if _, err := os.Stat(mounted); !os.IsNotExist(err) || reached[workload] != "127.0.0.1:9443" {
+		t.Errorf("before there is a certificate: %v, %v", err, reached)
+	}
+	secrets := s.World.Typed.CoreV1().Secrets("metallb-system")
+	for _, certificate := range []string{"one", "the next one"} {
+		secret, err := secrets.Get(t.Context(), "metallb-webhook-cert", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret.Data = map[string][]byte{"tls.crt": []byte(certificate)}
+		if _, err := secrets.Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.Look(t, f)
+		if text, err := os.ReadFile(mounted); string(text) != certificate {
+			t.Errorf("got %q, want %q (%v)", text, certificate, err)
+		}
+	}
+	if err := s.World.Typed.AppsV1().Deployments("metallb-system").Delete(t.Context(), metalLB,
+		metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Look(t, f)
+	if _, err := os.Stat(mounted); !os.IsNotExist(err) || len(reached) != 0 {
+		t.Errorf("after the release is gone: %v, %v", err, reached)
+	}
 }

@@ -1,64 +1,36 @@
-package kube
+package gates
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
-	"github.com/ephemeral-castle/castle/internal/kube/gates"
 )
 
-// FluxStep is a Kustomization or HelmRelease in the order in which Flux's objects became ready. Its JSON is
-// stable for scripts (docs/graph.md).
-type FluxStep struct {
-	Name      string   `json:"name"`       // kustomization flux-system/apps
-	AppliedBy string   `json:"applied_by"` // the Kustomization that declares it; empty: none
-	DependsOn []string `json:"depends_on"`
-	// Waits tells that it is ready only when its objects are.
-	Waits   bool       `json:"waits"`
-	Created time.Time  `json:"created"`
-	Ready   *time.Time `json:"ready"` // since; null while it is not
-	// Seconds is the time from the last of what it waits for, or its creation, until it was ready. It is null
-	// if it is not ready, or was ready before.
-	Seconds  *float64 `json:"seconds"`
-	Reason   string   `json:"reason,omitempty"` // why it is not ready
-	Critical bool     `json:"critical"`         // on the chain that made the convergence long
-}
-
-// Convergence reads Flux's objects in the order in which they became ready, those that are not ready last.
-func Convergence(ctx context.Context, target gate.Target) (steps []*FluxStep, err error) {
-	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
-		objects, err := (&gates.Flux{}).Objects(ctx, a)
-		steps = nil
-		for _, o := range objects {
-			steps = append(steps, fluxStepOf(o))
-		}
-		return err
-	})
-	slices.SortFunc(steps, func(a, b *FluxStep) int {
-		switch {
-		case a.Ready != nil && b.Ready != nil && !a.Ready.Equal(*b.Ready):
-			return a.Ready.Compare(*b.Ready)
-		case (a.Ready == nil) != (b.Ready == nil):
-			if a.Ready == nil {
-				return 1
-			}
-			return -1
-		}
-		return strings.Compare(a.Name, b.Name)
+// Convergence reads all of Flux's objects in the order in which they became ready, those that are not ready
+// last.
+func Convergence(ctx context.Context, a *client.API) ([]event.FluxStep, error) {
+	objects, err := (&Flux{}).Objects(ctx, a)
+	steps := xslices.Map(objects, fluxStepOf)
+	now := time.Now()
+	slices.SortFunc(steps, func(a, b *event.FluxStep) int {
+		return cmp.Or(cmp.Or(a.Ready, &now).Compare(*cmp.Or(b.Ready, &now)), strings.Compare(a.Name, b.Name))
 	})
 	measure(steps)
-	return steps, err
+	return xslices.Map(steps, func(s *event.FluxStep) event.FluxStep { return *s }), err
 }
 
-func fluxStepOf(o *gates.FluxObject) *FluxStep {
-	s := &FluxStep{Name: foreign.Text(client.Title(o.Object)), DependsOn: []string{},
+func fluxStepOf(o *FluxObject) *event.FluxStep {
+	s := &event.FluxStep{Name: foreign.Text(client.Title(o.Object)), DependsOn: []string{},
 		Created: o.Object.GetCreationTimestamp().Time}
 	labels := o.Object.GetLabels()
 	if by := labels["kustomize.toolkit.fluxcd.io/name"]; by != "" {
@@ -88,21 +60,18 @@ func fluxStepOf(o *gates.FluxObject) *FluxStep {
 }
 
 // measure sets the seconds of each step, and marks the chain of the one that was ready last.
-func measure(steps []*FluxStep) {
-	byName := map[string]*FluxStep{}
-	for _, s := range steps {
-		byName[s.Name] = s
-	}
+func measure(steps []*event.FluxStep) {
+	byName := xslices.ToMap(steps, func(s *event.FluxStep) (string, *event.FluxStep) { return s.Name, s })
 	// What a step came after, before it was applied and before it was ready.
-	applied, before := map[*FluxStep]*FluxStep{}, map[*FluxStep]*FluxStep{}
-	var last *FluxStep
+	applied, before := map[*event.FluxStep]*event.FluxStep{}, map[*event.FluxStep]*event.FluxStep{}
+	var last *event.FluxStep
 	for _, s := range steps {
 		if s.Ready == nil {
 			continue
 		}
 		start := s.Created
 		applied[s] = byName[s.AppliedBy]
-		after := func(other *FluxStep, in map[*FluxStep]*FluxStep) {
+		after := func(other *event.FluxStep, in map[*event.FluxStep]*event.FluxStep) {
 			if other.Ready != nil && !other.Ready.Before(start) {
 				start, in[s] = *other.Ready, other
 			}
