@@ -31,7 +31,7 @@ integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' 
 kills       := TestRolloutKills|TestRestoreKills|TestPhoenixKills
 rare        := TestOpenTofu|TestRollout|TestRotationKilled|TestLabHardware|TestLabPlanted|TestLabTalos|TestTalosctl
 rare        := $(rare)|TestLabEdit|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestBoth
-rare        := $(rare)|TestLabFluxHandover|TestLabFluxTazlab
+rare        := $(rare)|TestLabFluxHandover|TestLabFluxTazlab|TestLabFleet
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.

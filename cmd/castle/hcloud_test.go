@@ -30,6 +30,9 @@ func TestLabCSI(t *testing.T) { scripts(t, "csi", "testdata/lab-csi") }
 // TestBoth creates blue and green in one lab, and destroys each while the other one stands.
 func TestBoth(t *testing.T) { scripts(t, "green", "testdata/both", "--with", "blue") }
 
+// TestLabFleet runs the commands of castle fleet on mini, on green, and on a cluster without machines.
+func TestLabFleet(t *testing.T) { scripts(t, "green", "testdata/lab-fleet", "--with", "mini") }
+
 // TestHCloudFaults does the same with a project that limits requests, and whose actions are slow or fail.
 func TestHCloudFaults(t *testing.T) {
 	scripts(t, "green", "testdata/hcloud-faults", "--fault", "rate-limited=6s", "--fault", "placement-full=1",
