@@ -342,7 +342,7 @@ func allKeys() []*key {
 		{name: "cni", question: "Network plugin",
 			more: ": flannel, or cilium instead of kube-proxy and MetalLB", quiet: true,
 			form: cniForm, proposal: always("flannel")},
-		{name: "metallb_addresses", question: "Addresses that Services get",
+		{name: "pool_addresses", question: "Addresses that Services get",
 			more:  ", FIRST-LAST, outside of the router's DHCP range",
 			why:   "For Services of type LoadBalancer. Keep them out of the DHCP range.",
 			needs: append([]string{"node_addresses"}, machines...), form: poolsForm, proposal: proposePool},

@@ -83,7 +83,7 @@ func TestProposalsUseFreeAddressesAndIDs(t *testing.T) {
 			o := newCluster(t, check.Reservations{Cluster: "blue/proxmox", Addresses: c.others, VMIDs: c.ids})
 			answered := answerAll(t, o, given(c.network, c.gateway))
 			if got := strings.Join([]string{answered["vip"], answered["node_addresses"],
-				answered["metallb_addresses"], answered["vmid_start"]}, " "); got != c.want {
+				answered["pool_addresses"], answered["vmid_start"]}, " "); got != c.want {
 				t.Errorf("proposed %s, want %s", got, c.want)
 			}
 		})

@@ -102,11 +102,11 @@ kubernetes_version = "1.36.3"
 
 # What Services of type LoadBalancer get.
 %{ if cni == "cilium" ~}
-cilium_pool_addresses = ${jsonencode(metallb_addresses)}
+cilium_pool_addresses = ${jsonencode(pool_addresses)}
 
 cni = "cilium" # instead of flannel and kube-proxy; a running cluster keeps it
 %{ else ~}
-metallb_addresses = ${jsonencode(metallb_addresses)}
+metallb_addresses = ${jsonencode(pool_addresses)}
 %{ endif ~}
 
 longhorn_replica_count = ${replicas} # one for each machine with a disk for Longhorn, at most three
@@ -118,5 +118,5 @@ git_path   = "${git_path}"
 
 # What the Git repository's manifests substitute.
 cluster_vars = {
-  traefik_lb_ip = "${split("-", metallb_addresses[0])[0]}"
+  traefik_lb_ip = "${split("-", pool_addresses[0])[0]}"
 }
