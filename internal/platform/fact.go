@@ -92,6 +92,7 @@ func Apart(all []Fact) []Fact {
 func (f *Fact) Mask(hide func(string) string) {
 	f.Key, f.Called, f.Node, f.Where = hide(f.Key), hide(f.Called), hide(f.Node), hide(f.Where)
 	f.Status, f.UUID = hide(f.Status), hide(f.UUID)
+	f.Network, f.VLAN = hide(f.Network), hide(f.VLAN)
 	for _, all := range [][]string{f.Differs, f.Pending} {
 		for i, text := range all {
 			all[i] = hide(text)
