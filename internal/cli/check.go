@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -14,11 +15,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	explanation "github.com/ephemeral-castle/castle/internal/operation/explain"
+	"github.com/ephemeral-castle/castle/internal/outdated"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newCheck(a *app) *cobra.Command {
-	explained := ""
+	explained, online := "", false
 	cmd := a.valueFlags(&cobra.Command{
 		Use:   "check [CLUSTER]",
 		Short: "Validate the configuration offline",
@@ -30,16 +33,20 @@ incompatible versions; secrets in files for Git; file modes. castle runs nothing
 and contacts nothing. docs/check.md lists the rules. Warnings do not change the
 exit code.
 
+With --online, castle also asks the repositories of charts for the pinned versions;
+one that does not answer is no problem.
+
 With --explain, castle says where the value of a variable comes from: each place that
 sets it, the strongest first, which stages use it, and what each stage gets. It hides
 the values of secrets.`,
 		Example: `  castle check blue
   castle check
+  castle check --online
   castle check blue --explain metallb_chart_version
   castle check blue -o json`,
 		SuggestFor: []string{"validate", "lint"},
 		Args:       a.optionalCluster(),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := a.complete(cluster.Options{})
 			if err != nil {
 				return err
@@ -58,11 +65,35 @@ the values of secrets.`,
 			if len(args) == 0 {
 				checkFleet(o.Repository, report)
 			}
+			if online {
+				checkCharts(cmd.Context(), o, report)
+			}
 			return printCheck(a, report)
 		},
 	})
+	cmd.Flags().BoolVar(&online, "online", false, "ask the repositories of charts for the versions, too")
 	cmd.Flags().StringVar(&explained, "explain", "", "say where the value of the variable `NAME` comes from")
+	cmd.MarkFlagsMutuallyExclusive("online", "explain")
 	return cmd
+}
+
+// checkCharts adds the charts whose repositories answer, and do not have the version. A cluster that cannot
+// be loaded has problems already.
+func checkCharts(ctx context.Context, o cluster.Options, r *check.Report) {
+	for _, o.Cluster = range r.Clusters {
+		c, err := o.Load()
+		if err != nil {
+			continue
+		}
+		for _, i := range outdated.Charts(ctx, c, nil) {
+			if i.Status == outdated.Missing {
+				r.Diagnostics = append(r.Diagnostics, syntax.Problem(i.At,
+					fmt.Sprintf("no version %s of the chart %s", i.Pinned, i.Name),
+					"%s does not have it. Choose one that it has: castle outdated %s lists newer ones.",
+					foreign.OneLine(i.Source), o.Cluster))
+			}
+		}
+	}
 }
 
 // checkFleet adds the problems of fleet.hcl. Those of labels are problems of their cluster already.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-version"
+	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -44,6 +45,8 @@ type Item struct {
 	Path   []string `json:"path"`           // the releases to go through, one after the other
 	Source string   `json:"source"`         // the address that castle asked; empty: there is none
 	Note   string   `json:"note,omitempty"` // why castle could not look, or what the path waits for
+	// At is the stage that installs a chart, in cluster.hcl.
+	At hcl.Range `json:"-"`
 
 	gradual bool                       // no minor release may be skipped
 	read    func([]byte) []string      // the releases in the source's answer
@@ -198,7 +201,7 @@ func charts(c *config.Cluster) (items []*Item) {
 	for _, s := range c.Stages {
 		for _, b := range tfeval.Read(s, s.KnownInputs(nil, nil)).Instances("resource", "helm_release") {
 			repository, chart := strings.TrimSuffix(b.Text("repository"), "/"), b.Text("chart")
-			i := &Item{Kind: "chart", Name: cmp.Or(chart, b.Name), Pinned: b.Text("version"),
+			i := &Item{Kind: "chart", Name: cmp.Or(chart, b.Name), Pinned: b.Text("version"), At: s.At(),
 				Source: repository + "/index.yaml", gradual: slices.Contains(gradualCharts, chart)}
 			if written, err := b.Value("repository"); err == nil && written == cty.NilVal {
 				continue // a chart of the stage's own
