@@ -68,6 +68,9 @@ the values of secrets.`,
 			if online {
 				checkCharts(cmd.Context(), o, report)
 			}
+			if err := context.Cause(cmd.Context()); err != nil {
+				return err
+			}
 			return printCheck(a, report)
 		},
 	})

@@ -171,6 +171,9 @@ func (a *app) continueFleet(ctx context.Context, o *fleetOptions, f *fleet.Fleet
 	did := slices.DeleteFunc(run.Did, func(e event.Event) bool {
 		undone := slices.Contains([]string{clusters.Absent, clusters.Failed, clusters.Interrupted},
 			status[e.Cluster])
+		if o.command == "create" && len(o.extra) == 0 {
+			undone = undone || status[e.Cluster] == clusters.Partly
+		}
 		if o.command == "destroy" { // of some stages leaves others
 			undone = cmp.Or(status[e.Cluster], clusters.Absent) != clusters.Absent && len(o.extra) == 0
 		}

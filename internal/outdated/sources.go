@@ -52,10 +52,13 @@ func decode[T any](body []byte) (answer T) {
 func list(body []byte) []string { return decode[[]string](body) }
 
 // tags reads those of a repository of images.
-func tags(body []byte) []string {
-	return decode[struct {
+func tags(body []byte) (all []string) {
+	for _, tag := range decode[struct {
 		Tags []string `json:"tags"`
-	}](body).Tags
+	}](body).Tags {
+		all = append(all, strings.ReplaceAll(tag, "_", "+")) // a tag has no +
+	}
+	return all
 }
 
 // registry reads the versions of a provider in a registry.

@@ -13,6 +13,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -41,13 +42,13 @@ type Run struct {
 
 // AtWorkError reports that another castle runs the same command.
 type AtWorkError struct {
-	Words []string
-	Held  *state.HeldError
+	Command string // create
+	Held    *state.HeldError
 }
 
 func (e *AtWorkError) Error() string {
 	return fmt.Sprintf("fleet %s: run %s (process %d on %s) is at work; wait until it ends, or interrupt it",
-		strings.Join(e.Words, " "), e.Held.Run, e.Held.PID, e.Held.Host)
+		e.Command, e.Held.Run, e.Held.PID, e.Held.Host)
 }
 
 func (e *AtWorkError) Unwrap() error { return e.Held }
@@ -74,10 +75,13 @@ func Begin(ctx context.Context, o cluster.Options, notice func(string), words ..
 		}
 	})
 	if held, is := errors.AsType[*state.HeldError](err); is {
-		given := slices.DeleteFunc(words, func(w string) bool { return w == "" })
-		err = &AtWorkError{Words: given, Held: held}
+		err = &AtWorkError{Command: words[0], Held: held}
 	}
 	if err != nil {
+		if r.lock == nil && !errors.As(err, new(*AtWorkError)) && ctx.Err() == nil {
+			err = fmt.Errorf("the record of earlier fleet runs: %w; to begin without it, remove %s here, and "+
+				"fleet_runs/ from a store", err, dir.Path())
+		}
 		return ctx, nil, errors.Join(err, s.Close())
 	}
 	if err = r.readBefore(dir); err == nil {
@@ -89,7 +93,7 @@ func Begin(ctx context.Context, o cluster.Options, notice func(string), words ..
 	return ctx, r, nil
 }
 
-// readBefore reads the run before, and removes older ones.
+// readBefore reads the run before that did something, and removes old ones.
 func (r *Run) readBefore(dir *state.Dir) error {
 	ids, err := dir.Runs()
 	if err != nil || len(ids) == 0 {
@@ -98,10 +102,17 @@ func (r *Run) readBefore(dir *state.Dir) error {
 	for _, old := range ids[min(keep-1, len(ids)):] {
 		err = errors.Join(err, dir.Run(old).Remove())
 	}
-	before, unread := history.Of(dir.Run(ids[0]), nil)
-	events, unread2 := dir.Run(ids[0]).Events()
-	r.Before, r.Did = &before, slices.DeleteFunc(events, func(e event.Event) bool { return !says(e) })
-	return errors.Join(err, unread, unread2)
+	for _, id := range ids[:min(keep-1, len(ids))] {
+		events, unread := dir.Run(id).Events()
+		events = slices.DeleteFunc(events, func(e event.Event) bool { return !says(e) })
+		if len(events) == 0 && (unread == nil || errors.Is(unread, fs.ErrNotExist)) {
+			continue // it ended before it did anything
+		}
+		before, unread2 := history.Of(dir.Run(id), nil)
+		r.Before, r.Did = &before, events
+		return errors.Join(err, unread, unread2)
+	}
+	return err
 }
 
 // says reports whether an event says what is done.

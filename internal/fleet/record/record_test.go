@@ -118,3 +118,20 @@ func TestNothingIsWrittenToLookForTheLastRun(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A run that ends before it does anything hides nothing of the one before.
+func TestARunThatDidNothingIsPassedOver(t *testing.T) {
+	a := machine(t, "file://"+t.TempDir())
+	ctx, first := begin(t, a, "create", "x")
+	if err := errors.Join(first.Add(ctx, started(first), done("blue/proxmox")), first.End(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, second := begin(t, a, "create", "x")
+	if err := second.End(ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, third := begin(t, a, "create", "x")
+	if len(third.Did) != 1 || third.Before.ID != first.ID {
+		t.Errorf("before %+v, did %v", third.Before, third.Did)
+	}
+}

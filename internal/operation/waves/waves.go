@@ -84,6 +84,9 @@ func Run(ctx context.Context, o Options) Summary {
 	x := &execution{o: o, done: map[string]string{}, approved: map[string]string{},
 		passed: map[string]time.Time{}, results: map[string]event.Event{}}
 	for _, e := range o.Did {
+		if e.Kind == event.ClusterStarted || e.Kind == event.WaveEnded {
+			delete(x.passed, e.Wave) // it soaks anew
+		}
 		switch {
 		case e.Kind == event.WaveApproved:
 			x.approved[e.Wave] = e.Digest

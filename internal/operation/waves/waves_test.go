@@ -295,3 +295,19 @@ func TestAClusterThatWasBegunAnewIsNotDone(t *testing.T) {
 		w.happened("0s create a")
 	})
 }
+
+// A wave that has passed with an earlier configuration passes with a later one only when it has soaked anew.
+func TestAWaveSoaksAnewWithAnotherConfiguration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		f := &fleet.Fleet{Waves: []*fleet.Wave{wave("canary", "a"), wave("rest", "b")}}
+		f.Waves[0].Soak = time.Hour
+		w.fails["b"] = true
+		w.run(t.Context(), f, true)
+		w.fails["b"], w.config, w.closes["a"] = false, "2", 10*time.Minute
+		w.run(t.Context(), f, true)
+		if s := w.run(t.Context(), f, true); s.Red != "canary" {
+			t.Errorf("%+v went on: %q", s, w.log)
+		}
+	})
+}

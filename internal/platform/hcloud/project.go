@@ -268,14 +268,22 @@ func (p *project) list(ctx context.Context, some []*kind) (all []resource, err e
 			if err == nil {
 				err = json.Unmarshal(body[k.path], &found)
 			}
+			isNone := func(a answer) bool { return a.ID == 0 }
+			if err == nil && (found == nil || slices.ContainsFunc(found, isNone)) {
+				err = errors.New("the answer lacks the list, or an id")
+			}
 			if err != nil {
 				return nil, fmt.Errorf("list the project's %ss: %w", k.name, refused(err))
 			}
 			for _, a := range found {
 				all = append(all, a.of(k))
 			}
+			last := page
 			if page = 0; resp.Meta.Pagination != nil {
 				page = resp.Meta.Pagination.NextPage
+			}
+			if page != 0 && page <= last {
+				return nil, fmt.Errorf("list the project's %ss: page %d follows page %d", k.name, page, last)
 			}
 		}
 	}

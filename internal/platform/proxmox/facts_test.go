@@ -191,7 +191,7 @@ func TestAMachineInAnotherVLANThanTheOthersIsNamed(t *testing.T) {
 	}
 	for _, f := range facts {
 		named := slices.Contains(f.Differs, "is on VLAN 20, and other machines of 192.168.1.0/24 on vmbr0 "+
-			"are on VLAN none: they do not reach each other")
+			"of node proxmox are on VLAN none: they do not reach each other")
 		if named != (f.ID == 423) {
 			t.Errorf("VM %d: %q", f.ID, f.Differs)
 		}

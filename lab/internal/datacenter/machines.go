@@ -148,6 +148,9 @@ func (d *Datacenter) started(vm proxmox.VM) {
 	}
 }
 
+// AnyVLAN stands for every VLAN of a bridge.
+const AnyVLAN = -1
+
 // apart returns the VLAN of a VM's first card, 0 for none, and whether its address's network is elsewhere.
 func (h Hosts) apart(vm proxmox.VM) (vlan int, apart bool) {
 	card := map[string]string{}
@@ -157,7 +160,7 @@ func (h Hosts) apart(vm proxmox.VM) (vlan int, apart bool) {
 	}
 	vlan = int(number(card["tag"], 0))
 	want, known := h.VLANs[card["bridge"]]
-	return vlan, known && want != vlan
+	return vlan, known && want != vlan && want != AnyVLAN
 }
 
 // rewired is a VM whose first card has changed while it runs. Where nobody reaches it, its machine is off for

@@ -177,7 +177,8 @@ func (s *survey) expect(stage *config.Stage, outputs map[string]map[string]cty.V
 	return nil
 }
 
-// wire has the machines' network where their first cards are. All on one bridge are in one VLAN.
+// wire has the machines' network where their first cards are: all on one bridge in one VLAN. Bridges of one name
+// on two nodes may be in two; the lab does not tell these apart, and lets every card there reach the network.
 func (s *survey) wire(cards cty.Value) {
 	for _, all := range tfeval.Map(cards) {
 		card := append(tfeval.Elements(all), cty.DynamicVal)[0]
@@ -185,7 +186,11 @@ func (s *survey) wire(cards cty.Value) {
 			s.Hosts.VLANs = map[string]int{}
 		}
 		vlan, _ := tfeval.Whole(tfeval.Attribute(card, "vlan_id")) // 0 without one
-		s.Hosts.VLANs[tfeval.Text(tfeval.Attribute(card, "bridge"))] = vlan
+		bridge := tfeval.Text(tfeval.Attribute(card, "bridge"))
+		if other, known := s.Hosts.VLANs[bridge]; known && other != vlan {
+			vlan = datacenter.AnyVLAN
+		}
+		s.Hosts.VLANs[bridge] = vlan
 	}
 }
 

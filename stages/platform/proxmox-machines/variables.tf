@@ -506,19 +506,6 @@ variable "network" {
     error_message = "network.vlan_id is a whole number from 1 to 4094; without it, the machines are in the bridge's own network."
   }
 
-  # All addresses are of one network. On another bridge it may have another VLAN, or none.
-  validation {
-    condition = alltrue([
-      for vlans in {
-        for node in var.nodes : concat(compact([
-          node.bridge, lookup(var.machine_defaults, node.role, node).bridge, lookup(var.machine_defaults, "all", node).bridge,
-        ]), [var.network.bridge])[0] =>
-        coalesce(node.vlan_id, lookup(var.machine_defaults, node.role, node).vlan_id, lookup(var.machine_defaults, "all", node).vlan_id, var.network.vlan_id, 0)...
-      } : length(distinct(vlans)) == 1
-    ])
-    error_message = "Machines on one bridge have one vlan_id: their addresses are of one network, and in two VLANs they do not reach each other."
-  }
-
   validation {
     condition     = alltrue([for server in var.network.dns : can(cidrhost("${server}/32", 0)) || can(regex("^[0-9A-Fa-f]*:[0-9A-Fa-f:.]+$", server))])
     error_message = "An entry of network.dns is an IP address: the machines cannot look up the name of a name server."

@@ -96,7 +96,7 @@ func (c Config) property(option, name string) string {
 func (c Config) Describe(f *platform.Fact) {
 	address := cmp.Or(c.property("ipconfig0", "ip"), c.property("ipconfig0", "ip6"))
 	if prefix, err := netip.ParsePrefix(address); err == nil {
-		f.Network = fmt.Sprintf("%s on %s", prefix.Masked(), c.property("net0", "bridge"))
+		f.Network = fmt.Sprintf("%s on %s of node %s", prefix.Masked(), c.property("net0", "bridge"), f.Node)
 		f.VLAN = cmp.Or(c.property("net0", "tag"), "none")
 	}
 	if last := c["parent"]; last != "" {
