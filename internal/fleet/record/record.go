@@ -79,8 +79,8 @@ func Begin(ctx context.Context, o cluster.Options, notice func(string), words ..
 	}
 	if err != nil {
 		if r.lock == nil && !errors.As(err, new(*AtWorkError)) && ctx.Err() == nil {
-			err = fmt.Errorf("the record of earlier fleet runs: %w; to begin without it, remove %s here, and "+
-				"fleet_runs/ from a store", err, dir.Path())
+			err = fmt.Errorf("the record of earlier fleet runs: %w; to begin without it, remove %s here, "+
+				"and fleet_runs/ from a store", err, dir.Path())
 		}
 		return ctx, nil, errors.Join(err, s.Close())
 	}

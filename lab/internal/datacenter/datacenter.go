@@ -103,8 +103,8 @@ type Hosts struct {
 	Nodes    []string
 	Storages []string
 	Bridges  []string
-	// VLANs are those that the machines' network is in, 0 for none or AnyVLAN, by the bridge. There is no other
-	// network.
+	// VLANs are those that the machines' network is in, 0 for none or AnyVLAN, by the bridge. There is no
+	// other network.
 	VLANs   map[string]int
 	Devices []string // mapped ones: pci/gpu
 	Sources []string // images that castle does not download: files, and disks of templates

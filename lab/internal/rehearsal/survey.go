@@ -177,8 +177,8 @@ func (s *survey) expect(stage *config.Stage, outputs map[string]map[string]cty.V
 	return nil
 }
 
-// wire has the machines' network where their first cards are: all on one bridge in one VLAN. Bridges of one name
-// on two nodes may be in two; the lab does not tell these apart, and lets every card there reach the network.
+// wire has the machines' network where their first cards are: all on one bridge in one VLAN. Bridges of one
+// name on two nodes may be in two; the lab does not tell these apart, and every card there is in the network.
 func (s *survey) wire(cards cty.Value) {
 	for _, all := range tfeval.Map(cards) {
 		card := append(tfeval.Elements(all), cty.DynamicVal)[0]
