@@ -130,8 +130,11 @@ func TestARunThatDidNothingIsPassedOver(t *testing.T) {
 	if err := second.End(ctx); err != nil {
 		t.Fatal(err)
 	}
-	_, third := begin(t, a, "create", "x")
+	ctx, third := begin(t, a, "create", "x")
 	if len(third.Did) != 1 || third.Before.ID != first.ID {
 		t.Errorf("before %+v, did %v", third.Before, third.Did)
+	}
+	if err := third.End(ctx); err != nil {
+		t.Error(err)
 	}
 }
