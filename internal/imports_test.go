@@ -193,7 +193,7 @@ func table() map[string][]string {
 			"internal/state/keys", "internal/store/location", "internal/survivor"},
 		"internal/folders": {"internal/syntax"},
 		"internal/fleet/record": {"internal/cluster", "internal/config", "internal/history", "internal/run",
-			"internal/state", "internal/state/commits"},
+			"internal/state", "internal/state/commits", "internal/state/workingcopy"},
 		"internal/operation/waves": {"internal/fleet"},
 		"internal/labels":          {"internal/syntax"},
 		"internal/module":          {"internal/syntax"},

@@ -299,6 +299,9 @@ func fleetError(ctx context.Context, s waves.Summary) error {
 	if s.Red != "" {
 		return exitError(exitGate) // it closed while the wave soaked
 	}
+	if slices.ContainsFunc(s.Results, func(r event.Event) bool { return !waves.Succeeded(r) }) {
+		return exitError(exitFailed) // somebody has interrupted the command of a cluster
+	}
 	return nil
 }
 

@@ -109,8 +109,9 @@ func (i *Item) look(ctx context.Context, client *http.Client) {
 // compare decides what the releases of the source mean.
 func (i *Item) compare(offered []string) {
 	pinned, err := version.NewVersion(i.Pinned)
-	newest := map[string]*version.Version{}                                  // by minor release
-	known, found := 0, i.Kind != "chart" || strings.Count(i.Pinned, ".") < 2 // 1.9 is any release of it
+	newest := map[string]*version.Version{} // by minor release
+	known := 0
+	found := i.Kind != "chart" || strings.Count(i.Pinned, ".") < 2 // 1.9 is any release of it
 	for _, text := range offered {
 		v, unread := version.NewVersion(text)
 		found = found || err == nil && unread == nil && v.Equal(pinned)

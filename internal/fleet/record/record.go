@@ -24,6 +24,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
+	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
 )
 
 const keep = 5 // so many runs of a command stay
@@ -78,7 +79,8 @@ func Begin(ctx context.Context, o cluster.Options, notice func(string), words ..
 		err = &AtWorkError{Command: words[0], Held: held}
 	}
 	if err != nil {
-		if r.lock == nil && !errors.As(err, new(*AtWorkError)) && ctx.Err() == nil {
+		if errors.As(err, new(*commits.UntrustedError)) || errors.As(err, new(*commits.DamagedError)) ||
+			errors.As(err, new(*workingcopy.BehindError)) { // the ways out of a cluster's do not lead here
 			err = fmt.Errorf("the record of earlier fleet runs: %w; to begin without it, remove %s here, "+
 				"and fleet_runs/ from a store", err, dir.Path())
 		}

@@ -21,9 +21,10 @@ import (
 func Convergence(ctx context.Context, a *client.API) ([]event.FluxStep, error) {
 	objects, err := (&Flux{}).Objects(ctx, a)
 	steps := xslices.Map(objects, fluxStepOf)
-	now := time.Now()
+	never := time.Now().AddDate(1, 0, 0) // the cluster's clock may be ahead
 	slices.SortFunc(steps, func(a, b *event.FluxStep) int {
-		return cmp.Or(cmp.Or(a.Ready, &now).Compare(*cmp.Or(b.Ready, &now)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Or(a.Ready, &never).Compare(*cmp.Or(b.Ready, &never)),
+			strings.Compare(a.Name, b.Name))
 	})
 	measure(steps)
 	return xslices.Map(steps, func(s *event.FluxStep) event.FluxStep { return *s }), err

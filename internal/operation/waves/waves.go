@@ -54,7 +54,7 @@ const (
 // Succeeded reports whether an event says that the command has succeeded for a cluster, in this run or in the
 // one that it continues.
 func Succeeded(e event.Event) bool {
-	return e.Kind == event.ClusterEnded && e.Ending.Result == event.OutcomeSucceeded ||
+	return e.Kind == event.ClusterEnded && e.Ending != nil && e.Ending.Result == event.OutcomeSucceeded ||
 		e.Kind == event.ClusterSkipped && e.Text == DoneBefore
 }
 
