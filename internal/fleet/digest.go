@@ -17,11 +17,13 @@ import (
 type Digests struct {
 	repository, castle string
 	known              map[string]string // by dependency
+	modules            outline.Modules
 }
 
 // NewDigests reads nothing yet. castle is its version.
 func NewDigests(repository, castle string) *Digests {
-	return &Digests{repository: repository, castle: castle, known: map[string]string{}}
+	return &Digests{repository: repository, castle: castle, known: map[string]string{},
+		modules: outline.Modules{}}
 }
 
 // Of returns the digest of a cluster, such as "blue/proxmox".
@@ -29,7 +31,7 @@ func (d *Digests) Of(cluster string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, d.castle)
 	file, _ := outline.Read(d.repository, cluster) //nolint:errcheck // the castle of the cluster reports it
-	for _, p := range file.Dependencies() {
+	for _, p := range file.Dependencies(d.modules) {
 		if _, known := d.known[p]; !known {
 			var err error
 			if d.known[p], err = digest(d.repository + "/" + p); err != nil {

@@ -230,3 +230,24 @@ func TestADigestHasTheTextsThatAClusterReads(t *testing.T) {
 		t.Error(before, after)
 	}
 }
+
+func TestADigestHasTheModulesThatAStageCallsElsewhere(t *testing.T) {
+	files := threeClusters()
+	files["stages/platform/a/main.tf"] = `module "outer" { source = "../../../modules/outer" }`
+	files["modules/outer/main.tf"] = `
+		module "inner" { source = "../inner" }
+		module "public" { source = "terraform-aws-modules/vpc/aws" }`
+	files["modules/inner/main.tf"] = `module "outer" { source = "../outer" }` // Terraform refuses the circle
+	of := func() string {
+		digest, err := fleet.NewDigests(repository(t, files), "1.0.0").Of("red/hcloud")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return digest
+	}
+	before := of()
+	files["modules/inner/scripts/run.sh"] = "true"
+	if of() == before {
+		t.Error("the digest is the same")
+	}
+}

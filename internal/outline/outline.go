@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/terraform-config-inspect/tfconfig"
 	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
@@ -92,14 +93,14 @@ func Sources(repository string) map[string][]string {
 
 // Dependencies returns the files of the repository that the cluster depends on, there or not. A folder ends
 // with a slash, and stands for all in it. "" is the whole repository: only a run knows the path of a text
-// that the function file reads.
-func (c Cluster) Dependencies() []string {
+// that the function file reads. known is for the clusters of one repository, and empty at first.
+func (c Cluster) Dependencies(known Modules) []string {
 	all := []string{"castle.hcl", path.Join("clusters", SharedFile),
 		path.Join("clusters", path.Dir(c.name), SharedFile), path.Join("clusters", c.name) + "/"}
 	files := []*hcl.File{c.File}
 	for _, s := range c.Stages {
-		folder := path.Join("stages", s.Source) // with its modules and charts
-		all = append(all, folder+"/")
+		folder := path.Join("stages", s.Source) // with the modules and charts in it
+		all = append(append(all, folder+"/"), known.of(c.repository, folder)...)
 		src, err := os.ReadFile(filepath.Join(c.repository, filepath.FromSlash(folder), "stage.hcl"))
 		if err == nil { // else castle itself has the stage
 			f, _ := syntax.Parse(src, folder) //nolint:errcheck // castle check reports it
@@ -107,7 +108,7 @@ func (c Cluster) Dependencies() []string {
 		}
 	}
 	name, platform, _ := strings.Cut(c.name, "/")
-	known := &hcl.EvalContext{Functions: syntax.Functions(), Variables: map[string]cty.Value{
+	names := &hcl.EvalContext{Functions: syntax.Functions(), Variables: map[string]cty.Value{
 		"cluster": cty.ObjectVal(map[string]cty.Value{"name": cty.StringVal(name),
 			"platform": cty.StringVal(platform)})}}
 	visit := func(n hclsyntax.Node) hcl.Diagnostics {
@@ -115,7 +116,7 @@ func (c Cluster) Dependencies() []string {
 		if !is || call.Name != "file" || len(call.Args) != 1 {
 			return nil
 		}
-		v, diags := call.Args[0].Value(known)
+		v, diags := call.Args[0].Value(names)
 		if text := path.Join("clusters", c.name, syntax.Text(v)); diags.HasErrors() || !v.IsKnown() {
 			all = append(all, "")
 		} else if filepath.IsLocal(text) {
@@ -130,6 +131,30 @@ func (c Cluster) Dependencies() []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// Modules remembers, by stage, the folders of the modules that it calls by a path.
+type Modules map[string][]string
+
+func (m Modules) of(repository, stage string) []string {
+	if _, known := m[stage]; !known {
+		m[stage] = called(repository, stage, nil)
+	}
+	return m[stage]
+}
+
+// called adds the folders of the modules that a folder calls by a path, and that these call, to found.
+func called(repository, folder string, found []string) []string {
+	// castle check reports what is not readable.
+	module, _ := tfconfig.LoadModule(filepath.Join(repository, filepath.FromSlash(folder)))
+	for _, call := range module.ModuleCalls {
+		local := strings.HasPrefix(call.Source, "./") || strings.HasPrefix(call.Source, "../")
+		inner := path.Join(folder, call.Source)
+		if local && filepath.IsLocal(inner) && !slices.Contains(found, inner+"/") {
+			found = called(repository, inner, append(found, inner+"/"))
+		}
+	}
+	return found
 }
 
 // constant returns an attribute that is a constant, else a value of no type.

@@ -79,7 +79,7 @@ func Run(ctx context.Context, o cluster.Options, ref string, chosen fleet.Select
 		return nil, err
 	}
 	report.All = len(all)
-	was, options := r.clusters(before), o.Config()
+	was, options, modules := r.clusters(before), o.Config(), outline.Modules{}
 	options.Definitions = new(config.Definitions)
 	for _, name := range all {
 		file, _ := outline.Read(o.Repository, name) //nolint:errcheck // castle check reports its problems
@@ -90,7 +90,7 @@ func Run(ctx context.Context, o cluster.Options, ref string, chosen fleet.Select
 		options.Cluster = name
 		configured, _ := config.Load(options) // likewise
 		paths := r.flux(configured)
-		for _, p := range file.Dependencies() {
+		for _, p := range file.Dependencies(modules) {
 			paths = append(paths, r.prefix+p)
 		}
 		c.Files = slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !among(f, paths) })
