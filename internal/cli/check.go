@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	explanation "github.com/ephemeral-castle/castle/internal/operation/explain"
@@ -83,18 +85,18 @@ the values of secrets.`,
 // checkCharts adds the charts whose repositories answer, and do not have the version. A cluster that cannot
 // be loaded has problems already.
 func checkCharts(ctx context.Context, o cluster.Options, r *check.Report) {
+	var clusters []*config.Cluster
 	for _, o.Cluster = range r.Clusters {
-		c, err := o.Load()
-		if err != nil {
-			continue
+		if c, err := o.Load(); err == nil {
+			clusters = append(clusters, c)
 		}
-		for _, i := range outdated.Charts(ctx, c, nil) {
-			if i.Status == outdated.Missing {
-				r.Diagnostics = append(r.Diagnostics, syntax.Problem(i.At,
-					fmt.Sprintf("no version %s of the chart %s", i.Pinned, i.Name),
-					"%s does not have it. Choose one that it has: castle outdated %s lists newer ones.",
-					foreign.OneLine(i.Source), o.Cluster))
-			}
+	}
+	for _, i := range outdated.Charts(ctx, nil, clusters...) {
+		if i.Status == outdated.Missing {
+			r.Diagnostics = append(r.Diagnostics, syntax.Problem(i.At,
+				fmt.Sprintf("no version %s of the chart %s", i.Pinned, i.Name),
+				"%s does not have it. Choose one that it has: castle outdated %s lists newer ones.",
+				foreign.OneLine(i.Source), path.Dir(strings.TrimPrefix(i.At.Filename, "clusters/"))))
 		}
 	}
 }

@@ -75,9 +75,11 @@ func Run(ctx context.Context, o cluster.Options, transport http.RoundTripper) ([
 	return items, context.Cause(ctx)
 }
 
-// Charts looks for the charts alone.
-func Charts(ctx context.Context, c *config.Cluster, transport http.RoundTripper) []*Item {
-	items := charts(c)
+// Charts looks for the charts of clusters alone.
+func Charts(ctx context.Context, transport http.RoundTripper, clusters ...*config.Cluster) (items []*Item) {
+	for _, c := range clusters {
+		items = append(items, charts(c)...)
+	}
 	query(ctx, items, transport)
 	return items
 }
@@ -85,20 +87,25 @@ func Charts(ctx context.Context, c *config.Cluster, transport http.RoundTripper)
 func query(ctx context.Context, items []*Item, transport http.RoundTripper) {
 	client := &http.Client{Transport: transport, Timeout: timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answers := map[string]func() ([]byte, error){} // of each source one
 	var all sync.WaitGroup
 	for _, i := range items {
 		i.Status, i.Path = Unknown, []string{}
-		all.Go(func() { i.look(ctx, client) })
+		if i.Source == "" {
+			continue
+		}
+		if answers[i.Source] == nil {
+			answers[i.Source] = sync.OnceValues(func() ([]byte, error) { return get(ctx, client, i.Source) })
+		}
+		answer := answers[i.Source]
+		all.Go(func() { i.look(answer) })
 	}
 	all.Wait()
 }
 
-// look asks the source of an item.
-func (i *Item) look(ctx context.Context, client *http.Client) {
-	if i.Source == "" {
-		return
-	}
-	body, err := get(ctx, client, i.Source)
+// look reads the answer of an item's source.
+func (i *Item) look(answer func() ([]byte, error)) {
+	body, err := answer()
 	if err != nil {
 		i.Note = err.Error()
 		return

@@ -237,9 +237,10 @@ func TestProvidersComeFromWhereTerraformInstallsThem(t *testing.T) {
 	}
 }
 
-// A chart that its repository does not have is named; where the repository does not answer, nothing is.
+// A chart that its repository does not have is named; where the repository does not answer, nothing is. Each
+// repository is asked once for all clusters.
 func TestAChartThatItsRepositoryLacks(t *testing.T) {
-	transport, host, _ := serve(t, map[string]string{
+	transport, host, asked := serve(t, map[string]string{
 		"/charts/index.yaml":              "entries:\n  longhorn:\n  - version: 1.8.0\n",
 		"/v2/oci/other/tags/list?n=10000": `{"tags": ["1.0.0", "2.0.0-rc1"]}`,
 	})
@@ -248,14 +249,17 @@ func TestAChartThatItsRepositoryLacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for _, i := range Charts(t.Context(), c, transport) {
+	for _, i := range Charts(t.Context(), transport, c, c) {
 		got[i.Name] = i.Status + " " + i.Note
 	}
 	const lacks = "missing the repository does not have this version"
 	if got["longhorn"] != lacks || got["other"] != lacks || !strings.HasPrefix(got["late"], "unknown ") {
 		t.Errorf("%q", got)
 	}
-	if all := Charts(t.Context(), c, refusing{}); all[0].Status != Unknown {
+	if all := asked(); len(slices.Compact(slices.Clone(all))) != len(all) {
+		t.Errorf("asked twice: %q", all)
+	}
+	if all := Charts(t.Context(), refusing{}, c); all[0].Status != Unknown {
 		t.Errorf("nobody answers: %+v", all[0])
 	}
 }

@@ -84,7 +84,7 @@ func doctorTarget(ctx context.Context, o cluster.Options, root, downloads string
 		Platforms: cluster.Platforms(),
 		Plugins:   filepath.Join(downloads, ".plugins"),
 		Charts: func(ctx context.Context) []finding.Finding {
-			return missing(outdated.Charts(ctx, configured, nil), o.Cluster)
+			return missing(outdated.Charts(ctx, nil, configured), o.Cluster)
 		},
 		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
 		Started: func(*config.Stage) bool { return false },
