@@ -1,9 +1,15 @@
-package proxmox
+package guest
 
 import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/access"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/failure"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/option"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/rpc"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/storage"
 )
 
 // settings are the privileges that an option needs, one of several; # is a number. Only root may set others.
@@ -20,31 +26,22 @@ var settings = map[string]string{
 		searchdomain sshkeys ipconfig#`,
 }
 
-// checkFetch is the error for a caller that may not have a node fetch a URL.
-func (c *call) checkFetch() error {
-	if c.caller.may("/", "Sys.Audit", "Sys.Modify") ||
-		c.caller.may("/nodes/"+c.get("node"), "Sys.AccessNetwork") {
-		return nil
-	}
-	return forbidden("")
-}
-
 // checkOptions is the error for a caller that may not set, or delete, the options of a call. The machine
 // exists unless the call names a pool for it.
-func (c *call) checkOptions(id int, pool string) error {
-	deleted := splitList(c.get("delete"))
-	for _, key := range append(deleted, sortedKeys(c.request.Params)...) {
-		switch kindOf(key) {
-		case unknown, argument, drive, tagList:
+func (s *Guests) checkOptions(c *rpc.Call, id int, pool string) error {
+	deleted := option.SplitList(c.Get("delete"))
+	for _, key := range append(deleted, sortedKeys(c.Request.Params)...) {
+		switch option.KindOf(key) {
+		case option.Unknown, option.Argument, option.Drive, option.TagList:
 			continue
 		}
-		name, found := digits.ReplaceAllString(key, "#"), false
+		name, found := option.Name(key), false
 		if name == "hostpci#" || name == "usb#" {
-			for _, value := range []string{c.get(key), c.deleted(id, key)} { // what is set, and what goes
+			for _, value := range []string{c.Get(key), s.deleted(c, id, key)} { // what is set, and what goes
 				if value == "" {
 					continue
 				}
-				if err := c.checkMapped(id, pool, key, value); err != nil {
+				if err := s.checkMapped(c, id, pool, key, value); err != nil {
 					return err
 				}
 			}
@@ -55,27 +52,27 @@ func (c *call) checkOptions(id int, pool string) error {
 				continue
 			}
 			found = true
-			if err := c.caller.checkVM(id, pool, strings.Split(privilege, "|")...); err != nil {
+			if err := c.Caller.CheckVM(id, pool, strings.Split(privilege, "|")...); err != nil {
 				return err
 			}
 		}
-		if !found && c.caller.id != root {
-			return internal("only root can set '%s' config", key)
+		if !found && c.Caller.ID != access.Root {
+			return failure.Internal("only root can set '%s' config", key)
 		}
 	}
-	for _, key := range sortedKeys(c.request.Params) {
+	for _, key := range sortedKeys(c.Request.Params) {
 		var err error
-		switch value := c.get(key); kindOf(key) {
-		case drive:
-			err = c.checkDrive(id, value)
-		case nic:
-			card := parseProperties(value, "model")
+		switch value := c.Get(key); option.KindOf(key) {
+		case option.Drive:
+			err = s.checkDrive(c, id, value)
+		case option.NIC:
+			card := option.Parse(value, "model")
 			path := "/sdn/zones/localnetwork/" + card["bridge"]
 			if card["tag"] != "" {
 				path += "/" + card["tag"]
 			}
 			if card["bridge"] != "" {
-				err = c.caller.check(path, "SDN.Use")
+				err = c.Caller.Check(path, "SDN.Use")
 			}
 		}
 		if err != nil {
@@ -86,54 +83,47 @@ func (c *call) checkOptions(id int, pool string) error {
 }
 
 // checkDrive is the error for a caller that may not use the volumes of a drive option.
-func (c *call) checkDrive(id int, value string) error {
-	p := parseProperties(value, "file")
+func (s *Guests) checkDrive(c *rpc.Call, id int, value string) error {
+	p := option.Parse(value, "file")
 	volume := cmp.Or(p["file"], p["volume"])
-	storage, name, managed := strings.Cut(volume, ":")
+	on, name, managed := strings.Cut(volume, ":")
 	switch {
 	case !managed || name == "cloudinit":
 	case newDisk.MatchString(volume):
-		if err := c.caller.check("/storage/"+storage, "Datastore.AllocateSpace"); err != nil {
+		if err := c.Caller.Check("/storage/"+on, "Datastore.AllocateSpace"); err != nil {
 			return err
 		}
 	default:
-		if err := c.caller.checkVolume(id, volume, contentOf(volume)); err != nil {
+		if err := storage.CheckAccess(c.Caller, id, volume, storage.ContentOf(volume)); err != nil {
 			return err
 		}
 	}
 	switch source := p["import-from"]; {
 	case source == "":
 		return nil
-	case ownerOf(source) != 0:
-		return c.caller.check(vmPath(ownerOf(source)), "VM.Clone")
+	case storage.OwnerOf(source) != 0:
+		return c.Caller.Check(access.VMPath(storage.OwnerOf(source)), "VM.Clone")
 	default:
-		return c.caller.checkVolume(id, source, contentOf(source))
+		return storage.CheckAccess(c.Caller, id, source, storage.ContentOf(source))
 	}
 }
 
 // checkDrives is the error for a caller that may not change these drives of an existing machine.
-func (c *call) checkDrives(g *guest) error {
-	for _, key := range append(splitList(c.get("delete")), sortedKeys(c.request.Params)...) {
-		value := cmp.Or(c.get(key), g.Config[key])
+func (s *Guests) checkDrives(c *rpc.Call, g *Guest) error {
+	for _, key := range append(option.SplitList(c.Get("delete")), sortedKeys(c.Request.Params)...) {
+		value := cmp.Or(c.Get(key), g.Config[key])
 		need := []string{"VM.Config.Disk"}
 		switch {
-		case kindOf(key) != drive && !isUnused(key) || value == "":
+		case !option.IsDrive(key) && !option.IsUnused(key) || value == "":
 			continue
 		case strings.Contains(value, "cloudinit"):
 			need = []string{"VM.Config.Cloudinit", "VM.Config.CDROM"}
 		case strings.Contains(value, "media=cdrom"):
 			need = []string{"VM.Config.CDROM"}
 		}
-		if err := c.caller.check(vmPath(g.ID), need...); err != nil {
+		if err := c.Caller.Check(access.VMPath(g.ID), need...); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// contentOf is the content type in the name of a file on a storage: local:import/talos.qcow2.
-func contentOf(volume string) string {
-	_, name, _ := strings.Cut(volume, ":")
-	kind, _, _ := strings.Cut(name, "/")
-	return kind
 }

@@ -1,4 +1,4 @@
-package proxmox
+package guest
 
 import (
 	"cmp"
@@ -7,6 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/access"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/failure"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/option"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/rpc"
 )
 
 // Mapping is a resource mapping of the datacenter: one device of each of its nodes, under one name.
@@ -27,14 +32,14 @@ func (c *Config) hasMapping(kind, name, node string) bool {
 }
 
 // listBridges lists a node's bridges that the caller may use (PVE/API2/Network.pm).
-func listBridges(c *call) (any, error) {
-	if kind := c.get("type"); kind != "any_bridge" {
-		return nil, badParameter("type", "the emulator knows any_bridge alone, not '%s'", kind)
+func (s *Guests) listBridges(c *rpc.Call) (any, error) {
+	if kind := c.Get("type"); kind != "any_bridge" {
+		return nil, failure.BadParameter("type", "the emulator knows any_bridge alone, not '%s'", kind)
 	}
 	rows := []any{}
-	for _, bridge := range c.s.config.Bridges {
+	for _, bridge := range s.config.Bridges {
 		path := "/sdn/zones/localnetwork/" + bridge
-		if c.caller.checkAny(path, "SDN.Use", "SDN.Audit") == nil {
+		if c.Caller.CheckAny(path, "SDN.Use", "SDN.Audit") == nil {
 			rows = append(rows, map[string]any{"iface": bridge, "type": "bridge", "active": 1})
 		}
 	}
@@ -42,17 +47,17 @@ func listBridges(c *call) (any, error) {
 }
 
 // listMappings lists the resource mappings that the caller may see (PVE/API2/Cluster/Mapping).
-func listMappings(kind string) handler {
-	return func(c *call) (any, error) {
+func (s *Guests) listMappings(kind string) rpc.Handler {
+	return func(c *rpc.Call) (any, error) {
 		rows := []any{}
-		for _, m := range c.s.config.Mappings {
+		for _, m := range s.config.Mappings {
 			path := "/mapping/" + kind + "/" + m.Name
-			seen := c.caller.checkAny(path, "Mapping.Modify", "Mapping.Use", "Mapping.Audit") == nil
+			seen := c.Caller.CheckAny(path, "Mapping.Modify", "Mapping.Use", "Mapping.Audit") == nil
 			if m.Kind != kind || !seen {
 				continue
 			}
 			var devices []string
-			for i, node := range c.s.config.Nodes {
+			for i, node := range s.config.Nodes {
 				if m.on(node) {
 					device := fmt.Sprintf("id=10de:1db6,node=%s,path=0000:%02x:00.0", node, i+1)
 					devices = append(devices, device)
@@ -66,59 +71,59 @@ func listMappings(kind string) handler {
 
 // checkMapped is the error for a caller that may not give a machine a device. Only root may name a device
 // itself instead of its mapping, and a token is never root (PVE/API2/Qemu.pm).
-func (c *call) checkMapped(id int, pool, key, value string) error {
+func (s *Guests) checkMapped(c *rpc.Call, id int, pool, key, value string) error {
 	kind, real := "pci", "non-mapped"
 	if strings.HasPrefix(key, "usb") {
 		kind, real = "usb", "real"
 	}
-	device := parseProperties(value, "host")
-	if device["mapping"] == "" && device["host"] != "spice" && c.caller.id != root {
-		return internal("only root can set '%s' config for %s devices", key, real)
+	device := option.Parse(value, "host")
+	if device["mapping"] == "" && device["host"] != "spice" && c.Caller.ID != access.Root {
+		return failure.Internal("only root can set '%s' config for %s devices", key, real)
 	}
-	if err := c.caller.checkVM(id, pool, "VM.Config.HWType"); err != nil || device["mapping"] == "" {
+	if err := c.Caller.CheckVM(id, pool, "VM.Config.HWType"); err != nil || device["mapping"] == "" {
 		return err
 	}
-	return c.caller.check("/mapping/"+kind+"/"+device["mapping"], "Mapping.Use")
+	return c.Caller.Check("/mapping/"+kind+"/"+device["mapping"], "Mapping.Use")
 }
 
 // checkBalloon is the error for more memory with ballooning than without.
-func (c *call) checkBalloon(g *guest) error {
+func (s *Guests) checkBalloon(c *rpc.Call, g *Guest) error {
 	value := func(name string) int {
 		n, _ := strconv.Atoi( //nolint:errcheck // 0: none
-			cmp.Or(c.get(name), g.Pending[name], g.Config[name]))
+			cmp.Or(c.Get(name), g.Pending[name], g.Config[name]))
 		return n
 	}
 	if value("balloon") > cmp.Or(value("memory"), 512) {
-		return internal("balloon value too large (must be smaller than assigned memory)")
+		return failure.Internal("balloon value too large (must be smaller than assigned memory)")
 	}
 	return nil
 }
 
 // startable is the error of a start on a node that lacks what the guest uses. Nothing of it is checked
 // earlier: QEMU's command line is made at the start (PVE/QemuServer.pm, PCI.pm; pve-bridge).
-func (g *guest) startable(t *task) error {
+func (g *Guest) startable(s *Guests, t *rpc.Task) error {
 	q35 := strings.Contains(g.Config["machine"], "q35")
 	for _, key := range sortedKeys(g.Config) {
 		value := g.Config[key]
-		name := digits.ReplaceAllString(key, "#")
-		device := parseProperties(value, "host")
+		name := option.Name(key)
+		device := option.Parse(value, "host")
 		switch mapping := device["mapping"]; {
-		case name == "hostpci#" && !t.s.config.hasMapping("pci", mapping, g.Node):
+		case name == "hostpci#" && !s.config.hasMapping("pci", mapping, g.Node):
 			return fmt.Errorf("PCI device mapping not found for '%s'", mapping)
 		case name == "hostpci#" && device["pcie"] == "1" && !q35:
 			return errors.New("q35 machine model is not enabled")
-		case name == "usb#" && mapping != "" && !t.s.config.hasMapping("usb", mapping, g.Node):
+		case name == "usb#" && mapping != "" && !s.config.hasMapping("usb", mapping, g.Node):
 			return fmt.Errorf("USB device mapping not found for '%s'", mapping)
 		case name == "hostpci#":
-			if id := g.holder(t.s, mapping); id != 0 {
+			if id := g.holder(s, mapping); id != 0 {
 				return fmt.Errorf("PCI device '0000:01:00.0' already in use by VMID '%d'", id)
 			}
-		case kindOf(key) == nic:
-			card := parseProperties(value, "model")
+		case option.KindOf(key) == option.NIC:
+			card := option.Parse(value, "model")
 			mtu, _ := strconv.Atoi(card["mtu"]) //nolint:errcheck // 0: the bridge's
 			switch bridge := card["bridge"]; {
-			case bridge != "" && !slices.Contains(t.s.config.Bridges, bridge):
-				t.log = append(t.log, fmt.Sprintf("bridge '%s' does not exist", bridge))
+			case bridge != "" && !slices.Contains(s.config.Bridges, bridge):
+				t.Print("bridge '%s' does not exist", bridge)
 				return errors.New("start failed: QEMU exited with code 1")
 			case mtu > bridgeMTU:
 				return fmt.Errorf("netdev %s: MTU '%d' is bigger than the bridge MTU '%d'", key, mtu,
@@ -133,12 +138,12 @@ func (g *guest) startable(t *task) error {
 const bridgeMTU = 1500
 
 // holder is the running guest on the same node that has the one device of a mapping.
-func (g *guest) holder(s *Server, mapping string) int {
-	for _, id := range sortedKeys(s.guests) {
-		other := s.guests[id]
+func (g *Guest) holder(s *Guests, mapping string) int {
+	for _, id := range sortedKeys(s.all) {
+		other := s.all[id]
 		for key, value := range other.Config {
 			if other != g && other.Running && other.Node == g.Node && strings.HasPrefix(key, "hostpci") &&
-				parseProperties(value, "host")["mapping"] == mapping {
+				option.Parse(value, "host")["mapping"] == mapping {
 				return id
 			}
 		}
@@ -147,8 +152,8 @@ func (g *guest) holder(s *Server, mapping string) int {
 }
 
 // deleted is the value of an option that the call deletes.
-func (c *call) deleted(id int, key string) string {
-	if g := c.s.guests[id]; g != nil && slices.Contains(splitList(c.get("delete")), key) {
+func (s *Guests) deleted(c *rpc.Call, id int, key string) string {
+	if g := s.all[id]; g != nil && slices.Contains(option.SplitList(c.Get("delete")), key) {
 		return g.Config[key]
 	}
 	return ""
@@ -156,10 +161,11 @@ func (c *call) deleted(id int, key string) string {
 
 // unplugged is the error for a card that cannot be plugged into a bridge while the guest runs. It waits for
 // the next start then, which fails, too.
-func (ch change) unplugged(s *Server, g *guest) error {
+func (ch change) unplugged(s *Guests, g *Guest) error {
 	for _, key := range sortedKeys(ch.plain) {
-		bridge := parseProperties(ch.plain[key], "model")["bridge"]
-		if kindOf(key) != nic || !g.Running || bridge == "" || slices.Contains(s.config.Bridges, bridge) {
+		bridge := option.Parse(ch.plain[key], "model")["bridge"]
+		if option.KindOf(key) != option.NIC || !g.Running || bridge == "" ||
+			slices.Contains(s.config.Bridges, bridge) {
 			continue
 		}
 		if g.Pending == nil {
@@ -167,7 +173,7 @@ func (ch change) unplugged(s *Server, g *guest) error {
 		}
 		g.Pending[key] = ch.plain[key]
 		delete(ch.plain, key)
-		return badParameter(key, "hotplug problem - bridge '%s' does not exist\n", bridge)
+		return failure.BadParameter(key, "hotplug problem - bridge '%s' does not exist\n", bridge)
 	}
 	return nil
 }

@@ -1,17 +1,18 @@
-package proxmox
+package access
 
 import (
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 // Pveum runs a command of pveum, the node's tool for users and access, and returns what it prints: the secret
-// of a new token. It has the commands with which an administrator limits a token. A value has no spaces, so
-// quotes have no meaning.
-func (s *Server) Pveum(command string) (string, error) {
-	defer s.locked()()
+// of a new token. It has the commands with which an administrator limits a token, and addPool for those of
+// pools. A value has no spaces, so quotes have no meaning.
+func (a *Control) Pveum(command string, addPool func(pool string)) (string, error) {
 	words, options := []string{}, map[string]string{}
 	fields := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(command))
 	for i := 0; i < len(fields); i++ {
@@ -24,12 +25,13 @@ func (s *Server) Pveum(command string) (string, error) {
 	if len(words) < 3 || words[0] != "pveum" {
 		return "", fmt.Errorf("%q is no command of pveum", command)
 	}
-	a, words, last := s.access, words[1:], words[len(words)-1]
+	last := words[len(words)-1]
+	words = words[1:]
 	switch strings.Join(words[:len(words)-1], " ") {
 	case "pool add":
-		s.pools[last] = true
+		addPool(last)
 	case "role add", "role modify":
-		a.roles[last] = splitList(options["privs"])
+		a.roles[last] = listOf(options["privs"])
 		for _, p := range a.roles[last] {
 			if !slices.Contains(a.roles[administrator], p) {
 				return "", fmt.Errorf("pveum: invalid privilege '%s'", p)
@@ -46,7 +48,7 @@ func (s *Server) Pveum(command string) (string, error) {
 		if !a.users[words[3]] {
 			return "", fmt.Errorf("pveum: user '%s' does not exist", words[3])
 		}
-		token := apiToken{secret: uuid(), separate: options["privsep"] != "0"}
+		token := apiToken{secret: uuid.NewString(), separate: options["privsep"] != "0"}
 		token.expire, _ = strconv.ParseInt(options["expire"], 10, 64) //nolint:errcheck // absent: never
 		a.tokens[words[3]+"!"+last] = token
 		return token.secret, nil
@@ -55,13 +57,13 @@ func (s *Server) Pveum(command string) (string, error) {
 }
 
 // modify adds the roles of users and tokens on a path, or deletes them.
-func (a *access) modify(verb, path string, options map[string]string) error {
-	for _, who := range append(splitList(options["users"]), splitList(options["tokens"])...) {
+func (a *Control) modify(verb, path string, options map[string]string) error {
+	for _, who := range append(listOf(options["users"]), listOf(options["tokens"])...) {
 		_, isToken := a.tokens[who]
 		if !isToken && !a.users[who] {
 			return fmt.Errorf("pveum: no user or token '%s'", who)
 		}
-		for _, role := range splitList(options["roles"]) {
+		for _, role := range listOf(options["roles"]) {
 			if _, known := a.roles[role]; !known {
 				return fmt.Errorf("pveum: role '%s' does not exist", role)
 			}
@@ -74,4 +76,9 @@ func (a *access) modify(verb, path string, options map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// listOf splits the value of an option.
+func listOf(value string) []string {
+	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
 }
