@@ -1,11 +1,9 @@
-package talos
+package machineconfig
 
 import (
 	"maps"
 	"net/netip"
-	"strings"
 
-	talosconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 )
@@ -63,35 +61,36 @@ type MachineSpec struct {
 	NodeIPs []string
 }
 
-func (w *world) machineSpec(m *machine) MachineSpec {
-	machine := m.installed.config.Machine()
+// MachineSpec is the node of a machine with this configuration. Its other addresses and its Talos are not in
+// there.
+func (c *Config) MachineSpec(address, hostname string) MachineSpec {
+	machine, cluster := c.Provider.Machine(), c.Provider.Cluster()
 	spec := MachineSpec{
-		Address: m.spec.Address, Further: m.spec.Further, Hostname: m.hostname(),
-		ControlPlane:      m.controlPlane(),
-		ClusterName:       m.installed.config.Cluster().Name(),
-		KubernetesVersion: imageTag(machine.Kubelet().Image()),
-		TalosVersion:      m.runs.release,
+		Address: address, Hostname: hostname,
+		ControlPlane:      c.ControlPlane,
+		ClusterName:       cluster.Name(),
+		KubernetesVersion: ImageTag(machine.Kubelet().Image()),
 		Labels:            map[string]string{},
 		Annotations:       map[string]string{},
 		Taints:            map[string]string{},
-		RegisterTaints:    registerTaints(machine.Kubelet().ExtraConfig()),
+		RegisterTaints:    c.registerTaints(),
 		NodeIPs:           machine.Kubelet().NodeIP().ValidSubnets(),
 		Extensions:        map[string][]string{},
 	}
-	if m.installed.config.Cluster().ExternalCloudProvider().Enabled() {
+	if cluster.ExternalCloudProvider().Enabled() {
 		spec.RegisterTaints["node.cloudprovider.kubernetes.io/uninitialized"] = "true:NoSchedule"
 	}
-	for _, service := range m.installed.config.ExtensionServiceConfigs() {
+	for _, service := range c.Provider.ExtensionServiceConfigs() {
 		spec.Extensions[service.Name()] = service.Environment()
 	}
 	maps.Copy(spec.Labels, machine.NodeLabels())
 	maps.Copy(spec.Annotations, machine.NodeAnnotations())
 	if spec.ControlPlane {
-		spec.SANs = append(apiServerSANs(m.installed.config.Cluster()), spec.Address, spec.Hostname)
-		spec.StaticPods = m.staticPods()
-		spec.APIServerVersion = imageTag(spec.StaticPods[k8s.APIServerID])
+		spec.SANs = append(c.apiServerSANs(), spec.Address, spec.Hostname)
+		spec.StaticPods = c.StaticPods()
+		spec.APIServerVersion = ImageTag(spec.StaticPods[k8s.APIServerID])
 		spec.Labels[constants.LabelNodeRoleControlPlane] = ""
-		if !m.installed.config.Cluster().ScheduleOnControlPlanes() {
+		if !cluster.ScheduleOnControlPlanes() {
 			spec.Taints[constants.LabelNodeRoleControlPlane] = "NoSchedule"
 			spec.RegisterTaints[constants.LabelNodeRoleControlPlane] = "NoSchedule"
 		}
@@ -100,23 +99,9 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 	return spec
 }
 
-// registerTaints are the taints in a kubelet's own configuration.
-func registerTaints(kubelet map[string]any) map[string]string {
-	all := map[string]string{}
-	list, _ := kubelet["registerWithTaints"].([]any) //nolint:errcheck // then there are none
-	for _, one := range list {
-		taint, _ := one.(map[string]any)    //nolint:errcheck // then it has no key
-		key, _ := taint["key"].(string)     //nolint:errcheck // likewise
-		value, _ := taint["value"].(string) //nolint:errcheck // it is optional
-		if effect, is := taint["effect"].(string); is && key != "" {
-			all[key] = value + ":" + effect
-		}
-	}
-	return all
-}
-
-func (w *world) clusterSpec(m *machine) ClusterSpec {
-	cluster := m.installed.config.Cluster()
+// ClusterSpec is the Kubernetes API that a machine with this configuration would start.
+func (c *Config) ClusterSpec() ClusterSpec {
+	cluster := c.Provider.Cluster()
 	spec := ClusterSpec{
 		Name: cluster.Name(), Endpoint: cluster.Endpoint().String(), APIPort: cluster.LocalAPIServerPort(),
 		ServiceCIDRs: cluster.Network().ServiceCIDRs(), PodCIDRs: cluster.Network().PodCIDRs(),
@@ -124,13 +109,12 @@ func (w *world) clusterSpec(m *machine) ClusterSpec {
 		CoreDNS:       cluster.CoreDNS().Enabled(), KubeProxy: cluster.Proxy().Enabled(),
 		ControllerManagerArgs: cluster.ControllerManager().ExtraArgs(),
 		CNI:                   cluster.Network().CNI().Name(), ManifestURLs: cluster.ExtraManifestURLs(),
-		Recovered: m.etcd.cluster.recovered,
 	}
-	if prism := m.installed.config.Machine().Features().KubePrism(); prism.Enabled() {
+	if prism := c.Provider.Machine().Features().KubePrism(); prism.Enabled() {
 		spec.KubePrism = prism.Port()
 	}
-	for _, v := range virtualIPs(m.installed.config) {
-		spec.VIPs = append(spec.VIPs, v.address.String())
+	for _, v := range c.VirtualIPs() {
+		spec.VIPs = append(spec.VIPs, v.Address.String())
 	}
 	if ca := cluster.IssuingCA(); ca != nil {
 		spec.CACert, spec.CAKey = ca.Crt, ca.Key
@@ -145,22 +129,4 @@ func (w *world) clusterSpec(m *machine) ClusterSpec {
 		spec.InlineManifests = append(spec.InlineManifests, Manifest{Name: x.Name(), Contents: x.Contents()})
 	}
 	return spec
-}
-
-func apiServerSANs(cluster talosconfig.ClusterConfig) []string {
-	sans := append([]string{cluster.Endpoint().Hostname()}, cluster.CertSANs()...)
-	sans = append(sans, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
-		"kubernetes.default.svc."+cluster.Network().DNSDomain(), "localhost", "127.0.0.1")
-	if ips, err := cluster.Network().APIServerIPs(); err == nil {
-		for _, ip := range ips {
-			sans = append(sans, ip.String())
-		}
-	}
-	return sans
-}
-
-// imageTag returns the version in "registry.k8s.io/kube-apiserver:v1.36.3@sha256:…".
-func imageTag(image string) string {
-	image, _, _ = strings.Cut(image, "@")
-	return image[strings.LastIndex(image, ":")+1:]
 }

@@ -1,8 +1,9 @@
-package talos
+// Package apid is the front of a machine's API: it identifies callers, checks their roles, routes requests to
+// other machines, and collects the answers of several.
+package apid
 
 import (
 	"context"
-	"net"
 	"path"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/api/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
-	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,12 +21,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// proxy handles every request to one API server: it identifies the caller and
-// routes; each target checks whether the caller is authorized.
-type proxy struct {
-	world       *world
-	machine     *machine
-	maintenance bool // everyone is a reader, and metadata routes nothing
+// Proxy handles every request to one API server. Machines are of type M.
+type Proxy[M any] struct {
+	Self M // the machine of the server
+	// Reach returns the machine that this one would connect to for node, or the error of that connection.
+	// alone says that the request has no other target.
+	Reach func(node string, alone bool) (M, error)
+	// Lock is held while a handler of a unary call runs.
+	Lock        func() (unlock func())
+	Maintenance bool // everyone is a reader, and metadata routes nothing
 }
 
 // target is one machine that a request goes to, or the error on the way to it.
@@ -36,23 +39,24 @@ type target struct {
 	err  error
 }
 
-// request holds a handler's facts about its caller; it travels in the context.
-type request struct {
-	target *machine // the machine that answers, which may differ from the connected one
-	roles  role.Set
+// Request holds a handler's facts about its caller; it travels in the context.
+type Request[M any] struct {
+	Target M // the machine that answers, which may differ from the connected one
+	Roles  role.Set
 }
 
 type requestKey struct{}
 
-func requestOf(ctx context.Context) request {
-	r, _ := ctx.Value(requestKey{}).(request) //nolint:errcheck // the proxy sets it for every handler
+// RequestOf returns the request of a handler's context.
+func RequestOf[M any](ctx context.Context) Request[M] {
+	r, _ := ctx.Value(requestKey{}).(Request[M]) //nolint:errcheck // the proxy sets it for every handler
 	return r
 }
 
 // callerRoles reads the roles from the client certificate's organisations.
 // Maintenance mode makes everyone a reader.
-func (p *proxy) callerRoles(ctx context.Context) role.Set {
-	if p.maintenance {
+func (p *Proxy[M]) callerRoles(ctx context.Context) role.Set {
+	if p.Maintenance {
 		return role.MakeSet(role.Reader)
 	}
 	if caller, ok := peer.FromContext(ctx); ok {
@@ -84,16 +88,17 @@ func allowedRoles(method string) role.Set {
 	}
 }
 
-func notAuthorized() error { return status.Error(codes.PermissionDenied, "not authorized") }
+// NotAuthorized is the refusal of a caller without the role that a call needs.
+func NotAuthorized() error { return status.Error(codes.PermissionDenied, "not authorized") }
 
 // aggregated are the services whose answers apid collects from several machines.
 var aggregated = []string{"/machine.MachineService/", "/cluster.", "/inspect.", "/storage.", "/time."}
 
 // enter identifies the caller and the targets of a request. The metadata "node" names one target, whose
 // answer is passed on unchanged; those of "nodes" are collected (many), each labelled with its node.
-func (p *proxy) enter(ctx context.Context, method string) (targets []target, many bool, err error) {
+func (p *Proxy[M]) enter(ctx context.Context, method string) (targets []target, many bool, err error) {
 	var nodes []string
-	if md, ok := metadata.FromIncomingContext(ctx); ok && !p.maintenance {
+	if md, ok := metadata.FromIncomingContext(ctx); ok && !p.Maintenance {
 		if nodes = md.Get("node"); len(nodes) > 1 {
 			return nil, false, status.Error(codes.InvalidArgument, "node metadata must be single-valued")
 		}
@@ -106,59 +111,25 @@ func (p *proxy) enter(ctx context.Context, method string) (targets []target, man
 			"one-2-many proxying is not supported for method %s", method)
 	}
 	roles := p.callerRoles(ctx)
-	admit := func(node string, m *machine, err error) {
+	admit := func(node string, m M, err error) {
 		if err == nil && !allowedRoles(method).IncludesAny(roles) {
-			err = notAuthorized()
+			err = NotAuthorized()
 		}
-		ctx := context.WithValue(ctx, requestKey{}, request{target: m, roles: roles})
+		ctx := context.WithValue(ctx, requestKey{}, Request[M]{Target: m, Roles: roles})
 		targets = append(targets, target{node: node, ctx: ctx, err: err})
 	}
 	for _, node := range nodes {
-		m, err := p.reach(node, len(nodes) == 1)
+		m, err := p.Reach(node, len(nodes) == 1)
 		admit(node, m, err)
 	}
 	if len(nodes) == 0 {
-		admit("", p.machine, nil)
+		admit("", p.Self, nil)
 	}
 	return targets, many, nil
 }
 
-// reach returns the machine that this apid would connect to for node, or the error
-// of that connection. alone says that the request has no other target.
-func (p *proxy) reach(node string, alone bool) (*machine, error) {
-	defer p.world.lock()()
-	if !p.machine.controlPlane() {
-		// A worker's apid has no client certificate of its own.
-		if alone && node == p.machine.spec.Address {
-			return p.machine, nil
-		}
-		return nil, status.Error(codes.PermissionDenied, "no request forwarding")
-	}
-	if _, _, err := net.SplitHostPort(node); node == "" || err == nil {
-		return nil, status.Errorf(codes.Internal, "invalid target %q", node)
-	}
-	refuse := func(format string, args ...any) (*machine, error) {
-		format = `connection error: desc = "transport: ` + format + `"`
-		return nil, status.Errorf(codes.Unavailable, format, args...)
-	}
-	const dial = "Error while dialing: dial tcp %s:%d: connect: "
-	m := p.world.find(node)
-	switch {
-	case m == nil && strings.ContainsFunc(node, func(r rune) bool { return r >= 'g' && r <= 'z' }):
-		return nil, status.Error(codes.Unavailable, "name resolver error: produced zero addresses")
-	case m == nil || m.stage == Off:
-		return refuse(dial+"no route to host", node, constants.ApidPort)
-	case m.stage == Booting:
-		return refuse(dial+"connection refused", node, constants.ApidPort)
-	case m.stage == Maintenance || m.installed.ca != p.machine.installed.ca:
-		return refuse("authentication handshake failed: tls: failed to verify certificate: x509: " +
-			"certificate signed by unknown authority")
-	}
-	return m, nil
-}
-
-// unary runs the handler under the fleet's mutex.
-func (p *proxy) unary(
+// Unary runs the handler under the lock.
+func (p *Proxy[M]) Unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (any, error) {
 	targets, many, err := p.enter(ctx, info.FullMethod)
@@ -169,7 +140,7 @@ func (p *proxy) unary(
 		if t.err != nil {
 			return nil, t.err
 		}
-		defer p.world.lock()()
+		defer p.Lock()()
 		return handle(t.ctx, req)
 	}
 	if !many {
@@ -203,7 +174,8 @@ func convert(from, to proto.Message) error {
 	return proto.Unmarshal(data, to)
 }
 
-func (p *proxy) stream(
+// Stream runs the handler for each target in turn.
+func (p *Proxy[M]) Stream(
 	srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) error {
 	targets, many, err := p.enter(s.Context(), info.FullMethod)
