@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -133,12 +134,12 @@ func TestPermissionsAreTheTokensEffectiveOnes(t *testing.T) {
 	} {
 		of, _ := n.send("GET", "access/permissions?path="+path, "").data.(map[string]any)
 		has, _ := of[path].(map[string]any)
-		if got := strings.Join(sortedKeys(has), " "); got != want {
+		if got := strings.Join(slices.Sorted(maps.Keys(has)), " "); got != want {
 			t.Errorf("on %s: %q, want %q", path, got, want)
 		}
 	}
 	all, _ := n.send("GET", "access/permissions", "").data.(map[string]any)
-	if got := sortedKeys(all); !slices.Equal(got, []string{"/pool/castle", "/vms/421"}) {
+	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, []string{"/pool/castle", "/vms/421"}) {
 		t.Errorf("rights on %v", got)
 	}
 	if on := all["/vms/421"].(map[string]any); on["VM.Audit"] != 0.0 {

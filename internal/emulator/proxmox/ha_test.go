@@ -3,6 +3,7 @@ package proxmox
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func (n node) runs() (all []string) {
 	n.server.Idle()
 	for _, v := range n.server.VMs() {
 		if v.Running {
-			all = append(all, v.Node+"/"+sidOf(v.ID))
+			all = append(all, v.Node+"/vm:"+strconv.Itoa(v.ID))
 		}
 	}
 	return all

@@ -12,22 +12,15 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/failure"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/guest"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/rpc"
 )
 
 const prefix = "/api2/json/"
-
-// Request is one call as it arrived, with the answer that it got.
-type Request struct {
-	Method string
-	Path   string     // decoded, below /api2/json, without the leading slash
-	Params url.Values // of the path, the query and the body
-	Status int
-	Error  string // the error's text; empty when the call was accepted
-	At     time.Time
-}
 
 // Fault changes the effect of the calls that it matches.
 type Fault struct {
@@ -47,126 +40,31 @@ type Fault struct {
 	// Drop closes the connection after the call has had its effect.
 	Drop bool
 	// Before adds a guest right before the call has its effect: somebody else was quicker.
-	Before *VM
+	Before *guest.VM
 }
 
 // routes has the handler of each call, by a pattern of http.ServeMux below prefix.
-var routes = map[string]handler{
-	"GET version":             version,
-	"GET access/permissions":  permissions,
-	"POST " + loginPath:       login,
-	"GET " + tokenPath:        readToken,
-	"GET cluster/resources":   resources,
-	"GET cluster/nextid":      nextID,
-	"GET cluster/replication": replication,
-	"GET pools":               listPools,
-	"PUT pools":               updatePool,
-	"GET nodes":               func(c *call) (any, error) { return nodeRows(c.s), nil },
-
-	"GET cluster/ha/resources":          onHA(listResources),
-	"POST cluster/ha/resources":         onHA(addResource),
-	"GET cluster/ha/resources/{sid}":    onHA(showResource),
-	"PUT cluster/ha/resources/{sid}":    onHA(updateResource),
-	"DELETE cluster/ha/resources/{sid}": onHA(removeResource),
-	"GET cluster/ha/rules":              onHA(listRules),
-	"POST cluster/ha/rules":             onHA(addRule),
-	"GET cluster/ha/rules/{rule}":       onHA(showRule),
-	"PUT cluster/ha/rules/{rule}":       onHA(updateRule),
-	"DELETE cluster/ha/rules/{rule}":    onHA(removeRule),
-
-	"GET cluster/mapping/pci":  listMappings("pci"),
-	"GET cluster/mapping/usb":  listMappings("usb"),
-	"GET nodes/{node}/network": listBridges,
-
-	"GET nodes/{node}/tasks":               listTasks,
-	"DELETE nodes/{node}/tasks/{upid}":     onTask("Sys.Modify", (*task).cancel),
-	"GET nodes/{node}/tasks/{upid}/status": onTask("Sys.Audit", (*task).status),
-	"GET nodes/{node}/tasks/{upid}/log":    onTask("Sys.Audit", (*task).lines),
-
-	"GET nodes/{node}/storage":                       listStorages,
-	"GET nodes/{node}/query-url-metadata":            queryURL,
-	"GET " + storagePath + "/status":                 onStorage(visible, showStorage),
-	"GET " + storagePath + "/content":                onStorage(visible, listContent),
-	"GET " + storagePath + "/content/{volume...}":    onStorage("", showVolume),
-	"DELETE " + storagePath + "/content/{volume...}": onStorage("Datastore.Allocate", removeVolume),
-	"POST " + storagePath + "/download-url":          onStorage("Datastore.AllocateTemplate", download),
-
-	"GET nodes/{node}/qemu":                              listGuests,
-	"POST nodes/{node}/qemu":                             create,
-	"GET nodes/{node}/lxc/{vmid}/config":                 onGuest("lxc", "VM.Audit", showConfig),
-	"GET " + guestPath + "/config":                       onGuest("qemu", "VM.Audit", showConfig),
-	"GET " + guestPath + "/pending":                      onGuest("qemu", "VM.Audit", showPending),
-	"PUT " + guestPath + "/config":                       onGuest("qemu", anyConfig, update),
-	"PUT " + guestPath + "/resize":                       onGuest("qemu", "VM.Config.Disk", resize),
-	"PUT " + guestPath + "/cloudinit":                    onGuest("qemu", "VM.Config.Cloudinit", regenerate),
-	"POST " + guestPath + "/agent/ping":                  onGuest("qemu", "VM.GuestAgent.Audit", agentPing),
-	"GET " + guestPath + "/agent/network-get-interfaces": onGuest("qemu", "VM.GuestAgent.Audit", agentCards),
-	"GET " + guestPath + "/status/current":               onGuest("qemu", "VM.Audit", showStatus),
-	"POST " + guestPath + "/status/start":                power("start", start),
-	"POST " + guestPath + "/status/stop":                 power("stop", stop),
-	"POST " + guestPath + "/status/shutdown":             power("shutdown", stop),
-	"POST " + guestPath + "/status/reboot":               power("reboot", reboot),
-	"POST " + guestPath + "/clone":                       onGuest("qemu", "VM.Clone", clone),
-	"POST " + guestPath + "/migrate":                     onGuest("qemu", "VM.Migrate", migrate),
-	"GET " + snapshotPath:                                onGuest("qemu", "VM.Audit", listSnapshots),
-	"POST " + snapshotPath:                               onGuest("qemu", "VM.Snapshot", takeSnapshot),
-	"GET " + snapshotPath + "/{snapname}/config":         onGuest("qemu", anySnapshot, showSnapshot),
-	"POST " + snapshotPath + "/{snapname}/rollback": onGuest("qemu", mayRollBack,
-		onSnapshot("qmrollback", "rollback", rollBack)),
-	"DELETE " + snapshotPath + "/{snapname}": onGuest("qemu", "VM.Snapshot",
-		onSnapshot("qmdelsnapshot", "snapshot-delete", removeSnapshot)),
-	"POST nodes/{node}/vzdump": backup,
-	"DELETE " + guestPath:      onGuest("qemu", "VM.Allocate", destroy),
-}
-
-// Each of these is enough for a part of a call.
-const (
-	anyConfig = "VM.Config.Disk|VM.Config.CDROM|VM.Config.CPU|VM.Config.Memory|VM.Config.Network|" +
-		"VM.Config.HWType|VM.Config.Options|VM.Config.Cloudinit"
-	visible     = "Datastore.Audit|Datastore.AllocateSpace"
-	mayRollBack = "VM.Snapshot|VM.Snapshot.Rollback"
-	anySnapshot = mayRollBack + "|VM.Audit"
-)
-
-const (
-	tokenPath    = "access/users/{userid}/token/{tokenid}"
-	guestPath    = "nodes/{node}/qemu/{vmid}"
-	snapshotPath = guestPath + "/snapshot"
-	storagePath  = "nodes/{node}/storage/{storage}"
-)
-
-// handler answers a call, under the server's mutex.
-type handler func(*call) (any, error)
-
-// call is a request on its way through a handler.
-type call struct {
-	s       *Server
-	request Request
-	caller  caller
-	fault   *Fault
-	after   func() // if set, runs without the mutex before the answer
-}
-
-func (c *call) get(name string) string { return c.request.Params.Get(name) }
-
-// flag reads a boolean parameter as lenient as the real schema does.
-func (c *call) flag(name string) bool {
-	on, ok := parseBool(c.get(name))
-	return ok && on
-}
-
-func (c *call) vmid() int {
-	id, _ := strconv.Atoi(c.get("vmid")) //nolint:errcheck // 0 is no guest's id
-	return id
+func (s *Server) routes() map[string]rpc.Handler {
+	return map[string]rpc.Handler{
+		"GET version":                               s.version,
+		"GET access/permissions":                    s.permissions,
+		"POST " + loginPath:                         s.login,
+		"GET access/users/{userid}/token/{tokenid}": s.readToken,
+		"GET cluster/resources":                     s.resources,
+		"GET nodes":                                 s.listNodes,
+	}
 }
 
 // Handler answers the API below /api2/json. Reason phrases, the only error text of
 // older releases, need HTTP/1.1: see HTTPServer.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/", serve(s, nil))
-	for pattern, handle := range routes {
-		mux.HandleFunc(strings.Replace(pattern, " ", " "+prefix, 1), serve(s, handle))
+	mux.HandleFunc("/", s.serve(nil))
+	for _, routes := range []map[string]rpc.Handler{s.routes(), s.workers.Routes(), s.disks.Routes(),
+		s.guests.Routes(), s.ha.Routes()} {
+		for pattern, handle := range routes {
+			mux.HandleFunc(strings.Replace(pattern, " ", " "+prefix, 1), s.serve(handle))
+		}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := r.URL // a slash at the end has no effect
@@ -175,87 +73,88 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-const contentType = "application/json;charset=UTF-8"
-
 // serve runs a handler, records the request and writes the answer.
-func serve(s *Server, handle handler) http.HandlerFunc {
+func (s *Server) serve(handle rpc.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c := &call{s: s, caller: caller{access: s.access}, fault: &Fault{}, request: Request{
+		c := s.workers.Call(s.access.As(""), rpc.Request{
 			Method: r.Method, Path: strings.TrimPrefix(r.URL.Path, prefix), Params: url.Values{},
-		}}
-		data, err := c.run(r, handle)
-		fail, ok := errors.AsType[*failure](err)
+		})
+		data, fault, err := s.run(c, r, handle)
+		fail, ok := errors.AsType[*failure.Answer](err)
 		if err != nil && !ok {
-			fail = internal("%v", err)
+			fail = failure.Internal("%v", err)
 		}
-		c.record(fail)
-		if c.after != nil {
-			c.after()
+		s.record(c.Request, fail)
+		if c.After != nil {
+			c.After()
 		}
 		switch {
-		case c.fault.Drop:
+		case fault.Drop:
 			panic(http.ErrAbortHandler) // closes the connection
 		case fail != nil:
-			fail.write(w, s.config.before(8, 4, 0))
+			fail.Write(w, s.config.before(8, 4, 0))
 		default:
-			w.Header().Set("Content-Type", contentType)
+			w.Header().Set("Content-Type", failure.ContentType)
 			w.Header().Set("Server", "pve-api-daemon/3.0")
 			json.NewEncoder(w).Encode(map[string]any{"data": data}) //nolint:errcheck // the client is gone
 		}
 	}
 }
 
-// run reads the request, authenticates the caller and runs the call's handler.
-func (c *call) run(r *http.Request, handle handler) (_ any, err error) {
-	if err := c.read(r); err != nil {
-		return nil, err
+// run reads the request, authenticates the caller and runs the call's handler. It returns the fault that
+// affects the call; an empty one if there is none.
+func (s *Server) run(c *rpc.Call, r *http.Request, handle rpc.Handler) (_ any, fault Fault, err error) {
+	if err := read(r, c.Request.Params); err != nil {
+		return nil, fault, err
 	}
 	if handle == nil {
-		text := fmt.Sprintf("Method '%s /%s' not implemented", c.request.Method, c.request.Path)
-		return nil, &failure{code: http.StatusNotImplemented, text: text, envelope: true}
+		return nil, fault, failure.NotImplemented(c.Request.Method, c.Request.Path)
 	}
-	s := c.s
 	defer s.locked()()
-	if c.request.Path != loginPath {
-		if c.caller.id, err = s.access.authenticate(r, &s.config); err != nil {
-			return nil, err
+	if c.Request.Path != loginPath {
+		if c.Caller.ID, err = s.access.Authenticate(r); err != nil {
+			return nil, fault, err
 		}
 	}
-	id, node, params := c.vmid(), c.get("node"), c.request.Params
-	c.fault = c.takeFault()
-	if g := s.guests[id]; g != nil && c.fault.Lock != "" {
-		g.set("lock", c.fault.Lock)
+	fault = s.takeFault(c.Request)
+	c.Fault = rpc.Fault{Hold: fault.Hold, Exit: fault.Task}
+	id, node, params := c.VMID(), c.Get("node"), c.Request.Params
+	if g := s.guests.Get(id); g != nil && fault.Lock != "" {
+		g.Set("lock", fault.Lock)
 	}
-	if c.fault.Before != nil {
-		addVM(s, *c.fault.Before)
+	if fault.Before != nil {
+		s.guests.Add(*fault.Before)
 	}
 	switch {
-	case c.fault.Code != 0:
-		return nil, &failure{code: c.fault.Code, text: c.fault.Text, envelope: c.fault.Code < 595}
+	case fault.Code != 0:
+		err = &failure.Answer{Code: fault.Code, Text: fault.Text, Envelope: fault.Code < 595}
 	case params.Has("vmid") && (id < 100 || id > 999999999):
-		return nil, badParameter("vmid", "invalid format - value does not look like a valid VM ID\n")
+		err = failure.BadParameter("vmid", "invalid format - value does not look like a valid VM ID\n")
 	case params.Has("skiplock"):
-		return nil, badParameter("skiplock", "Only root may use this option.")
+		err = failure.BadParameter("skiplock", "Only root may use this option.")
 	case node != "" && !slices.Contains(s.config.Nodes, node):
-		return nil, internal("hostname lookup '%s' failed - failed to get address info for: %[1]s: "+
+		err = failure.Internal("hostname lookup '%s' failed - failed to get address info for: %[1]s: "+
 			"Name or service not known", node)
 	case s.offline[node]:
-		return nil, &failure{code: 595, text: "No route to host"}
+		err = &failure.Answer{Code: 595, Text: "No route to host"}
 	}
-	return handle(c)
+	if err != nil {
+		return nil, fault, err
+	}
+	data, err := handle(c)
+	return data, fault, err
 }
 
 var wildcard = regexp.MustCompile(`\{(\w+)`)
 
 // read reads the parameters from the query, the body and the path. The body counts as a form under any
 // Content-Type except JSON.
-func (c *call) read(r *http.Request) error {
+func read(r *http.Request, params url.Values) error {
 	body, err := io.ReadAll(r.Body)
 	if len(body) > 0 && (r.Method == http.MethodGet || r.Method == http.MethodDelete) {
 		text := fmt.Sprintf("Unexpected content for method '%s'", r.Method)
-		return &failure{code: http.StatusNotImplemented, text: text}
+		return &failure.Answer{Code: http.StatusNotImplemented, Text: text}
 	}
-	params := c.request.Params
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
 		var fields map[string]any
 		err = errors.Join(err, json.Unmarshal(body, &fields))
@@ -270,24 +169,24 @@ func (c *call) read(r *http.Request) error {
 		maps.Copy(params, values)
 	}
 	if err != nil {
-		return &failure{code: http.StatusBadRequest, text: "unable to decode request parameters"}
+		return &failure.Answer{Code: http.StatusBadRequest, Text: "unable to decode request parameters"}
 	}
 	for _, found := range wildcard.FindAllStringSubmatch(r.Pattern, -1) {
 		name, value := found[1], r.PathValue(found[1])
-		if params.Has(name) && c.get(name) != value {
-			return badParameter(name, "duplicate parameter (already defined in URI) with conflicting values!")
+		if params.Has(name) && params.Get(name) != value {
+			return failure.BadParameter(name,
+				"duplicate parameter (already defined in URI) with conflicting values!")
 		}
 		params.Set(name, value)
 	}
 	return nil
 }
 
-// takeFault returns the fault that affects the call; an empty one if there is none.
-func (c *call) takeFault() *Fault {
-	s := c.s
+// takeFault returns the fault that affects a call; an empty one if there is none.
+func (s *Server) takeFault(r rpc.Request) Fault {
 	for i, f := range s.faults {
-		ok, err := path.Match(f.Path, c.request.Path)
-		if !ok || err != nil || f.Method != "" && f.Method != c.request.Method {
+		ok, err := path.Match(f.Path, r.Path)
+		if !ok || err != nil || f.Method != "" && f.Method != r.Method {
 			continue
 		}
 		if f.Times > 0 {
@@ -295,84 +194,20 @@ func (c *call) takeFault() *Fault {
 				s.faults = slices.Delete(s.faults, i, i+1)
 			}
 		}
-		return f
+		return *f
 	}
-	return &Fault{}
+	return Fault{}
 }
 
-func (c *call) record(fail *failure) {
-	defer c.s.locked()()
-	r := c.request
+// record adds a request to those that Requests returns.
+func (s *Server) record(r rpc.Request, fail *failure.Answer) {
+	defer s.locked()()
 	r.Status, r.At = http.StatusOK, time.Now()
 	if fail != nil {
-		r.Status, r.Error = fail.code, cmp.Or(fail.text, http.StatusText(fail.code))
+		r.Status, r.Error = fail.Code, cmp.Or(fail.Text, http.StatusText(fail.Code))
 	}
 	if r.Params.Has("password") {
 		r.Params.Set("password", "")
 	}
-	c.s.requests = append(c.s.requests, r)
+	s.requests = append(s.requests, r)
 }
-
-// failure is an answer with an HTTP status of 400 or more.
-type failure struct {
-	code     int
-	text     string            // first line is the reason phrase
-	params   map[string]string // the errors by parameter
-	envelope bool              // the body is a JSON envelope; otherwise it is empty
-}
-
-func (f *failure) Error() string { return f.text }
-
-// body is empty without an envelope. Before 8.4 (silent) the text was only in the reason phrase.
-func (f *failure) body(silent bool) string {
-	if !f.envelope {
-		return ""
-	}
-	answer := map[string]any{"data": nil}
-	if !silent {
-		answer["message"] = f.text + "\n"
-	}
-	if len(f.params) > 0 {
-		answer["errors"] = f.params
-	}
-	out, _ := json.Marshal(answer) //nolint:errcheck // strings only
-	return string(out)
-}
-
-// write sends the error with its reason phrase. net/http cannot set one, so write takes the connection over
-// where the protocol allows that. A real node closes it after an error, too.
-func (f *failure) write(w http.ResponseWriter, silent bool) {
-	body := f.body(silent)
-	conn, buffer, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		w.Header().Set("Content-Type", contentType)
-		w.WriteHeader(f.code)
-		io.WriteString(w, body) //nolint:errcheck // the client is gone
-		return
-	}
-	defer conn.Close() //nolint:errcheck // the answer is flushed
-	reason, _, _ := strings.Cut(f.text, "\n")
-	fmt.Fprintf(buffer, "HTTP/1.1 %d %s\r\nServer: pve-api-daemon/3.0\r\nConnection: close\r\n"+
-		"Content-Type: %s\r\nContent-Length: %d\r\n\r\n%s", f.code, reason, contentType, len(body), body)
-	buffer.Flush() //nolint:errcheck // the client is gone
-}
-
-// internal is the answer to an exception in a real node's handler.
-func internal(format string, args ...any) *failure {
-	return &failure{code: http.StatusInternalServerError, text: fmt.Sprintf(format, args...), envelope: true}
-}
-
-// badParameter is a schema violation. Most texts end in a newline on a real node;
-// those of raise_param_exc do not.
-func badParameter(name, format string, args ...any) *failure {
-	return &failure{
-		code: http.StatusBadRequest, text: "Parameter verification failed.",
-		params: map[string]string{name: fmt.Sprintf(format, args...)}, envelope: true,
-	}
-}
-
-func forbidden(detail string) *failure {
-	return &failure{code: http.StatusForbidden, text: "Permission check failed" + detail, envelope: true}
-}
-
-func unauthorized(text string) *failure { return &failure{code: http.StatusUnauthorized, text: text} }

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/guest"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/option"
 )
 
 // twoNodes has a guest 421 on pve1, with a disk that only its node has and one on a shared storage.
@@ -84,7 +87,7 @@ func TestALockedGuestDoesNotMoveAndAStackMovesItsOwn(t *testing.T) {
 		t.Errorf("locked: %d %s", a.code, a.reason)
 	}
 	n.server.SetLock(421, "")
-	n.server.with(421, func(g *guest) { g.HA = true })
+	n.server.with(421, func(g *guest.Guest) { g.HA = true })
 	if upid, _ := n.send("POST", call, online).data.(string); !strings.Contains(upid, ":hamigrate:421:") {
 		t.Errorf("task %s", upid)
 	}
@@ -106,7 +109,7 @@ func TestASharedStorageHasOneVolumeForAllNodes(t *testing.T) {
 	}
 	for _, row := range n.send("GET", "nodes/pve2/storage", "").data.([]any) {
 		one := row.(map[string]any)
-		if want := float64(number(one["storage"] == "nfs")); one["shared"] != want {
+		if want := float64(option.Number(one["storage"] == "nfs")); one["shared"] != want {
 			t.Errorf("storage %v: shared %v", one["storage"], one["shared"])
 		}
 	}

@@ -29,9 +29,8 @@ func (n node) exit(method, path, form string) string {
 		return a.reason
 	}
 	n.server.Idle()
-	n.server.mu.Lock()
-	defer n.server.mu.Unlock()
-	return n.server.tasks[len(n.server.tasks)-1].exit
+	newest := n.send("GET", "nodes/proxmox/tasks", "").data.([]any)[0].(map[string]any)
+	return newest["status"].(string)
 }
 
 func (n node) volumes(id int) (all []string) {

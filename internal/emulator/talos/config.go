@@ -5,10 +5,9 @@ import (
 	"io"
 	"net/netip"
 	"time"
-)
 
-// iso is the Talos of a machine that does not boot from an image on its disk.
-const iso = "v1.13.0"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
+)
 
 // Config is how a Fleet behaves. Its zero value is a fleet that takes no time.
 type Config struct {
@@ -23,6 +22,13 @@ type Config struct {
 	// AfterFunc runs f once d has passed. Tests that drive time themselves set it; nil means time.AfterFunc.
 	AfterFunc func(d time.Duration, f func())
 }
+
+// ClusterSpec describes the Kubernetes API that would now start, as the bootstrapped machine's configuration
+// has it.
+type ClusterSpec = machineconfig.ClusterSpec
+
+// MachineSpec is the Node that a configured machine's kubelet would register.
+type MachineSpec = machineconfig.MachineSpec
 
 // Delays is how long a machine takes for each step.
 type Delays struct {

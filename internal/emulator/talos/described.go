@@ -4,46 +4,34 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/cosi-project/runtime/pkg/resource"
-	"github.com/cosi-project/runtime/pkg/safe"
-	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
+
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
+
 	etcdres "github.com/siderolabs/talos/pkg/machinery/resources/etcd"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/siderolabs/talos/pkg/machinery/resources/secrets"
+
 	timeres "github.com/siderolabs/talos/pkg/machinery/resources/time"
 )
 
 // facts are what the described resources of a machine follow from.
 type facts struct {
-	installed *installed
+	installed *machineconfig.Config
 	ready     bool   // kubelet and static Pods run
 	nodeReady bool   // as far as the emulator knows
 	member    uint64 // of etcd; 0: none
 }
 
-// set creates a resource of a machine's system, or changes it.
-func set[R resource.Resource](w *world, m *machine, r R, change func(R)) {
-	w.fail(m, safe.StateModify(w.ctx, state.WrapCore(m.resources), r, func(r R) error {
-		change(r)
-		return nil
-	}))
-}
-
-// take removes a resource, if it is there.
-func (w *world) take(m *machine, r resource.Resource) {
-	if err := m.resources.Destroy(w.ctx, r.Metadata()); !state.IsNotFoundError(err) {
-		w.fail(m, err)
-	}
-}
-
 // describe brings the resources up to date that say what a configured machine is, if that has changed.
 func (p *power) describe(m *machine) {
 	now := facts{installed: m.installed, ready: m.ready,
-		nodeReady: m.ready && m.installed != nil && p.etcd.announced[m.installed.ca] != nil}
+		nodeReady: m.ready && m.installed != nil && p.etcd.announced[m.installed.CA] != nil}
 	if m.etcd != nil && m.etcd.started && !m.etcd.removed {
 		now.member = m.etcd.id
 	}
@@ -55,61 +43,50 @@ func (p *power) describe(m *machine) {
 		w.describeConfigured(m)
 	}
 	node := k8s.NewNodeStatus(k8s.NamespaceName, m.hostname())
-	set(w, m, node, func(r *k8s.NodeStatus) {
-		spec := w.machineSpec(m)
+	resources.Set(m.resources, node, func(r *k8s.NodeStatus) {
+		spec := m.machineSpec()
 		*r.TypedSpec() = k8s.NodeStatusSpec{Nodename: m.hostname(), NodeReady: now.nodeReady,
 			Labels: spec.Labels, Annotations: spec.Annotations}
 	})
-	for _, name := range components {
+	for _, name := range machineconfig.Components {
 		pod := k8s.NewStaticPodStatus(k8s.NamespaceName, "kube-system/"+name+"-"+m.hostname())
 		if !now.ready || !m.controlPlane() {
-			w.take(m, pod)
+			m.resources.Remove(pod)
 			continue
 		}
-		set(w, m, pod, func(r *k8s.StaticPodStatus) {
+		resources.Set(m.resources, pod, func(r *k8s.StaticPodStatus) {
 			r.TypedSpec().PodStatus = map[string]any{"phase": "Running", "conditions": []any{
 				map[string]any{"type": "Ready", "status": "True"}}}
 		})
 	}
 	member := etcdres.NewMember(etcdres.NamespaceName, etcdres.LocalMemberID)
 	if now.member == 0 {
-		w.take(m, member)
+		m.resources.Remove(member)
 	} else {
-		set(w, m, member, func(r *etcdres.Member) {
+		resources.Set(m.resources, member, func(r *etcdres.Member) {
 			r.TypedSpec().MemberID = fmt.Sprintf("%016x", now.member)
 		})
 	}
 	m.described = now
 }
 
-// components are the static Pods that each control plane runs.
-var components = []string{k8s.APIServerID, k8s.ControllerManagerID, k8s.SchedulerID}
-
-// staticPods are the images of a control plane's static Pods.
-func (m *machine) staticPods() map[string]string {
-	cluster := m.installed.config.Cluster()
-	return map[string]string{k8s.APIServerID: cluster.APIServer().Image(),
-		k8s.ControllerManagerID: cluster.ControllerManager().Image(),
-		k8s.SchedulerID:         cluster.Scheduler().Image()}
-}
-
 // describeConfigured sets the resources that follow from the configuration alone.
 func (w *world) describeConfigured(m *machine) {
 	own := netip.MustParseAddr(m.spec.Address) // Boot has validated it
-	set(w, m, network.NewHostnameStatus(network.NamespaceName, network.HostnameID),
+	resources.Set(m.resources, network.NewHostnameStatus(network.NamespaceName, network.HostnameID),
 		func(r *network.HostnameStatus) { r.TypedSpec().Hostname = m.hostname() })
-	set(w, m, network.NewNodeAddress(network.NamespaceName, network.NodeAddressDefaultID),
+	resources.Set(m.resources, network.NewNodeAddress(network.NamespaceName, network.NodeAddressDefaultID),
 		func(r *network.NodeAddress) {
 			r.TypedSpec().Addresses = []netip.Prefix{netip.PrefixFrom(own, own.BitLen()*3/4)}
 		})
-	set(w, m, timeres.NewStatus(), func(r *timeres.Status) { r.TypedSpec().Synced = true })
-	set(w, m, config.NewMachineType(), func(r *config.MachineType) {
-		r.SetMachineType(m.installed.config.Machine().Type())
+	resources.Set(m.resources, timeres.NewStatus(), func(r *timeres.Status) { r.TypedSpec().Synced = true })
+	resources.Set(m.resources, config.NewMachineType(), func(r *config.MachineType) {
+		r.SetMachineType(m.installed.Provider.Machine().Type())
 	})
-	set(w, m, k8s.NewNodename(k8s.NamespaceName, k8s.NodenameID), func(r *k8s.Nodename) {
+	resources.Set(m.resources, k8s.NewNodename(k8s.NamespaceName, k8s.NodenameID), func(r *k8s.Nodename) {
 		r.TypedSpec().Nodename = m.hostname()
 	})
-	set(w, m, block.NewVolumeStatus(block.NamespaceName, constants.EphemeralPartitionLabel),
+	resources.Set(m.resources, block.NewVolumeStatus(block.NamespaceName, constants.EphemeralPartitionLabel),
 		func(r *block.VolumeStatus) {
 			disk := m.disks()[0]
 			r.TypedSpec().Phase, r.TypedSpec().Type = block.VolumePhaseReady, block.VolumeTypePartition
@@ -117,21 +94,22 @@ func (w *world) describeConfigured(m *machine) {
 			r.TypedSpec().Filesystem = block.FilesystemTypeXFS
 			r.TypedSpec().SetSize(disk.Size - min(disk.Size, systemPartitions))
 		})
-	security, cluster := m.installed.config.Machine().Security(), m.installed.config.Cluster()
-	set(w, m, secrets.NewOSRoot(secrets.OSRootID), func(r *secrets.OSRoot) {
+	security, cluster := m.installed.Provider.Machine().Security(), m.installed.Provider.Cluster()
+	resources.Set(m.resources, secrets.NewOSRoot(secrets.OSRootID), func(r *secrets.OSRoot) {
 		r.TypedSpec().IssuingCA, r.TypedSpec().AcceptedCAs = security.IssuingCA(), security.AcceptedCAs()
 		r.TypedSpec().Token = security.Token()
 	})
 	if !m.controlPlane() {
 		return
 	}
-	set(w, m, secrets.NewKubernetesRoot(secrets.KubernetesRootID), func(r *secrets.KubernetesRoot) {
+	root := secrets.NewKubernetesRoot(secrets.KubernetesRootID)
+	resources.Set(m.resources, root, func(r *secrets.KubernetesRoot) {
 		*r.TypedSpec() = secrets.KubernetesRootSpec{Name: cluster.Name(), Endpoint: cluster.Endpoint(),
 			CertSANs: cluster.CertSANs(), DNSDomain: cluster.Network().DNSDomain(),
 			IssuingCA: cluster.IssuingCA(), AcceptedCAs: cluster.AcceptedCAs(),
 			ServiceAccount: cluster.ServiceAccount(), AggregatorCA: cluster.AggregatorCA()}
 	})
-	set(w, m, k8s.NewBootstrapManifestsConfig(), func(r *k8s.BootstrapManifestsConfig) {
+	resources.Set(m.resources, k8s.NewBootstrapManifestsConfig(), func(r *k8s.BootstrapManifestsConfig) {
 		*r.TypedSpec() = k8s.BootstrapManifestsConfigSpec{Server: cluster.Endpoint().String(),
 			ClusterDomain: cluster.Network().DNSDomain(), PodCIDRs: cluster.Network().PodCIDRs(),
 			ProxyEnabled: cluster.Proxy().Enabled(), CoreDNSEnabled: cluster.CoreDNS().Enabled(),

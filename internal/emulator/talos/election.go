@@ -1,11 +1,8 @@
 package talos
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
-
-	"github.com/siderolabs/talos/pkg/machinery/config"
 )
 
 // election assigns one virtual address. Talos keeps it in etcd, independent of Kubernetes: the first
@@ -22,36 +19,6 @@ type candidate struct {
 	lost    bool // its power, and its session has not ended yet
 }
 
-// virtualIP is a virtual address as a machine's configuration names it.
-type virtualIP struct {
-	address netip.Addr
-	link    string
-}
-
-// virtualIPs lists the virtual addresses of both kinds of configuration document.
-func virtualIPs(c config.Provider) []virtualIP {
-	var list []virtualIP
-	add := func(address, link string) {
-		if a, err := netip.ParseAddr(address); err == nil {
-			list = append(list, virtualIP{a, link})
-		}
-	}
-	for _, d := range c.Machine().Network().Devices() {
-		if d.VIPConfig() != nil {
-			add(d.VIPConfig().IP(), d.Interface())
-		}
-		for _, vlan := range d.Vlans() {
-			if vlan.VIPConfig() != nil {
-				add(vlan.VIPConfig().IP(), fmt.Sprintf("%s.%d", d.Interface(), vlan.ID()))
-			}
-		}
-	}
-	for _, v := range c.NetworkVirtualIPConfigs() {
-		list = append(list, virtualIP{v.VIP(), v.Link()})
-	}
-	return list
-}
-
 // campaignLater lets a machine whose etcd member votes compete for its virtual
 // addresses, as soon as it has seen that etcd is healthy.
 func (d *etcd) campaignLater(m *machine) {
@@ -60,12 +27,12 @@ func (d *etcd) campaignLater(m *machine) {
 	}
 	m.campaigns = true
 	d.world.after(m, d.world.config.Delays.Campaign, func() {
-		for _, v := range virtualIPs(m.installed.config) {
+		for _, v := range m.installed.VirtualIPs() {
 			// Talos waits silently for a link that the machine does not have.
-			if !m.reaches(m.installed.config, v.link) {
+			if !m.reaches(m.installed.Provider, v.Link) {
 				continue
 			}
-			e := m.etcd.cluster.election(v.address)
+			e := m.etcd.cluster.election(v.Address)
 			e.leave(func(c *candidate) bool { return c.machine == m }) // from an earlier life
 			e.line = append(e.line, &candidate{machine: m})
 		}
@@ -154,10 +121,10 @@ func (d *etcd) settle(c *etcdCluster) {
 func (d *etcd) assign(e *election, to *candidate) {
 	address, holder := netip.PrefixFrom(e.address, e.address.BitLen()), ""
 	if e.holder != nil {
-		d.world.dropAddress(e.holder.machine, e.holder.machine.uplink(), address)
+		e.holder.machine.resources.DropAddress(e.holder.machine.uplink(), address)
 	}
 	if to != nil {
-		d.world.addAddress(to.machine, to.machine.uplink(), address)
+		to.machine.resources.AddAddress(to.machine.uplink(), address)
 		holder = to.machine.spec.Address
 	}
 	e.holder = to

@@ -156,7 +156,7 @@ func (d *etcd) joinable(m *machine) *etcdCluster {
 	learner := func(e *member) bool { return e.learner }
 	for _, peer := range d.world.machines {
 		if peer.etcd == nil || peer.etcd.removed || peer.installed == nil ||
-			peer.installed.ca != m.installed.ca {
+			peer.installed.CA != m.installed.CA {
 			continue
 		}
 		if c := peer.etcd.cluster; !slices.ContainsFunc(c.members, learner) && c.elect() != 0 {
@@ -169,7 +169,7 @@ func (d *etcd) joinable(m *machine) *etcdCluster {
 // anyVoter finds a serving voter among m's peers.
 func (d *etcd) anyVoter(m *machine) *member {
 	for _, peer := range d.world.machines {
-		if e := peer.etcd; e != nil && e.serves() && !e.learner && peer.installed.ca == m.installed.ca {
+		if e := peer.etcd; e != nil && e.serves() && !e.learner && peer.installed.CA == m.installed.CA {
 			return e
 		}
 	}
@@ -177,7 +177,7 @@ func (d *etcd) anyVoter(m *machine) *member {
 }
 
 func (d *etcd) announceLater(m *machine) {
-	ca := m.installed.ca
+	ca := m.installed.CA
 	if m.announcing || d.announced[ca] != nil {
 		return
 	}
@@ -185,7 +185,7 @@ func (d *etcd) announceLater(m *machine) {
 	d.world.after(m, d.world.config.Delays.Kubernetes, func() {
 		if d.announced[ca] == nil && m.etcd != nil {
 			d.announced[ca] = m.etcd.cluster
-			callLater(d.world, d.world.config.Hooks.OnBootstrap, d.world.clusterSpec(m))
+			callLater(d.world, d.world.config.Hooks.OnBootstrap, m.clusterSpec())
 		}
 	})
 }
@@ -245,7 +245,7 @@ func (d *etcd) seen() {
 // completes reports whether every other control plane of e's cluster votes.
 func (d *etcd) completes(e *member) bool {
 	return !slices.ContainsFunc(d.world.machines, func(m *machine) bool {
-		return m.controlPlane() && m.installed.ca == e.machine.installed.ca && m.etcd != e &&
+		return m.controlPlane() && m.installed.CA == e.machine.installed.CA && m.etcd != e &&
 			(m.etcd == nil || m.etcd.learner)
 	})
 }

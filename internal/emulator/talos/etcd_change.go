@@ -52,7 +52,7 @@ func (c *etcdCluster) removable(e *member) error {
 // EtcdRemoveMemberByID removes a member, of a machine that is gone as a rule.
 func (s *machineService) EtcdRemoveMemberByID(ctx context.Context, req *pb.EtcdRemoveMemberByIDRequest) (
 	*pb.EtcdRemoveMemberByIDResponse, error) {
-	through, err := s.voter(requestOf(ctx).target, "etcd remove member")
+	through, err := s.voter(requestOf(ctx).Target, "etcd remove member")
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (s *machineService) EtcdRemoveMemberByID(ctx context.Context, req *pb.EtcdR
 // machine restarts. The real call tries for five minutes where this one fails at once.
 func (s *machineService) EtcdLeaveCluster(ctx context.Context, _ *pb.EtcdLeaveClusterRequest) (
 	*pb.EtcdLeaveClusterResponse, error) {
-	m := requestOf(ctx).target
+	m := requestOf(ctx).Target
 	if _, err := s.voter(m, "etcd leave"); err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (d *etcd) remove(e *member) {
 // EtcdForfeitLeadership moves the leadership to the first other member.
 func (s *machineService) EtcdForfeitLeadership(ctx context.Context, _ *pb.EtcdForfeitLeadershipRequest) (
 	*pb.EtcdForfeitLeadershipResponse, error) {
-	m := requestOf(ctx).target
+	m := requestOf(ctx).Target
 	if _, err := s.voter(m, "etcd forfeit leadership"); err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (s *machineService) EtcdForfeitLeadership(ctx context.Context, _ *pb.EtcdFo
 // EtcdAlarmDisarm clears the alarms of all members.
 func (s *machineService) EtcdAlarmDisarm(ctx context.Context, _ *emptypb.Empty) (
 	*pb.EtcdAlarmDisarmResponse, error) {
-	e, err := localMember(requestOf(ctx).target, "etcd alarm disarm")
+	e, err := localMember(requestOf(ctx).Target, "etcd alarm disarm")
 	switch {
 	case err != nil:
 		return nil, err
@@ -158,7 +158,7 @@ func (s *machineService) EtcdAlarmDisarm(ctx context.Context, _ *emptypb.Empty) 
 // EtcdDefragment has the machine's own member write its database anew, without what was deleted.
 func (s *machineService) EtcdDefragment(ctx context.Context, _ *emptypb.Empty) (
 	*pb.EtcdDefragmentResponse, error) {
-	m := requestOf(ctx).target
+	m := requestOf(ctx).Target
 	if _, err := localMember(m, "etcd defragment"); err != nil {
 		return nil, err
 	}

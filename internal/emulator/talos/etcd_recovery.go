@@ -18,7 +18,7 @@ import (
 func (s *machineService) EtcdSnapshot(req *pb.EtcdSnapshotRequest, out pb.MachineService_EtcdSnapshotServer,
 ) error {
 	unlock := s.world.lock()
-	m, snapshot := requestOf(out.Context()).target, s.world.config.Hooks.Snapshot
+	m, snapshot := requestOf(out.Context()).Target, s.world.config.Hooks.Snapshot
 	_, err := localMember(m, "etcd snapshot")
 	address := m.spec.Address
 	unlock()
@@ -50,7 +50,7 @@ func (s *machineService) EtcdSnapshot(req *pb.EtcdSnapshotRequest, out pb.Machin
 // what etcd does: it needs a place for the file.
 func (s *machineService) EtcdRecover(in pb.MachineService_EtcdRecoverServer) error {
 	unlock := s.world.lock()
-	m := requestOf(in.Context()).target
+	m := requestOf(in.Context()).Target
 	life, ready, controlPlane := m.life, m.ready, m.controlPlane()
 	unlock()
 	switch {
@@ -147,8 +147,8 @@ func (f *Fleet) HasQuorum(kubernetesCA []byte) bool {
 // kubernetesCA is the certificate of the Kubernetes CA that the machines of a cluster have.
 func (d *etcd) kubernetesCA(ca string) []byte {
 	for _, m := range d.world.machines {
-		if m.controlPlane() && m.installed.ca == ca && m.installed.config.Cluster().IssuingCA() != nil {
-			return m.installed.config.Cluster().IssuingCA().Crt
+		if m.controlPlane() && m.installed.CA == ca && m.installed.Provider.Cluster().IssuingCA() != nil {
+			return m.installed.Provider.Cluster().IssuingCA().Crt
 		}
 	}
 	return nil

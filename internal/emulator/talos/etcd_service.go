@@ -38,7 +38,7 @@ func localMember(m *machine, api string) (*member, error) {
 func (s *machineService) EtcdMemberList(
 	ctx context.Context, req *pb.EtcdMemberListRequest,
 ) (*pb.EtcdMemberListResponse, error) {
-	m := requestOf(ctx).target
+	m := requestOf(ctx).Target
 	e, err := localMember(m, "member list")
 	switch {
 	case err != nil && (req.GetQueryLocal() || !m.controlPlane()):
@@ -71,7 +71,7 @@ func (s *machineService) EtcdMemberList(
 
 // EtcdStatus is the one call that a learner answers, too.
 func (s *machineService) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*pb.EtcdStatusResponse, error) {
-	e, err := localMember(requestOf(ctx).target, "etcd status")
+	e, err := localMember(requestOf(ctx).Target, "etcd status")
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (s *machineService) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*pb.
 func (s *machineService) EtcdAlarmList(
 	ctx context.Context, _ *emptypb.Empty,
 ) (*pb.EtcdAlarmListResponse, error) {
-	e, err := localMember(requestOf(ctx).target, "etcd alarm list")
+	e, err := localMember(requestOf(ctx).Target, "etcd alarm list")
 	switch {
 	case err != nil:
 		return nil, err

@@ -1,11 +1,11 @@
-// Package talos emulates Talos Linux machines, without Talos: real gRPC and TLS on
-// each machine's own address, real machine configurations, certificates and
-// kubeconfigs, the real order of events and the real error texts.
+// Package talos emulates Talos Linux machines, without Talos: real gRPC and TLS on each machine's own
+// address, real machine configurations, certificates and kubeconfigs, the real order of events and the real
+// error texts.
 //
-// A Fleet is a set of machines that can reach each other. A machine boots into maintenance mode and accepts
-// a configuration from anyone. It restarts with a certificate of that configuration's CA, and from then on
-// accepts only clients of that CA. Control planes that share the CA form an etcd cluster after one of them
-// is bootstrapped. No Kubernetes runs: through Hooks, a caller can start one.
+// A Fleet is a set of machines that can reach each other. A machine boots into maintenance mode and accepts a
+// configuration from anyone. It restarts with a certificate of that configuration's CA, and from then on
+// accepts only clients of that CA. Control planes that share the CA form an etcd cluster after one of them is
+// bootstrapped. No Kubernetes runs: through Hooks, a caller can start one.
 //
 // A machine's disk has two systems, as with GRUB. An upgrade installs one beside the one that runs, and a
 // restart boots it; if that boot fails, the former one returns. The list of Talos 1.13 decides which changes
@@ -16,9 +16,13 @@
 // recovers etcd from it.
 //
 // The fleet's parts share a world: the machines, the clock and the mutex. power runs machines, etcd runs
-// their members and assigns virtual addresses, and the services answer calls. Everything that takes time runs
-// through Config.AfterFunc, so a test can drive time, and a power cut cancels what the machine had pending.
-// Hooks run after the mutex is released.
+// their members and assigns virtual addresses, and the services answer calls. These three change the same
+// machines step by step, and are one package. Those below it know no fleet: machineconfig reads
+// configurations, installer has images and boot entries, journal the events and logs, resources what a
+// machine reports as COSI resources, apid is the front of its API, and health checks a cluster.
+//
+// Everything that takes time runs through Config.AfterFunc, so a test can drive time, and a power cut cancels
+// what the machine had pending. Hooks run after the mutex is released.
 package talos
 
 import (

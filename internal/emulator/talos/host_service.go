@@ -7,11 +7,19 @@ import (
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/journal"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
+
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
+
 	timeapi "github.com/siderolabs/talos/pkg/machinery/api/time"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -23,18 +31,18 @@ const bootIDFile = "/proc/sys/kernel/random/boot_id"
 // configuration on the disk.
 func (s *machineService) Read(req *pb.ReadRequest, out pb.MachineService_ReadServer) error {
 	unlock := s.world.lock()
-	m := requestOf(out.Context()).target
+	m := requestOf(out.Context()).Target
 	content := map[string]string{
 		bootIDFile:      m.bootID + "\n",
-		"/proc/version": "Linux version emulated, Talos " + m.runs.release + "\n",
+		"/proc/version": "Linux version emulated, Talos " + m.runs.Release + "\n",
 		"/etc/hostname": m.hostname() + "\n",
 		"/proc/cmdline": "talos.platform=nocloud console=tty0\n",
 		"/etc/os-release": fmt.Sprintf("NAME=\"Talos\"\nID=talos\nVERSION_ID=%[1]s\nPRETTY_NAME=\"Talos "+
-			"(%[1]s)\"\n", m.runs.release),
+			"(%[1]s)\"\n", m.runs.Release),
 	}
 	text, exists := content[req.GetPath()]
 	if req.GetPath() == "/system/state/config.yaml" && m.installed != nil {
-		data, err := m.persistent().config.Bytes()
+		data, err := m.persistent().Provider.Bytes()
 		if err != nil {
 			unlock()
 			return err
@@ -48,24 +56,41 @@ func (s *machineService) Read(req *pb.ReadRequest, out pb.MachineService_ReadSer
 	return out.SendMsg(&common.Data{Bytes: []byte(text)})
 }
 
+// Events sends an empty event at first, to show that it has begun. It ends with the machine's system.
+func (s *machineService) Events(req *pb.EventsRequest, out pb.MachineService_EventsServer) error {
+	unlock := s.world.lock()
+	m := requestOf(out.Context()).Target
+	from, up, at := m.events, m.up, m.events.First(req)
+	unlock()
+	if err := out.Send(&pb.Event{ActorId: req.GetWithActorId(), Data: &anypb.Any{}}); err != nil {
+		return err
+	}
+	return from.Follow(out.Context(), up, at, s.world.lock, func(r journal.Report) error {
+		if r.Event == nil || req.GetWithActorId() != "" && req.GetWithActorId() != r.Event.GetActorId() {
+			return nil
+		}
+		return out.Send(proto.Clone(r.Event).(*pb.Event)) //nolint:errcheck // it is one
+	})
+}
+
 // Dmesg is the log of the kernel, to which machined writes, too.
 func (s *machineService) Dmesg(req *pb.DmesgRequest, out pb.MachineService_DmesgServer) error {
 	unlock := s.world.lock()
-	m := requestOf(out.Context()).target
+	m := requestOf(out.Context()).Target
 	from, up, at := m.events, m.up, 0
 	if req.GetTail() {
-		at = len(from.list)
+		at = from.Len()
 	}
 	unlock()
 	if !req.GetFollow() {
 		up = nil
 	}
-	return s.world.follow(out.Context(), up, from, at, func(r report) error {
-		if r.text == "" {
+	return from.Follow(out.Context(), up, at, s.world.lock, func(r journal.Report) error {
+		if r.Text == "" {
 			return nil
 		}
 		return out.Send(&common.Data{Bytes: fmt.Appendf(nil, "%s: %7s: [%s]: [talos] %s\n", "user",
-			"warning", r.at.Format(time.RFC3339Nano), r.text)})
+			"warning", r.At.Format(time.RFC3339Nano), r.Text)})
 	})
 }
 
@@ -73,7 +98,7 @@ func (s *machineService) Dmesg(req *pb.DmesgRequest, out pb.MachineService_Dmesg
 // about it.
 func (s *machineService) Logs(req *pb.LogsRequest, out pb.MachineService_LogsServer) error {
 	unlock := s.world.lock()
-	m, id := requestOf(out.Context()).target, req.GetId()
+	m, id := requestOf(out.Context()).Target, req.GetId()
 	from, up := m.events, m.up
 	known := m.services[id] != nil
 	pod := slices.ContainsFunc(m.containers(constants.K8sContainerdNamespace),
@@ -87,24 +112,20 @@ func (s *machineService) Logs(req *pb.LogsRequest, out pb.MachineService_LogsSer
 	case !known:
 		return fmt.Errorf("log %q was not registered", id)
 	}
-	about := func(r report) bool { return r.text != "" && (id == "machined" || r.service == id) }
+	about := func(r journal.Report) bool { return r.Text != "" && (id == "machined" || r.Service == id) }
 	at := 0
 	if tail := int(req.GetTailLines()); tail >= 0 {
-		for at = len(from.list); at > 0 && tail > 0; at-- {
-			if about(from.list[at-1]) {
-				tail--
-			}
-		}
+		at = from.Last(tail, about)
 	}
 	if !req.GetFollow() {
 		up = nil
 	}
-	return s.world.follow(out.Context(), up, from, at, func(r report) error {
+	return from.Follow(out.Context(), up, at, s.world.lock, func(r journal.Report) error {
 		if !about(r) {
 			return nil
 		}
 		return out.Send(&common.Data{Bytes: fmt.Appendf(nil, "%s [talos] %s\n",
-			r.at.Format("2006/01/02 15:04:05"), r.text)})
+			r.At.Format("2006/01/02 15:04:05"), r.Text)})
 	})
 }
 
@@ -112,7 +133,7 @@ func (s *machineService) Logs(req *pb.LogsRequest, out pb.MachineService_LogsSer
 func (s *machineService) LogsContainers(ctx context.Context, _ *emptypb.Empty) (
 	*pb.LogsContainersResponse, error) {
 	var ids []string
-	for _, info := range servicesOf(requestOf(ctx).target) {
+	for _, info := range servicesOf(requestOf(ctx).Target) {
 		ids = append(ids, info.GetId())
 	}
 	return &pb.LogsContainersResponse{Messages: []*pb.LogsContainer{{Ids: ids}}}, nil
@@ -121,7 +142,7 @@ func (s *machineService) LogsContainers(ctx context.Context, _ *emptypb.Empty) (
 // Containers are those of Talos' services, or of static Pods: nothing here knows the other Pods.
 func (s *machineService) Containers(ctx context.Context, req *pb.ContainersRequest) (
 	*pb.ContainersResponse, error) {
-	all := requestOf(ctx).target.containers(req.GetNamespace())
+	all := requestOf(ctx).Target.containers(req.GetNamespace())
 	return &pb.ContainersResponse{Messages: []*pb.Container{{Containers: all}}}, nil
 }
 
@@ -135,7 +156,7 @@ func (m *machine) containers(namespace string) (all []*pb.ContainerInfo) {
 		images := map[string]string{"apid": "talos/apid", "trustd": "talos/trustd",
 			"etcd": "registry.k8s.io/etcd:v" + etcdRelease}
 		if m.installed != nil {
-			images["kubelet"] = m.installed.config.Machine().Kubelet().Image()
+			images["kubelet"] = m.installed.Provider.Machine().Kubelet().Image()
 		}
 		for _, s := range servicesOf(m) {
 			if image := images[s.GetId()]; image != "" && s.GetState() == "Running" {
@@ -144,10 +165,10 @@ func (m *machine) containers(namespace string) (all []*pb.ContainerInfo) {
 			}
 		}
 	case m.ready && m.controlPlane():
-		images := m.staticPods()
-		for _, name := range components {
+		images := m.installed.StaticPods()
+		for _, name := range machineconfig.Components {
 			pod := "kube-system/" + name + "-" + m.hostname()
-			id := digest(pod)[7:19]
+			id := installer.Digest(pod)[7:19]
 			add(&pb.ContainerInfo{Id: pod, PodId: pod, Name: name + "-" + m.hostname(), InternalId: id,
 				Image: "registry.k8s.io/pause:3.10.1", Status: "SANDBOX_READY"})
 			add(&pb.ContainerInfo{Id: pod + ":" + name + ":" + id, PodId: pod, Name: name, InternalId: id,
@@ -159,7 +180,7 @@ func (m *machine) containers(namespace string) (all []*pb.ContainerInfo) {
 
 // Memory knows how much a machine has, and no more.
 func (s *machineService) Memory(ctx context.Context, _ *emptypb.Empty) (*pb.MemoryResponse, error) {
-	total := requestOf(ctx).target.spec.Memory
+	total := requestOf(ctx).Target.spec.Memory
 	if total == 0 {
 		total = 4 << 30
 	}
@@ -174,8 +195,8 @@ type timeService struct {
 
 func (s *timeService) Time(ctx context.Context, _ *emptypb.Empty) (*timeapi.TimeResponse, error) {
 	server := constants.DefaultNTPServer
-	if m := requestOf(ctx).target; m.installed != nil {
-		if c := m.installed.config.NetworkTimeSyncConfig(); c != nil && len(c.Servers()) > 0 {
+	if m := requestOf(ctx).Target; m.installed != nil {
+		if c := m.installed.Provider.NetworkTimeSyncConfig(); c != nil && len(c.Servers()) > 0 {
 			server = c.Servers()[0]
 		}
 	}

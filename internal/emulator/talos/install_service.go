@@ -1,9 +1,7 @@
 package talos
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +10,9 @@ import (
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
+
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,11 +33,22 @@ type lifecycleService struct {
 	world *world
 }
 
+// resolve finds the system of an installer image as a machine pulls it.
+func (w *world) resolve(m *machine, ref string) (installer.System, error) {
+	hosts := slices.Clone(w.config.Registries)
+	if m.installed != nil {
+		for mirrored := range m.installed.Provider.RegistryMirrorConfigs() {
+			hosts = append(hosts, mirrored)
+		}
+	}
+	return installer.Resolve(ref, hosts, w.config.HasSchematic)
+}
+
 // streamTarget returns the machine that answers a stream of a service that Talos has since 1.13. The caller
 // holds the lock.
 func streamTarget(ctx context.Context, service string) (*machine, error) {
-	m := requestOf(ctx).target
-	if m.runs.minor() < 13 {
+	m := requestOf(ctx).Target
+	if m.runs.Minor() < 13 {
 		return nil, status.Error(codes.Unimplemented, "unknown service machine."+service)
 	}
 	return m, nil
@@ -52,12 +64,6 @@ func containerd(c *common.ContainerdInstance) error {
 	}
 	return nil
 }
-
-// digest is the digest of an image.
-func digest(ref string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(ref))) }
-
-// pinned is the name that an image has by its digest.
-func pinned(ref string) string { return ref[:strings.LastIndex(ref, ":")] + "@" + digest(ref) }
 
 func (s *imageService) List(req *pb.ImageServiceListRequest,
 	out grpc.ServerStreamingServer[pb.ImageServiceListResponse]) error {
@@ -75,7 +81,7 @@ func (s *imageService) List(req *pb.ImageServiceListRequest,
 	for _, name := range names {
 		_, of, isPinned := strings.Cut(name, "@")
 		if !isPinned {
-			of = digest(name)
+			of = installer.Digest(name)
 		}
 		if err := out.Send(&pb.ImageServiceListResponse{Name: name, Digest: of, Size: 160 << 20,
 			CreatedAt: timestamppb.New(time.Unix(0, 0))}); err != nil {
@@ -105,14 +111,14 @@ func (s *imageService) Pull(req *pb.ImageServicePullRequest,
 	}
 	if err != nil {
 		unlock()
-		if errors.Is(err, errNotFound) {
+		if errors.Is(err, installer.ErrNotFound) {
 			return status.Errorf(codes.NotFound, "error pulling image: %s", err)
 		}
 		return err
 	}
 	name := ref
 	if !strings.Contains(ref, "@") {
-		name = pinned(ref)
+		name = installer.Pinned(ref)
 	}
 	takes := s.world.config.Delays.Pull
 	if has {
@@ -120,7 +126,7 @@ func (s *imageService) Pull(req *pb.ImageServicePullRequest,
 	}
 	up, done := m.up, s.world.within(m, takes, func() {
 		if m.images == nil {
-			m.images = map[string]system{}
+			m.images = map[string]installer.System{}
 		}
 		m.images[ref], m.images[name] = image, image
 	})
@@ -130,7 +136,7 @@ func (s *imageService) Pull(req *pb.ImageServicePullRequest,
 			break
 		}
 		if err := out.Send(&pb.ImageServicePullResponse{Response: &pb.ImageServicePullResponse_PullProgress{
-			PullProgress: &pb.ImageServicePullProgress{LayerId: digest(fmt.Sprint(ref, layer)),
+			PullProgress: &pb.ImageServicePullProgress{LayerId: installer.Digest(fmt.Sprint(ref, layer)),
 				Progress: &pb.ImageServicePullLayerProgress{Total: 80 << 20,
 					Elapsed: &durationpb.Duration{}}},
 		}}); err != nil {
@@ -161,7 +167,7 @@ func (s *lifecycleService) Upgrade(req *pb.LifecycleServiceUpgradeRequest,
 	out grpc.ServerStreamingServer[pb.LifecycleServiceUpgradeResponse]) error {
 	unlock := s.world.lock()
 	m, err := streamTarget(out.Context(), "LifecycleService")
-	var image system
+	var image installer.System
 	if err == nil {
 		image, err = installable(m, req)
 	}
@@ -170,7 +176,7 @@ func (s *lifecycleService) Upgrade(req *pb.LifecycleServiceUpgradeRequest,
 		return err
 	}
 	m.installing = true
-	refused := preflight(m.runs, image)
+	refused := installer.Preflight(m.runs, image)
 	takes := s.world.config.Delays.Install
 	if refused != nil {
 		takes = 0
@@ -178,13 +184,13 @@ func (s *lifecycleService) Upgrade(req *pb.LifecycleServiceUpgradeRequest,
 	up, done := m.up, s.world.within(m, takes, func() {
 		m.installing = false
 		if refused == nil {
-			m.boots.install(image)
+			m.boots.Install(image)
 		}
 	})
 	host := m.runs
 	unlock()
 
-	before, after, code := transcript(host, image, refused)
+	before, after, code := installer.Transcript(host, image, refused)
 	send := func(text string) error {
 		return out.Send(&pb.LifecycleServiceUpgradeResponse{Progress: &pb.LifecycleServiceInstallProgress{
 			Response: &pb.LifecycleServiceInstallProgress_Message{Message: text}}})
@@ -203,16 +209,16 @@ func (s *lifecycleService) Upgrade(req *pb.LifecycleServiceUpgradeRequest,
 }
 
 // installable returns the image of a request, or why the machine does not install it.
-func installable(m *machine, req *pb.LifecycleServiceUpgradeRequest) (system, error) {
+func installable(m *machine, req *pb.LifecycleServiceUpgradeRequest) (installer.System, error) {
 	name := req.GetSource().GetImageName()
 	switch {
 	case m.installing:
-		return system{}, status.Error(codes.FailedPrecondition,
+		return installer.System{}, status.Error(codes.FailedPrecondition,
 			"another installation/upgrade is already in progress")
 	case m.installed == nil:
-		return system{}, status.Error(codes.FailedPrecondition, "machine is not installed")
+		return installer.System{}, status.Error(codes.FailedPrecondition, "machine is not installed")
 	case name == "":
-		return system{}, status.Error(codes.InvalidArgument, "installer image name is required")
+		return installer.System{}, status.Error(codes.InvalidArgument, "installer image name is required")
 	}
 	err := containerd(req.GetContainerd())
 	image, has := m.images[name]
@@ -221,30 +227,7 @@ func installable(m *machine, req *pb.LifecycleServiceUpgradeRequest) (system, er
 			"not found", name, name)
 	}
 	if err != nil {
-		return system{}, status.Errorf(codes.Internal, "upgrade failed: %v", err)
+		return installer.System{}, status.Errorf(codes.Internal, "upgrade failed: %v", err)
 	}
 	return image, nil
-}
-
-// transcript is what an installer prints before and after it works. It arrives in parts that are no lines.
-func transcript(host, image system, refused error) (before, after string, code int32) {
-	log := func(lines ...string) (text string) {
-		for _, line := range lines {
-			text += time.Now().Format("2006/01/02 15:04:05 ") + line + "\n"
-		}
-		return text
-	}
-	text := log("running Talos installer "+image.release, "running pre-flight checks",
-		"host Talos version: "+cmp.Or(host.release, iso))
-	if refused != nil {
-		text += "Error: pre-flight checks failed: " + refused.Error() + "\n"
-		code = 1
-	} else {
-		text += log("all pre-flight checks successful",
-			"copying /usr/install/amd64/vmlinuz to /boot/B/vmlinuz",
-			"copying /usr/install/amd64/initramfs.xz to /boot/B/initramfs.xz",
-			"writing /boot/grub/grub.cfg to disk", "installation of "+image.release+" complete")
-	}
-	half := len(text) / 2
-	return text[:half], text[half:], code
 }

@@ -1,11 +1,22 @@
 package talos
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/apid"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
+
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
 	"github.com/siderolabs/talos/pkg/machinery/role"
@@ -23,15 +34,18 @@ type machineService struct {
 	etcd  *etcd
 }
 
+// requestOf returns the request of a handler's context.
+func requestOf(ctx context.Context) apid.Request[*machine] { return apid.RequestOf[*machine](ctx) }
+
 func onlyOnControlPlanes(api string) error {
 	return status.Errorf(codes.Unimplemented, "%s is only available on control plane nodes", api)
 }
 
 func (s *machineService) Version(ctx context.Context, _ *emptypb.Empty) (*pb.VersionResponse, error) {
-	m := requestOf(ctx).target
+	m := requestOf(ctx).Target
 	v := &pb.Version{
-		Version:  &pb.VersionInfo{Tag: m.runs.release, Sha: "emulated", Os: "linux", Arch: "amd64"},
-		Platform: &pb.PlatformInfo{Name: "nocloud", Mode: cloud{}.String()},
+		Version:  &pb.VersionInfo{Tag: m.runs.Release, Sha: "emulated", Os: "linux", Arch: "amd64"},
+		Platform: &pb.PlatformInfo{Name: "nocloud", Mode: "cloud"},
 	}
 	if m.installed != nil {
 		v.Features = &pb.FeaturesInfo{Rbac: true}
@@ -45,15 +59,15 @@ func (s *machineService) ApplyConfiguration(
 	ctx context.Context, req *pb.ApplyConfigurationRequest,
 ) (*pb.ApplyConfigurationResponse, error) {
 	r := requestOf(ctx)
-	m := r.target
-	if m.installed != nil && !r.roles.Includes(role.Admin) {
-		return nil, notAuthorized()
+	m := r.Target
+	if m.installed != nil && !r.Roles.Includes(role.Admin) {
+		return nil, apid.NotAuthorized()
 	}
 	if m.applied {
 		return nil, status.Error(codes.FailedPrecondition, "configuration was already applied and node is "+
 			"rebooting, cannot apply more configuration changes until next reboot")
 	}
-	c, warnings, err := parse(req.GetData())
+	c, warnings, err := machineconfig.Parse(req.GetData())
 	switch {
 	case err != nil:
 		return nil, status.Error(codes.InvalidArgument, err.Error())
@@ -69,7 +83,7 @@ func (s *machineService) ApplyConfiguration(
 	case req.GetDryRun():
 		text := "Config diff:\n\nNo changes."
 		if c != nil {
-			text, err = difference(m.installed, c.config)
+			text, err = machineconfig.Difference(m.installed, c)
 		}
 		if err != nil {
 			return nil, err
@@ -92,7 +106,7 @@ func (s *machineService) ApplyConfiguration(
 func (s *machineService) Bootstrap(
 	ctx context.Context, req *pb.BootstrapRequest,
 ) (*pb.BootstrapResponse, error) {
-	m := requestOf(ctx).target
+	m := requestOf(ctx).Target
 	switch {
 	case !m.ready:
 		return nil, status.Error(codes.FailedPrecondition, "bootstrap is not available yet")
@@ -111,7 +125,7 @@ func (s *machineService) Bootstrap(
 }
 
 func (s *machineService) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*pb.ShutdownResponse, error) {
-	m, actor := requestOf(ctx).target, newID()
+	m, actor := requestOf(ctx).Target, uuid.NewString()
 	s.world.sequence(m, actor, "shutdown", pb.SequenceEvent_START)
 	s.world.stopsAll(m, actor, pb.TaskEvent_START)
 	s.power.shutDown(m)
@@ -120,12 +134,12 @@ func (s *machineService) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*
 
 func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_KubeconfigServer) error {
 	unlock := s.world.lock()
-	c := requestOf(out.Context()).target.installed
+	c := requestOf(out.Context()).Target.installed
 	unlock()
-	if c == nil || !c.controlPlane { // nil after a reset since the request came in
+	if c == nil || !c.ControlPlane { // nil after a reset since the request came in
 		return onlyOnControlPlanes("kubeconfig")
 	}
-	config, err := adminKubeconfig(c.config.Cluster())
+	config, err := c.AdminKubeconfig()
 	if err != nil {
 		return err
 	}
@@ -136,10 +150,25 @@ func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_Kube
 	return out.Send(&common.Data{Bytes: archive})
 }
 
+// pack is a file as the API sends it: a gzipped tar of one file.
+func pack(name string, content []byte) ([]byte, error) {
+	var out bytes.Buffer
+	zip := gzip.NewWriter(&out)
+	archive := tar.NewWriter(zip)
+	err := archive.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Size: int64(len(content)), Mode: 0o600, ModTime: time.Now(),
+	})
+	if err == nil {
+		_, err = archive.Write(content)
+	}
+	err = errors.Join(err, archive.Close(), zip.Close())
+	return out.Bytes(), err
+}
+
 // List knows one folder: etcd's, which has content after the bootstrap or the join.
 func (s *machineService) List(r *pb.ListRequest, out pb.MachineService_ListServer) error {
 	unlock := s.world.lock()
-	m := requestOf(out.Context()).target
+	m := requestOf(out.Context()).Target
 	exists, data := m.ready && m.controlPlane() && r.GetRoot() == "/var/lib/etcd", m.hasData()
 	unlock()
 	if !exists {
@@ -158,7 +187,7 @@ type storageService struct {
 }
 
 func (*storageService) Disks(ctx context.Context, _ *emptypb.Empty) (*storage.DisksResponse, error) {
-	m := requestOf(ctx).target
+	m := requestOf(ctx).Target
 	answer := &storage.Disks{}
 	for i, d := range m.disks() {
 		answer.Disks = append(answer.Disks, &storage.Disk{

@@ -7,10 +7,19 @@ import (
 	"time"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
+	"github.com/google/uuid"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/apid"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/journal"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
+
 	clusterapi "github.com/siderolabs/talos/pkg/machinery/api/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
+
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
+
 	timeapi "github.com/siderolabs/talos/pkg/machinery/api/time"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
@@ -23,7 +32,7 @@ type power struct {
 	world   *world
 	etcd    *etcd
 	failing map[string]bool // machines whose next upgrade does not boot, by address or hostname
-	servers []*apid         // every server since New, so that Close leaves none
+	servers []*endpoint     // every server since New, so that Close leaves none
 }
 
 // boot starts the machine; start follows when its delay has passed.
@@ -42,16 +51,16 @@ func (p *power) boot(m *machine, delay time.Duration) {
 // start brings the API up, in maintenance mode or with the configuration's certificates.
 func (p *power) start(m *machine) {
 	if !m.awaitsSigner {
-		m.runs, m.bootID, m.events = m.boots.next, newID(), &events{changed: make(chan struct{})}
+		m.runs, m.bootID, m.events = m.boots.Next, uuid.NewString(), journal.New()
 		m.installing, m.proven, m.applied, m.saved, m.leftEtcd = false, false, false, false, false
 		if m.recovery != nil && !m.recovery.spoilt() {
 			m.recovery = nil
 		}
-		p.world.log(m, "", "Linux version emulated, Talos "+m.runs.release)
+		m.events.Log("", "Linux version emulated, Talos "+m.runs.Release)
 	}
 	p.world.bringUpNetwork(m)
 	m.doing = runtime.MachineStageBooting
-	stage, signer := Maintenance, (*installed)(nil)
+	stage, signer := Maintenance, (*machineconfig.Config)(nil)
 	if m.installed != nil {
 		stage, signer = Running, p.signer(m.installed)
 		p.world.configured(m)
@@ -80,12 +89,12 @@ func (p *power) start(m *machine) {
 }
 
 func (p *power) servicesUp(m *machine) {
-	if m.boots.unproven && p.fails(m) {
+	if m.boots.Unproven && p.fails(m) {
 		p.bootFailed(m)
 		return
 	}
 	m.ready = true
-	callLater(p.world, p.world.config.Hooks.OnMachineConfigured, p.world.machineSpec(m))
+	callLater(p.world, p.world.config.Hooks.OnMachineConfigured, m.machineSpec())
 	p.etcd.resume(m)
 }
 
@@ -94,8 +103,8 @@ func (p *power) upgradeFirst(m *machine) {
 	image, err := p.world.resolve(m, m.upgradeAt)
 	m.upgradeAt, m.doing = "", runtime.MachineStageInstalling
 	p.world.after(m, p.world.config.Delays.Install, func() {
-		if err == nil && preflight(m.runs, image) == nil {
-			m.boots.install(image)
+		if err == nil && installer.Preflight(m.runs, image) == nil {
+			m.boots.Install(image)
 		}
 		p.boot(m, p.world.config.Delays.Boot)
 	})
@@ -115,7 +124,7 @@ func (p *power) fails(m *machine) bool {
 // bootFailed is the end of the sequence boot with an error: the former system boots again if an upgrade has
 // installed this one. The real sequence waits up to 70 minutes for its services.
 func (p *power) bootFailed(m *machine) {
-	m.boots.revert()
+	m.boots.Revert()
 	p.world.publish(m, "", &pb.SequenceEvent{Sequence: "boot", Error: &common.Error{
 		Code: common.Code_FATAL, Message: "sequence failed: error running phase 9 in boot sequence: " +
 			"task 1/1: failed, context deadline exceeded"}})
@@ -148,12 +157,12 @@ func (p *power) restart(m *machine, actor string, takes time.Duration) {
 
 // signer finds the configuration with the key of the CA that c trusts: its own on
 // a control plane, else that of a running control plane.
-func (p *power) signer(c *installed) *installed {
-	if c.controlPlane {
+func (p *power) signer(c *machineconfig.Config) *machineconfig.Config {
+	if c.ControlPlane {
 		return c
 	}
 	for _, m := range p.world.machines {
-		if m.stage == Running && m.controlPlane() && m.installed.ca == c.ca {
+		if m.stage == Running && m.controlPlane() && m.installed.CA == c.CA {
 			return m.installed
 		}
 	}
@@ -207,17 +216,17 @@ func (p *power) shutDown(m *machine) {
 	callLater(p.world, p.world.config.Hooks.OnShutdown, m.spec.Address)
 }
 
-// apid is one listening API server. A machine gets a new one whenever it restarts
+// endpoint is one API server. A machine gets a new one whenever it restarts
 // or its certificates change, as Talos restarts apid.
-type apid struct {
+type endpoint struct {
 	listener net.Listener
 	grpc     *grpc.Server
 	done     chan struct{}
 }
 
 // serve starts the machine's API: in maintenance mode without a signer.
-func (p *power) serve(m *machine, signer *installed) error {
-	config, err := apidTLS(m, signer)
+func (p *power) serve(m *machine, signer *machineconfig.Config) error {
+	config, err := m.installed.ServerTLS(signer, m.spec.Address, m.hostname())
 	if err != nil {
 		return err
 	}
@@ -226,12 +235,13 @@ func (p *power) serve(m *machine, signer *installed) error {
 		return fmt.Errorf("apid: %w", err)
 	}
 	// Without client certificates, every caller is a reader and nothing is routed.
-	proxy := &proxy{world: p.world, machine: m, maintenance: signer == nil}
-	s := &apid{listener: l, done: make(chan struct{}), grpc: grpc.NewServer(
+	proxy := &apid.Proxy[*machine]{Self: m, Lock: p.world.lock, Maintenance: signer == nil,
+		Reach: func(node string, alone bool) (*machine, error) { return p.world.reach(m, node, alone) }}
+	s := &endpoint{listener: l, done: make(chan struct{}), grpc: grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(config)),
 		grpc.MaxRecvMsgSize(constants.GRPCMaxMessageSize),
-		grpc.UnaryInterceptor(proxy.unary),
-		grpc.StreamInterceptor(proxy.stream),
+		grpc.UnaryInterceptor(proxy.Unary),
+		grpc.StreamInterceptor(proxy.Stream),
 	)}
 	pb.RegisterMachineServiceServer(s.grpc, &machineService{world: p.world, power: p, etcd: p.etcd})
 	pb.RegisterImageServiceServer(s.grpc, &imageService{world: p.world})
@@ -250,7 +260,7 @@ func (p *power) serve(m *machine, signer *installed) error {
 }
 
 // retire frees the address at once and lets requests in flight finish.
-func (s *apid) retire() {
+func (s *endpoint) retire() {
 	_ = s.listener.Close() //nolint:errcheck // the server may have closed it
 	go s.grpc.GracefulStop()
 }

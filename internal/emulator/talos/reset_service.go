@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
@@ -52,7 +54,7 @@ func partitionsOf(req *pb.ResetRequest) (p partitions, _ error) {
 // Reset leaves etcd if it is graceful, stops everything, wipes, and restarts or switches off. The answer
 // comes before. An error ends it, and the machine restarts as it was (internal/app/machined/main.go).
 func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
-	m, actor := requestOf(ctx).target, newID()
+	m, actor := requestOf(ctx).Target, uuid.NewString()
 	wipe, err := partitionsOf(req)
 	if err != nil {
 		return nil, err
@@ -112,7 +114,7 @@ func (s *machineService) leaveGracefully(m *machine) error {
 func (p *power) wipe(m *machine, which partitions) {
 	ca := ""
 	if m.installed != nil {
-		ca = m.installed.ca
+		ca = m.installed.CA
 	}
 	if which.ephemeral {
 		m.etcd, m.images, m.snapshot, m.recovery = nil, nil, nil, nil

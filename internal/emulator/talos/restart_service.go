@@ -5,7 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
+
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"google.golang.org/grpc/codes"
@@ -32,7 +37,7 @@ func (p *power) admits(m *machine, sequence, actor string) bool {
 // Reboot drains nothing. The mode FORCE stops nothing either; kexec, which POWERCYCLE avoids, saves no time
 // here.
 func (s *machineService) Reboot(ctx context.Context, req *pb.RebootRequest) (*pb.RebootResponse, error) {
-	m, actor := requestOf(ctx).target, newID()
+	m, actor := requestOf(ctx).Target, uuid.NewString()
 	if s.power.admits(m, "reboot", actor) {
 		takes := s.world.config.Delays.Stop
 		if req.GetMode() == pb.RebootRequest_FORCE {
@@ -45,8 +50,8 @@ func (s *machineService) Reboot(ctx context.Context, req *pb.RebootRequest) (*pb
 
 // Rollback lets the other system on the disk boot, whatever sequence runs. It tells no actor.
 func (s *machineService) Rollback(ctx context.Context, _ *pb.RollbackRequest) (*pb.RollbackResponse, error) {
-	m := requestOf(ctx).target
-	if err := m.boots.flip(); err != nil {
+	m := requestOf(ctx).Target
+	if err := m.boots.Flip(); err != nil {
 		return nil, err
 	}
 	s.power.restart(m, "", s.world.config.Delays.Stop)
@@ -57,7 +62,7 @@ func (s *machineService) Rollback(ctx context.Context, _ *pb.RollbackRequest) (*
 // etcd. Then the machine stops what it runs, installs, and restarts by itself. The emulator drains nothing:
 // it has no Kubernetes.
 func (s *machineService) Upgrade(ctx context.Context, req *pb.UpgradeRequest) (*pb.UpgradeResponse, error) {
-	m, actor := requestOf(ctx).target, newID()
+	m, actor := requestOf(ctx).Target, uuid.NewString()
 	if m.installed == nil {
 		return nil, status.Error(codes.FailedPrecondition, "Talos is not installed")
 	}
@@ -80,12 +85,12 @@ func (s *machineService) Upgrade(ctx context.Context, req *pb.UpgradeRequest) (*
 	case !req.GetStage() && s.power.admits(m, "upgrade", actor):
 		s.world.sequence(m, actor, "upgrade", pb.SequenceEvent_START)
 		s.power.leave(m, runtime.MachineStageUpgrading, delays.Install, func() {
-			if err := preflight(m.runs, image); err != nil {
+			if err := installer.Preflight(m.runs, image); err != nil {
 				s.world.publish(m, actor, &pb.SequenceEvent{Sequence: "upgrade", Error: &common.Error{
 					Code: common.Code_FATAL, Message: "sequence failed: error running phase 9 in upgrade " +
 						"sequence: task 1/1: failed, exit code 1"}})
 			} else {
-				m.boots.install(image)
+				m.boots.Install(image)
 			}
 			again()
 		})

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
+
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
@@ -19,7 +21,7 @@ import (
 // ServiceList lists the machine's services by name, each with what has happened to it since the machine's
 // start, as `talosctl services` shows them.
 func (s *machineService) ServiceList(ctx context.Context, _ *emptypb.Empty) (*pb.ServiceListResponse, error) {
-	m := requestOf(ctx).target
+	m := requestOf(ctx).Target
 	list := servicesOf(m)
 	for i, info := range list {
 		if known := m.services[info.GetId()]; known != nil {
@@ -50,7 +52,7 @@ func (p *power) noteServices(m *machine) {
 		known.Health = now.Health
 		known.Health.LastChange = last.GetTs()
 		p.noteService(m, known, now.State, last.GetMsg())
-		set(p.world, m, v1alpha1.NewService(id), func(r *v1alpha1.Service) {
+		resources.Set(m.resources, v1alpha1.NewService(id), func(r *v1alpha1.Service) {
 			r.TypedSpec().Running, r.TypedSpec().Healthy = now.State == "Running", now.Health.Healthy
 			r.TypedSpec().Unknown = now.Health.Unknown
 		})
@@ -68,7 +70,7 @@ func (p *power) noteService(m *machine, known *pb.ServiceInfo, state, text strin
 // ServiceRestart restarts the kubelet, the only service that Talos restarts for a caller.
 func (s *machineService) ServiceRestart(ctx context.Context, req *pb.ServiceRestartRequest) (
 	*pb.ServiceRestartResponse, error) {
-	m, id := requestOf(ctx).target, req.GetId()
+	m, id := requestOf(ctx).Target, req.GetId()
 	switch known := m.services[id]; {
 	case known == nil:
 		return nil, fmt.Errorf("service %q not defined", id)
@@ -76,7 +78,7 @@ func (s *machineService) ServiceRestart(ctx context.Context, req *pb.ServiceRest
 		return nil, fmt.Errorf("service %q doesn't support restart operation via API", id)
 	case m.ready:
 		s.power.noteService(m, known, "Finished", "Service finished successfully")
-		callLater(s.world, s.world.config.Hooks.OnMachineConfigured, s.world.machineSpec(m))
+		callLater(s.world, s.world.config.Hooks.OnMachineConfigured, m.machineSpec())
 	}
 	return &pb.ServiceRestartResponse{Messages: []*pb.ServiceRestart{
 		{Resp: fmt.Sprintf("Service %q restarted", id)}}}, nil

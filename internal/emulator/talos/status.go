@@ -8,10 +8,9 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/cosi-project/runtime/pkg/safe"
-	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
+
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
-	"github.com/siderolabs/talos/pkg/machinery/extensions"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 )
@@ -42,17 +41,15 @@ func (p *power) report(m *machine) {
 	}
 	now.Status.Ready = len(now.Status.UnmetConditions) == 0
 	if m.doing == runtime.MachineStageRunning && now.Status.Ready && !m.proven {
-		m.proven, m.boots.unproven = true, false // once in a boot (drop_upgrade_fallback.go)
+		m.proven, m.boots.Unproven = true, false // once in a boot (drop_upgrade_fallback.go)
 	}
 	if reflect.DeepEqual(now, m.reported) {
 		return
 	}
 	m.reported = now
-	p.world.fail(m, safe.StateModify(p.world.ctx, state.WrapCore(m.resources), runtime.NewMachineStatus(),
-		func(status *runtime.MachineStatus) error {
-			*status.TypedSpec() = now
-			return nil
-		}))
+	resources.Set(m.resources, runtime.NewMachineStatus(), func(status *runtime.MachineStatus) {
+		*status.TypedSpec() = now
+	})
 	event := &pb.MachineStatusEvent{Stage: pb.MachineStatusEvent_MachineStage(now.Stage),
 		Status: &pb.MachineStatusEvent_MachineStatus{Ready: now.Status.Ready}}
 	for _, u := range now.Status.UnmetConditions {
@@ -82,7 +79,7 @@ func (p *power) unmet(m *machine) (all []runtime.UnmetCondition) {
 		}
 	}
 	reasons := map[string]string{"services": strings.Join(services, ", ")}
-	if !m.ready || p.etcd.announced[m.installed.ca] == nil {
+	if !m.ready || p.etcd.announced[m.installed.CA] == nil {
 		reasons["nodeReady"] = fmt.Sprintf("node %q status is not available yet", m.hostname())
 	}
 	maps.Copy(reasons, m.declared)
@@ -112,44 +109,27 @@ func (f *Fleet) SetUnmet(machine, condition, reason string) error {
 	return nil
 }
 
-// addExtensions lists the extension by which the image factory marks its images.
-func (w *world) addExtensions(m *machine) {
-	if m.runs.schematic == "" {
-		return
-	}
-	e := runtime.NewExtensionStatus(runtime.NamespaceName, "0")
-	e.TypedSpec().Image = "schematic"
-	e.TypedSpec().Metadata = extensions.Metadata{Name: "schematic", Version: m.runs.schematic,
-		Author: "Image Factory", Description: "Virtual extension which specifies the schematic of the " +
-			"image built with Image Factory."}
-	w.fail(m, m.resources.Create(w.ctx, e))
-}
-
 // shareMembers lists the machines of its cluster on each machine, as discovery does.
 func (p *power) shareMembers() {
 	for _, m := range p.world.machines {
 		if m.server == nil || m.installed == nil {
 			continue
 		}
-		st := state.WrapCore(m.resources)
 		for _, peer := range p.world.machines {
-			if peer.installed == nil || peer.installed.ca != m.installed.ca || peer.runs.release == "" {
+			if peer.installed == nil || peer.installed.CA != m.installed.CA || peer.runs.Release == "" {
 				continue
 			}
 			spec := cluster.MemberSpec{Hostname: peer.hostname(),
 				NodeID:          fmt.Sprintf("%x", sha256.Sum256([]byte(peer.spec.Address))),
-				MachineType:     peer.installed.config.Machine().Type(),
-				OperatingSystem: "Talos (" + peer.runs.release + ")",
+				MachineType:     peer.installed.Provider.Machine().Type(),
+				OperatingSystem: "Talos (" + peer.runs.Release + ")",
 				Addresses:       []netip.Addr{netip.MustParseAddr(peer.spec.Address)}}
 			if peer.controlPlane() {
 				spec.ControlPlane = &cluster.ControlPlane{
-					APIServerPort: peer.installed.config.Cluster().LocalAPIServerPort()}
+					APIServerPort: peer.installed.Provider.Cluster().LocalAPIServerPort()}
 			}
-			p.world.fail(m, safe.StateModify(p.world.ctx, st, cluster.NewMember(cluster.NamespaceName,
-				spec.Hostname), func(member *cluster.Member) error {
-				*member.TypedSpec() = spec
-				return nil
-			}))
+			resources.Set(m.resources, cluster.NewMember(cluster.NamespaceName, spec.Hostname),
+				func(member *cluster.Member) { *member.TypedSpec() = spec })
 		}
 	}
 }

@@ -1,12 +1,25 @@
 package talos
 
 import (
+	"cmp"
 	"context"
+	"net"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/cosi-project/runtime/pkg/state"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/journal"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
+
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 )
 
@@ -30,33 +43,33 @@ type machine struct {
 	spec      Machine
 	stage     Stage
 	life      int // counts starts and power cuts: a pending step of an earlier life is void
-	server    *apid
-	resources state.CoreState // of the running system
-	up        context.Context // as long as it runs
+	server    *endpoint
+	resources *resources.State // of the running system
+	up        context.Context  // as long as it runs
 	down      context.CancelFunc
 	ready     bool // container runtime and kubelet are up: bootstrap is available
 
 	// The system that runs has these, and loses them with its restart.
-	runs       system
+	runs       installer.System
 	bootID     string
 	doing      runtime.MachineStage // follows from the sequence that it runs
 	reported   runtime.MachineStatusSpec
 	described  facts
 	services   map[string]*pb.ServiceInfo // with what has happened to them
-	events     *events
-	installing bool       // an installer runs beside it
-	applied    bool       // it restarts for a configuration
-	proven     bool       // it was running and ready
-	leftEtcd   bool       // its etcd has stopped for good
-	saved      bool       // a caller has changed the configuration on the disk
-	tried      *installed // the configuration in force is tried; this one returns
+	events     *journal.Journal
+	installing bool                  // an installer runs beside it
+	applied    bool                  // it restarts for a configuration
+	proven     bool                  // it was running and ready
+	leftEtcd   bool                  // its etcd has stopped for good
+	saved      bool                  // a caller has changed the configuration on the disk
+	tried      *machineconfig.Config // the configuration in force is tried; this one returns
 
 	// The disks hold these.
-	boots     bootEntries
-	upgradeAt string            // the installer that it runs first when it starts: a staged upgrade
-	images    map[string]system // installers that were pulled, by each of their names
-	installed *installed        // the configuration in force; nil on a blank disk
-	staged    *installed        // comes into force at the next start
+	boots     installer.BootEntries
+	upgradeAt string                      // the installer that it runs first when it starts: a staged upgrade
+	images    map[string]installer.System // installers that were pulled, by each of their names
+	installed *machineconfig.Config       // the configuration in force; nil on a blank disk
+	staged    *machineconfig.Config       // comes into force at the next start
 	etcd      *member
 	snapshot  []byte    // of etcd, that a caller has uploaded
 	recovery  *recovery // of etcd from it, until it has succeeded
@@ -68,13 +81,13 @@ type machine struct {
 }
 
 func (m *machine) hostname() string {
-	if m.installed != nil && m.installed.hostname != "" {
-		return m.installed.hostname
+	if m.installed != nil && m.installed.Hostname != "" {
+		return m.installed.Hostname
 	}
 	return m.spec.Name
 }
 
-func (m *machine) controlPlane() bool { return m.installed != nil && m.installed.controlPlane }
+func (m *machine) controlPlane() bool { return m.installed != nil && m.installed.ControlPlane }
 
 // uplink is the machine's network link.
 func (m *machine) uplink() string {
@@ -82,6 +95,12 @@ func (m *machine) uplink() string {
 		return cards[0].Names[0]
 	}
 	return "ens18"
+}
+
+// blank is what a machine's new disk boots, or the ISO in its drive.
+func (m *machine) blank() installer.BootEntries {
+	return installer.BootEntries{Next: installer.System{Release: cmp.Or(m.spec.Version, installer.ISO),
+		Schematic: m.spec.Schematic}}
 }
 
 // find returns the machine that an address or a hostname names.
@@ -92,6 +111,40 @@ func (w *world) find(name string) *machine {
 		}
 	}
 	return nil
+}
+
+// reach returns the machine that one's apid would connect to for node, or the error of that connection. alone
+// says that the request has no other target.
+func (w *world) reach(from *machine, node string, alone bool) (*machine, error) {
+	defer w.lock()()
+	if !from.controlPlane() {
+		// A worker's apid has no client certificate of its own.
+		if alone && node == from.spec.Address {
+			return from, nil
+		}
+		return nil, status.Error(codes.PermissionDenied, "no request forwarding")
+	}
+	if _, _, err := net.SplitHostPort(node); node == "" || err == nil {
+		return nil, status.Errorf(codes.Internal, "invalid target %q", node)
+	}
+	refuse := func(format string, args ...any) (*machine, error) {
+		format = `connection error: desc = "transport: ` + format + `"`
+		return nil, status.Errorf(codes.Unavailable, format, args...)
+	}
+	const dial = "Error while dialing: dial tcp %s:%d: connect: "
+	m := w.find(node)
+	switch {
+	case m == nil && strings.ContainsFunc(node, func(r rune) bool { return r >= 'g' && r <= 'z' }):
+		return nil, status.Error(codes.Unavailable, "name resolver error: produced zero addresses")
+	case m == nil || m.stage == Off:
+		return refuse(dial+"no route to host", node, constants.ApidPort)
+	case m.stage == Booting:
+		return refuse(dial+"connection refused", node, constants.ApidPort)
+	case m.stage == Maintenance || m.installed.CA != from.installed.CA:
+		return refuse("authentication handshake failed: tls: failed to verify certificate: x509: " +
+			"certificate signed by unknown authority")
+	}
+	return m, nil
 }
 
 // lock takes the mutex. unlock brings the machines' status up to date, releases the mutex, and then runs the
@@ -162,4 +215,33 @@ func (w *world) fail(m *machine, err error) {
 		address := m.spec.Address
 		w.later(func() { hook(address, err) })
 	}
+}
+
+// publish adds an event of the machine's system. actor is the id of the order that led to it; empty if none.
+func (w *world) publish(m *machine, actor string, payload proto.Message) {
+	w.published++
+	w.fail(m, m.events.Publish(w.published, actor, payload))
+}
+
+func (w *world) sequence(m *machine, actor, name string, action pb.SequenceEvent_Action) {
+	w.publish(m, actor, &pb.SequenceEvent{Sequence: name, Action: action})
+}
+
+// stopsAll is the task by which talosctl knows that a machine goes down.
+func (w *world) stopsAll(m *machine, actor string, action pb.TaskEvent_Action) {
+	w.publish(m, actor, &pb.TaskEvent{Task: "stopAllServices", Action: action})
+}
+
+// machineSpec is the node that a configured machine's kubelet would register.
+func (m *machine) machineSpec() MachineSpec {
+	spec := m.installed.MachineSpec(m.spec.Address, m.hostname())
+	spec.Further, spec.TalosVersion = m.spec.Further, m.runs.Release
+	return spec
+}
+
+// clusterSpec is the Kubernetes API that would start on a machine with an etcd member.
+func (m *machine) clusterSpec() ClusterSpec {
+	spec := m.installed.ClusterSpec()
+	spec.Recovered = m.etcd.cluster.recovered
+	return spec
 }
