@@ -238,8 +238,8 @@ bench-check: build terragrunt ## Measure, and fail if castle is slower beside th
 	bin/castle-bench -compare $(BENCH)
 
 .PHONY: bench-replay
-bench-replay: build vault ## Compare castle with a script in the order of TazLab's create.sh, at real speed, into bench/REPLAY.md (nine minutes)
-	$(call say,creating blue and tazlab twice each in the lab at the speed of real machines)
+bench-replay: build vault s3 ## Compare castle with a script in the order of TazLab's create.sh, at real speed, into bench/REPLAY.md (half an hour)
+	$(call say,creating blue and tazlab twice each$(,) and tazlab again with its data$(,) in the lab at the speed of real machines)
 	go build -o bin/castle-replay ./bench/replay
 	bin/castle-replay $(REPLAY)
 

@@ -1,6 +1,7 @@
 // Command replay repeats the bootstrap that castle replaced. It creates clusters twice in the lab at real
 // speed: by castle, and by a script in the order of TazLab's create.sh, with the same modules, stand-ins and
-// delays. It writes both beside the times that TazLab published. `make bench-replay` runs it.
+// delays. Then castle destroys and recreates a cluster whose database has to be there again. It writes all
+// beside the times that TazLab published. `make bench-replay` runs it.
 package main
 
 import (
@@ -69,7 +70,11 @@ func (o options) run(ctx context.Context) error {
 		}
 		p.clusters = append(p.clusters, m)
 	}
-	text := p.markdown()
+	again, err := o.measurePhoenix(ctx)
+	if err != nil {
+		return fmt.Errorf("tazlab, recreated: %w", err)
+	}
+	text := p.markdown() + again.markdown()
 	fmt.Print(text)
 	return os.WriteFile(o.out, []byte(text), 0o644)
 }
@@ -101,17 +106,26 @@ func (o options) measure(ctx context.Context, cluster string) (measured, error) 
 
 // castle creates a cluster in the lab and returns the rehearsal's report.
 func (o options) castle(ctx context.Context, cluster string) (report, error) {
-	var r report
-	dir, err := os.MkdirTemp("", "replay")
-	if err != nil {
-		return r, err
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "report.json")
-	output, err := o.rehearse(ctx, cluster, []string{"--report", file}, "sh", "-c",
+	r, output, err := o.reported(ctx, cluster, "sh", "-c",
 		`castle create "$1" && echo "$2" && castle graph "$1" -o json`, "sh", cluster, graphMark)
 	if err != nil {
 		return r, err
+	}
+	r.layeredSeconds, err = layeredSeconds(output)
+	return r, err
+}
+
+// reported runs a command in the lab, and returns the rehearsal's report of its last create, and its output.
+func (o options) reported(ctx context.Context, cluster string, command ...string) (r report, output string,
+	err error) {
+	dir, err := os.MkdirTemp("", "replay")
+	if err != nil {
+		return r, "", err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "report.json")
+	if output, err = o.rehearse(ctx, cluster, []string{"--report", file}, command...); err != nil {
+		return r, output, err
 	}
 	text, err := os.ReadFile(file)
 	if err == nil {
@@ -120,11 +134,7 @@ func (o options) castle(ctx context.Context, cluster string) (report, error) {
 	if err == nil && r.Run == nil {
 		err = errors.New("the report has no complete create")
 	}
-	if err != nil {
-		return r, err
-	}
-	r.layeredSeconds, err = layeredSeconds(output)
-	return r, err
+	return r, output, err
 }
 
 // layeredSeconds reads castle's graph from the output of its rehearsal.

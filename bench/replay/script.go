@@ -22,6 +22,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/survivor"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/stages"
 	"github.com/ephemeral-castle/castle/templates"
@@ -145,7 +146,7 @@ func (s *script) stage(ctx context.Context, one *config.Stage) error {
 		return err
 	}
 	this := step{Stage: one.Name, Layer: one.Layer, Began: time.Now()}
-	inputs, diags := one.Inputs(s.outputs.Scope(one))
+	inputs, diags := one.Inputs(s.scope(one))
 	if diags.HasErrors() {
 		return diags
 	}
@@ -171,6 +172,17 @@ func (s *script) stage(ctx context.Context, one *config.Stage) error {
 	s.ended(this)
 	close(s.ready[one])
 	return nil
+}
+
+// scope is what the expressions of a stage know. The script has no notion of data that survive: they are new.
+func (s *script) scope(one *config.Stage) config.Scope {
+	sc := s.outputs.Scope(one)
+	sc.Births = survivor.Births{}
+	for _, data := range one.Survivors {
+		sc.Births[data.Label] = survivor.Born(s.cluster.Name, data.Label,
+			func(birth string) string { return "/" + data.Label + "/" + birth }, time.Now())
+	}
+	return sc
 }
 
 // part does a part of the step and measures it.
@@ -252,7 +264,10 @@ func decode(text []byte) (map[string]state.Output, error) {
 // wait polls conditions of a stage, one after the other, until each holds once.
 func (s *script) wait(ctx context.Context, one *config.Stage, gates []*config.Gate) error {
 	for _, g := range gates {
-		values, diags := g.Values(s.outputs.Scope(one))
+		if g.OfData { // it compares with a save
+			continue
+		}
+		values, diags := g.Values(s.scope(one))
 		if diags.HasErrors() {
 			return diags
 		}
