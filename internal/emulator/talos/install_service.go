@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
-
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
-
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
 )
 
 // imageService pulls installers since Talos 1.13 (internal/app/images/images.go). It knows no other images.
