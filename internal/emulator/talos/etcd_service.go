@@ -67,9 +67,9 @@ func (w *world) etcdConfig() etcd.Config {
 		Lock: w.lock, Later: w.later, InTime: w.inTime, AfterFunc: w.config.AfterFunc,
 		Closed:   func() bool { return w.closed },
 		OnQuorum: func(ca string) { callLater(w, hooks.OnQuorum, w.kubernetesCA(ca)) },
-		OnStart: func(address string, restored bool) {
+		OnStart: func(address string, recovered bool) {
 			spec := w.find(address).installed.ClusterSpec()
-			spec.Recovered = restored
+			spec.Recovered = recovered
 			callLater(w, hooks.OnBootstrap, spec)
 		},
 		OnVirtualIP: func(virtual, holder string) {

@@ -69,7 +69,7 @@ type machine struct {
 	installed *machineconfig.Config       // the configuration in force; nil on a blank disk
 	staged    *machineconfig.Config       // comes into force at the next start
 
-	etcd         *etcd.Node
+	etcd         *etcd.Node        // its part in etcd, most of which the disk has
 	awaitsSigner bool              // a worker that has its configuration and no certificate yet
 	declared     map[string]string // why it is not ready, by the names of conditions
 }

@@ -28,12 +28,12 @@ type Etcd struct {
 type Config struct {
 	Delays    Delays
 	Lock      func() (unlock func())
-	Later     func(func())                        // runs a hook without the lock
-	InTime    func(time.Duration, func())         // runs under the lock, unless the fleet is closed by then
-	AfterFunc func(time.Duration, func())         // runs without the lock
-	Closed    func() bool                         // the fleet has ended
-	OnQuorum  func(ca string)                     // a cluster has lost its quorum, or has one again
-	OnStart   func(address string, restored bool) // a cluster serves for the first time, on a machine
+	Later     func(func())                         // runs a hook without the lock
+	InTime    func(time.Duration, func())          // runs under the lock, unless the fleet is closed by then
+	AfterFunc func(time.Duration, func())          // runs without the lock
+	Closed    func() bool                          // the fleet has ended
+	OnQuorum  func(ca string)                      // a cluster has lost its quorum, or has one again
+	OnStart   func(address string, recovered bool) // a cluster serves for the first time, on a machine
 	// OnVirtualIP tells that a virtual address has another holder, by its address, or none.
 	OnVirtualIP func(virtual, holder string)
 	// Recover makes etcd's data of a snapshot, or says whether it has left something there.

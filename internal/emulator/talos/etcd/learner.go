@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// heldLearner is the request of HoldLastLearner.
+// heldLearner is the request of HoldLast.
 type heldLearner struct {
 	d            time.Duration
 	begins, ends func()
@@ -17,7 +17,7 @@ type heldLearner struct {
 // on a slow machine it would otherwise be over before anybody asks.
 const unseen = 30 * time.Second
 
-// holdsBack reports whether HoldLastLearner delays the promotion of e.
+// holdsBack reports whether HoldLast delays the promotion of e.
 func (d *Etcd) holdsBack(e *member) bool {
 	h := d.lastLearner
 	switch {
