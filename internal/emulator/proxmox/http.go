@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/failure"
-	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/guest"
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox/rpc"
 )
 
@@ -40,7 +39,7 @@ type Fault struct {
 	// Drop closes the connection after the call has had its effect.
 	Drop bool
 	// Before adds a guest right before the call has its effect: somebody else was quicker.
-	Before *guest.VM
+	Before *VM
 }
 
 // routes has the handler of each call, by a pattern of http.ServeMux below prefix.

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
-
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
 )
 
 // Texts of the answers.
@@ -108,12 +108,12 @@ func (p *power) use(m *machine, c *machineconfig.Config) {
 	was, before := m.installed, m.machineSpec()
 	moved := !slices.Equal(was.VirtualIPs(), c.VirtualIPs())
 	if moved {
-		p.etcd.resign(m)
+		p.etcd.Resign(m.etcd)
 	}
 	m.installed = c
 	p.world.configured(m)
 	if moved {
-		p.etcd.advance()
+		p.etcd.Advance()
 	}
 	if !was.ServesAs(c) {
 		m.server.retire()

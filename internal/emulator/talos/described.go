@@ -4,20 +4,17 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
-
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
-
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
-
 	etcdres "github.com/siderolabs/talos/pkg/machinery/resources/etcd"
 	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/siderolabs/talos/pkg/machinery/resources/secrets"
-
 	timeres "github.com/siderolabs/talos/pkg/machinery/resources/time"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
 )
 
 // facts are what the described resources of a machine follow from.
@@ -30,11 +27,8 @@ type facts struct {
 
 // describe brings the resources up to date that say what a configured machine is, if that has changed.
 func (p *power) describe(m *machine) {
-	now := facts{installed: m.installed, ready: m.ready,
-		nodeReady: m.ready && m.installed != nil && p.etcd.announced[m.installed.CA] != nil}
-	if m.etcd != nil && m.etcd.started && !m.etcd.removed {
-		now.member = m.etcd.id
-	}
+	now := facts{installed: m.installed, ready: m.ready, member: m.etcd.MemberID(),
+		nodeReady: m.ready && m.installed != nil && p.etcd.Announced(m.installed.CA)}
 	if now == m.described || m.installed == nil {
 		return
 	}

@@ -1,123 +1,209 @@
 package talos
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/netip"
+	"time"
 
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/apid"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/etcd"
 )
 
-// etcdRelease is that of every member.
-const etcdRelease = "3.6.9"
-
-// etcd's own errors.
-const (
-	etcdNoLeader   = "etcdserver: no leader"
-	etcdNoLearners = "etcdserver: rpc not supported for learner"
-)
-
-// localMember returns the target's own member if its process is up. On a real
-// machine the call hangs until its deadline; here the refusal comes at once.
-func localMember(m *machine, api string) (*member, error) {
-	switch {
-	case !m.controlPlane():
-		return nil, onlyOnControlPlanes(api)
-	case m.etcd == nil || !m.etcd.serves():
-		return nil, status.Error(codes.Unavailable, `last connection error: connection error: `+
-			`desc = "transport: Error while dialing: dial tcp 127.0.0.1:2379: connect: connection refused"`)
-	}
-	return m.etcd, nil
+// host is a machine as etcd sees it.
+type host struct {
+	world   *world
+	machine *machine
 }
 
-// EtcdMemberList reads the list of the local member or, without QueryLocal, of any
-// voter among the control planes.
-func (s *machineService) EtcdMemberList(
-	ctx context.Context, req *pb.EtcdMemberListRequest,
-) (*pb.EtcdMemberListResponse, error) {
+func (h host) Address() string    { return h.machine.spec.Address }
+func (h host) Hostname() string   { return h.machine.hostname() }
+func (h host) Ready() bool        { return h.machine.ready }
+func (h host) ControlPlane() bool { return h.machine.controlPlane() }
+func (h host) Life() int          { return h.machine.life }
+
+func (h host) CA() string {
+	if h.machine.installed == nil {
+		return ""
+	}
+	return h.machine.installed.CA
+}
+
+func (h host) After(d time.Duration, fn func()) { h.world.after(h.machine, d, fn) }
+
+// VirtualIPs leaves out those on links that the machine does not have: Talos waits for them silently.
+func (h host) VirtualIPs() (all []netip.Addr) {
+	for _, v := range h.machine.installed.VirtualIPs() {
+		if h.machine.reaches(h.machine.installed.Provider, v.Link) {
+			all = append(all, v.Address)
+		}
+	}
+	return all
+}
+
+func (h host) Assign(address netip.Prefix) {
+	h.machine.resources.AddAddress(h.machine.uplink(), address)
+}
+
+func (h host) Withdraw(address netip.Prefix) {
+	h.machine.resources.DropAddress(h.machine.uplink(), address)
+}
+
+// etcdConfig is what etcd needs of the fleet.
+func (w *world) etcdConfig() etcd.Config {
+	delays, hooks := w.config.Delays, w.config.Hooks
+	return etcd.Config{
+		Delays: etcd.Delays{Start: delays.Etcd, Join: delays.Join, Promote: delays.Promote,
+			Announce: delays.Kubernetes, Campaign: delays.Campaign, Session: delays.Session},
+		Lock: w.lock, Later: w.later, InTime: w.inTime, AfterFunc: w.config.AfterFunc,
+		Closed:   func() bool { return w.closed },
+		OnQuorum: func(ca string) { callLater(w, hooks.OnQuorum, w.kubernetesCA(ca)) },
+		OnStart: func(address string, recovered bool) {
+			spec := w.find(address).installed.ClusterSpec()
+			spec.Recovered = recovered
+			callLater(w, hooks.OnBootstrap, spec)
+		},
+		OnVirtualIP: func(virtual, holder string) {
+			if hooks.OnVirtualIP != nil {
+				w.later(func() { hooks.OnVirtualIP(virtual, holder) })
+			}
+		},
+		Recover: hooks.Recover, DatabaseSize: hooks.DatabaseSize,
+	}
+}
+
+// EtcdMemberList and the calls below it are those to etcd.
+func (s *machineService) EtcdMemberList(ctx context.Context, req *pb.EtcdMemberListRequest) (
+	*pb.EtcdMemberListResponse, error) {
+	return s.etcd.MemberList(requestOf(ctx).Target.etcd, req)
+}
+
+func (s *machineService) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (
+	*pb.EtcdStatusResponse, error) {
+	return s.etcd.Status(requestOf(ctx).Target.etcd)
+}
+
+func (s *machineService) EtcdAlarmList(ctx context.Context, _ *emptypb.Empty) (
+	*pb.EtcdAlarmListResponse, error) {
+	return s.etcd.AlarmList(requestOf(ctx).Target.etcd)
+}
+
+func (s *machineService) EtcdAlarmDisarm(ctx context.Context, _ *emptypb.Empty) (
+	*pb.EtcdAlarmDisarmResponse, error) {
+	return s.etcd.DisarmAlarms(requestOf(ctx).Target.etcd)
+}
+
+func (s *machineService) EtcdRemoveMemberByID(ctx context.Context, req *pb.EtcdRemoveMemberByIDRequest) (
+	*pb.EtcdRemoveMemberByIDResponse, error) {
+	return s.etcd.RemoveMember(requestOf(ctx).Target.etcd, req)
+}
+
+func (s *machineService) EtcdLeaveCluster(ctx context.Context, _ *pb.EtcdLeaveClusterRequest) (
+	*pb.EtcdLeaveClusterResponse, error) {
+	return s.etcd.Leave(requestOf(ctx).Target.etcd)
+}
+
+func (s *machineService) EtcdForfeitLeadership(ctx context.Context, _ *pb.EtcdForfeitLeadershipRequest) (
+	*pb.EtcdForfeitLeadershipResponse, error) {
+	return s.etcd.ForfeitLeadership(requestOf(ctx).Target.etcd)
+}
+
+// EtcdDefragment has the machine's own member write its database anew, without what was deleted.
+func (s *machineService) EtcdDefragment(ctx context.Context, _ *emptypb.Empty) (
+	*pb.EtcdDefragmentResponse, error) {
 	m := requestOf(ctx).Target
-	e, err := localMember(m, "member list")
-	switch {
-	case err != nil && (req.GetQueryLocal() || !m.controlPlane()):
-		return nil, err
-	case req.GetQueryLocal() && e.learner:
-		return nil, errors.New(etcdNoLearners)
-	case e == nil || e.learner:
-		if e = s.etcd.anyVoter(m); e == nil {
-			return nil, errors.New("no controlplane endpoints discovered yet")
-		}
-	}
-	if e.cluster.elect() == 0 {
-		return nil, errors.New(etcdNoLeader)
-	}
-	s.etcd.seen()
-	list := &pb.EtcdMembers{}
-	for _, x := range e.cluster.members {
-		url := "https://" + x.machine.spec.Address
-		listed := &pb.EtcdMember{
-			Id: x.id, Hostname: x.name, IsLearner: x.learner, PeerUrls: []string{url + ":2380"},
-		}
-		if x.name != "" {
-			listed.ClientUrls = []string{url + ":2379"}
-		}
-		list.LegacyMembers = append(list.LegacyMembers, x.name)
-		list.Members = append(list.Members, listed)
-	}
-	return &pb.EtcdMemberListResponse{Messages: []*pb.EtcdMembers{list}}, nil
-}
-
-// EtcdStatus is the one call that a learner answers, too.
-func (s *machineService) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*pb.EtcdStatusResponse, error) {
-	e, err := localMember(requestOf(ctx).Target, "etcd status")
-	if err != nil {
+	if err := m.etcd.Local("etcd defragment"); err != nil {
 		return nil, err
 	}
-	c := e.cluster
-	state := &pb.EtcdMemberStatus{
-		MemberId: e.id, IsLearner: e.learner, ProtocolVersion: etcdRelease, StorageVersion: "3.6.0",
-		DbSize: 4 << 20, DbSizeInUse: 2 << 20,
-		Leader: c.elect(), RaftTerm: c.term, RaftIndex: c.index, RaftAppliedIndex: c.index,
-	}
-	if size := s.world.config.Hooks.DatabaseSize; size != nil {
-		state.DbSize = size(e.machine.spec.Address)
-		state.DbSizeInUse = state.DbSize / 2
-	}
-	if state.Leader == 0 {
-		state.Errors = append(state.Errors, etcdNoLeader)
-	}
-	for _, a := range alarms(c) {
-		text := fmt.Sprintf("memberID:%d alarm:%s ", a.GetMemberId(), a.GetAlarm())
-		state.Errors = append(state.Errors, text)
-	}
-	return &pb.EtcdStatusResponse{Messages: []*pb.EtcdStatus{{MemberStatus: state}}}, nil
+	callLater(s.world, s.world.config.Hooks.OnDefragment, m.spec.Address)
+	return &pb.EtcdDefragmentResponse{Messages: []*pb.EtcdDefragment{{}}}, nil
 }
 
-// EtcdAlarmList lists the alarms of all members.
-func (s *machineService) EtcdAlarmList(
-	ctx context.Context, _ *emptypb.Empty,
-) (*pb.EtcdAlarmListResponse, error) {
-	e, err := localMember(requestOf(ctx).Target, "etcd alarm list")
+// EtcdSnapshot sends the database of the target's own member, which needs no quorum and may be a learner
+// (etcd: newStreamInterceptor in server/etcdserver/api/v3rpc/interceptor.go). Talos hides an error of etcd
+// that comes later: the stream ends there (pkg/chunker/stream/stream.go).
+func (s *machineService) EtcdSnapshot(req *pb.EtcdSnapshotRequest, out pb.MachineService_EtcdSnapshotServer,
+) error {
+	unlock := s.world.lock()
+	m, snapshot := requestOf(out.Context()).Target, s.world.config.Hooks.Snapshot
+	err := m.etcd.Local("etcd snapshot")
+	address := m.spec.Address
+	unlock()
 	switch {
 	case err != nil:
-		return nil, err
-	case e.learner:
-		return nil, errors.New("failed to list etcd alarms: " + etcdNoLearners)
-	case e.cluster.elect() == 0:
-		return nil, errors.New("failed to list etcd alarms: " + etcdNoLeader)
+		return err
+	case snapshot == nil:
+		return s.UnimplementedMachineServiceServer.EtcdSnapshot(req, out)
 	}
-	list := []*pb.EtcdAlarm{{MemberAlarms: alarms(e.cluster)}}
-	return &pb.EtcdAlarmListResponse{Messages: list}, nil
-}
-
-func alarms(c *etcdCluster) []*pb.EtcdMemberAlarm {
-	var list []*pb.EtcdMemberAlarm
-	for _, e := range c.members {
-		if e.alarm != pb.EtcdMemberAlarm_NONE {
-			list = append(list, &pb.EtcdMemberAlarm{MemberId: e.id, Alarm: e.alarm})
+	database, err := snapshot(out.Context(), address)
+	if err != nil {
+		return fmt.Errorf("failed reading etcd snapshot: %w", err)
+	}
+	defer database.Close() //nolint:errcheck // it was read to its end, or its reader has gone
+	for chunk := make([]byte, 32<<10); ; {
+		n, failed := database.Read(chunk)
+		if n != 0 {
+			if err := out.SendMsg(&common.Data{Bytes: chunk[:n]}); err != nil {
+				return err
+			}
+		}
+		if failed != nil {
+			return nil
 		}
 	}
-	return list
+}
+
+// EtcdRecover keeps a snapshot on the disk, in place of an earlier one. Talos neither looks at it nor asks
+// what etcd does: it needs a place for the file.
+func (s *machineService) EtcdRecover(in pb.MachineService_EtcdRecoverServer) error {
+	unlock := s.world.lock()
+	m := requestOf(in.Context()).Target
+	life, ready, controlPlane := m.life, m.ready, m.controlPlane()
+	unlock()
+	switch {
+	case !ready:
+		return status.Error(codes.FailedPrecondition, "etcd service is not ready for recovery yet")
+	case !controlPlane:
+		return apid.OnlyOnControlPlanes("etcd recover")
+	}
+	var snapshot bytes.Buffer
+	for {
+		part, err := in.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		snapshot.Write(part.GetBytes())
+	}
+	unlock = s.world.lock()
+	same := m.life == life
+	if same {
+		m.etcd.Upload(snapshot.Bytes())
+	}
+	unlock()
+	if !same {
+		return status.Error(codes.Unavailable, "transport is closing")
+	}
+	return in.SendAndClose(&pb.EtcdRecoverResponse{Messages: []*pb.EtcdRecover{{}}})
+}
+
+// kubernetesCA is the certificate of the Kubernetes CA that the machines of a cluster have.
+func (w *world) kubernetesCA(ca string) []byte {
+	for _, m := range w.machines {
+		if m.controlPlane() && m.installed.CA == ca && m.installed.Provider.Cluster().IssuingCA() != nil {
+			return m.installed.Provider.Cluster().IssuingCA().Crt
+		}
+	}
+	return nil
 }

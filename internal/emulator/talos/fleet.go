@@ -15,17 +15,18 @@
 // etcd has members and no content: a snapshot comes from a hook, and goes to another hook when a machine
 // recovers etcd from it.
 //
-// The fleet's parts share a world: the machines, the clock and the mutex. power runs machines, etcd runs
-// their members and assigns virtual addresses, and the services answer calls. These three change the same
-// machines step by step, and are one package. Those below it know no fleet: machineconfig reads
-// configurations, installer has images and boot entries, journal the events and logs, resources what a
-// machine reports as COSI resources, apid is the front of its API, and health checks a cluster.
+// The fleet's parts share a world: the machines, the clock and the mutex. power starts, configures, stops and
+// wipes machines, and the services answer calls. Both change the same machines step by step, and are one
+// package. Those below it know no fleet: etcd runs the members of machines and assigns virtual addresses,
+// machineconfig reads configurations, installer has images and boot entries, journal the events and logs,
+// resources the COSI resources, apid is the front of a machine's API, and health checks a cluster.
 //
 // Everything that takes time runs through Config.AfterFunc, so a test can drive time, and a power cut cancels
 // what the machine had pending. Hooks run after the mutex is released.
 package talos
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,13 +35,15 @@ import (
 	"time"
 
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/etcd"
 )
 
 // Fleet is a set of emulated machines.
 type Fleet struct {
 	world *world
 	power *power
-	etcd  *etcd
+	etcd  *etcd.Etcd
 }
 
 // New returns a fleet without machines.
@@ -50,7 +53,7 @@ func New(c Config) *Fleet {
 	}
 	w := &world{config: c}
 	w.ctx, w.end = context.WithCancel(context.Background())
-	etcd := &etcd{world: w, held: map[string]bool{}, announced: map[string]*etcdCluster{}}
+	etcd := etcd.New(w.etcdConfig())
 	power := &power{world: w, etcd: etcd, failing: map[string]bool{}}
 	w.refresh = power.refresh
 	return &Fleet{world: w, power: power, etcd: etcd}
@@ -76,7 +79,7 @@ func (f *Fleet) switchOn(spec Machine, begin func(*machine)) error {
 	switch {
 	case m == nil:
 		m = &machine{spec: spec}
-		m.boots = m.blank()
+		m.boots, m.etcd = m.blank(), f.etcd.Add(host{f.world, m})
 		f.world.machines = append(f.world.machines, m)
 	case m.stage != Off:
 		return fmt.Errorf("machine %s is on already", spec.Address)
@@ -108,7 +111,7 @@ func (f *Fleet) Remove(address string) {
 	if m := f.world.find(address); m != nil {
 		f.power.off(m)
 		f.world.machines = slices.DeleteFunc(f.world.machines, func(x *machine) bool { return x == m })
-		f.power.wipe(m, everything)
+		f.etcd.Remove(m.etcd)
 	}
 }
 
@@ -141,54 +144,38 @@ func (f *Fleet) Close() {
 // its holder first; none while there is no holder.
 func (f *Fleet) InLine(virtual string) []string {
 	defer f.world.lock()()
-	_, e := f.etcd.decided(virtual)
-	if e == nil {
-		return nil
-	}
-	var all []string
-	for _, c := range e.line {
-		if !c.lost {
-			all = append(all, c.machine.spec.Address)
-		}
-	}
-	return all
+	return f.etcd.InLine(virtual)
 }
 
 // MoveVirtualIP takes the virtual address from its holder, which becomes the last in line. It gives the
 // address to the candidate with that address or hostname, or to the next in line if to is empty.
 func (f *Fleet) MoveVirtualIP(virtual, to string) error {
 	defer f.world.lock()()
-	cluster, e := f.etcd.decided(virtual)
-	if e == nil {
-		return fmt.Errorf("no machine has the virtual address %s", virtual)
+	if to == "" {
+		return f.etcd.MoveVirtualIP(virtual, nil)
 	}
-	i := slices.IndexFunc(e.line, func(c *candidate) bool {
-		return c != e.holder && !c.lost && (to == "" || c.machine == f.world.find(to))
-	})
-	if i < 0 {
+	m := f.world.find(to)
+	if m == nil {
 		return fmt.Errorf("no other control plane is in line for %s", virtual)
 	}
-	next := e.line[i]
-	others := slices.Delete(slices.Delete(e.line, i, i+1), 0, 1)
-	e.line = slices.Concat([]*candidate{next}, others, []*candidate{e.holder})
-	f.etcd.settle(cluster)
-	return nil
+	return f.etcd.MoveVirtualIP(virtual, m.etcd)
 }
 
 // HoldLearner keeps the machine's etcd member a learner until ReleaseLearner. The
 // machine may be named before it exists, by address or hostname.
 func (f *Fleet) HoldLearner(machine string) {
 	defer f.world.lock()()
-	f.etcd.held[machine] = true
+	f.etcd.Hold(machine)
 }
 
 // ReleaseLearner allows the promotion of a held learner.
 func (f *Fleet) ReleaseLearner(machine string) {
 	defer f.world.lock()()
-	delete(f.etcd.held, machine)
-	if m := f.world.find(machine); m != nil && m.etcd != nil && m.etcd.serves() {
-		f.etcd.promoteLater(m.etcd)
+	var node *etcd.Node
+	if m := f.world.find(machine); m != nil {
+		node = m.etcd
 	}
+	f.etcd.Free(machine, node)
 }
 
 // HoldLastLearner keeps the etcd member of the last control plane a learner for d longer than it would be
@@ -197,7 +184,7 @@ func (f *Fleet) ReleaseLearner(machine string) {
 // completes those configured at that moment; a first member is none.
 func (f *Fleet) HoldLastLearner(d time.Duration, begins, ends func()) {
 	defer f.world.lock()()
-	f.etcd.lastLearner = &heldLearner{d: d, begins: begins, ends: ends}
+	f.etcd.HoldLast(d, begins, ends)
 }
 
 // FailUpgrade lets the next boot of a release that an upgrade has installed fail, once: the machine returns
@@ -215,9 +202,18 @@ func (f *Fleet) RaiseAlarm(machine, alarm string) error {
 	}
 	defer f.world.lock()()
 	m := f.world.find(machine)
-	if m == nil || m.etcd == nil {
+	if m == nil || !m.etcd.RaiseAlarm(pb.EtcdMemberAlarm_AlarmType(kind)) {
 		return fmt.Errorf("machine %s has no etcd member", machine)
 	}
-	m.etcd.alarm = pb.EtcdMemberAlarm_AlarmType(kind)
 	return nil
+}
+
+// HasQuorum reports whether the etcd of the cluster with that Kubernetes CA has a quorum now. It calls no
+// hook.
+func (f *Fleet) HasQuorum(kubernetesCA []byte) bool {
+	f.world.mu.Lock()
+	defer f.world.mu.Unlock()
+	return f.etcd.HasQuorum(func(ca string) bool {
+		return bytes.Equal(f.world.kubernetesCA(ca), kubernetesCA)
+	})
 }

@@ -2,11 +2,12 @@ package talos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	clusterapi "github.com/siderolabs/talos/pkg/machinery/api/cluster"
 
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/apid"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/etcd"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos/health"
 )
 
@@ -15,7 +16,7 @@ import (
 type clusterService struct {
 	clusterapi.UnimplementedClusterServiceServer
 	world *world
-	etcd  *etcd
+	etcd  *etcd.Etcd
 }
 
 // HealthCheck waits for one condition after the other, and sends each change of what it waits for.
@@ -26,7 +27,7 @@ func (s *clusterService) HealthCheck(req *clusterapi.HealthCheckRequest,
 	c := m.installed
 	unlock()
 	if c == nil || !c.ControlPlane {
-		return onlyOnControlPlanes("cluster health check")
+		return apid.OnlyOnControlPlanes("cluster health check")
 	}
 	ctx, stop := context.WithTimeout(out.Context(), req.GetWaitTimeout().AsDuration())
 	defer stop()
@@ -56,14 +57,7 @@ func (s *clusterService) machines(of *machine) (all []health.Machine) {
 }
 
 // members are the addresses of the members of a machine's etcd.
-func (s *clusterService) members(of *machine) (all []string, err error) {
+func (s *clusterService) members(of *machine) ([]string, error) {
 	defer s.world.lock()()
-	e := s.etcd.anyVoter(of)
-	if e == nil {
-		return nil, errors.New(etcdNoLeader)
-	}
-	for _, x := range e.cluster.members {
-		all = append(all, x.machine.spec.Address)
-	}
-	return all, nil
+	return s.etcd.Members(of.etcd)
 }

@@ -7,13 +7,7 @@ import (
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
-
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/journal"
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
-
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
-
 	timeapi "github.com/siderolabs/talos/pkg/machinery/api/time"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"google.golang.org/grpc/codes"
@@ -22,6 +16,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/etcd"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/journal"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
 )
 
 // bootIDFile names the boot of a machine.
@@ -154,7 +153,7 @@ func (m *machine) containers(namespace string) (all []*pb.ContainerInfo) {
 	switch {
 	case namespace != constants.K8sContainerdNamespace:
 		images := map[string]string{"apid": "talos/apid", "trustd": "talos/trustd",
-			"etcd": "registry.k8s.io/etcd:v" + etcdRelease}
+			"etcd": "registry.k8s.io/etcd:v" + etcd.Release}
 		if m.installed != nil {
 			images["kubelet"] = m.installed.Provider.Machine().Kubelet().Image()
 		}

@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
-
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
-
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
 )
 
 // imageService pulls installers since Talos 1.13 (internal/app/images/images.go). It knows no other images.
@@ -65,15 +64,24 @@ func containerd(c *common.ContainerdInstance) error {
 	return nil
 }
 
-func (s *imageService) List(req *pb.ImageServiceListRequest,
-	out grpc.ServerStreamingServer[pb.ImageServiceListResponse]) error {
-	if err := containerd(req.GetContainerd()); err != nil {
-		return err
+// hold takes the lock for a stream about images, and returns the machine that answers it.
+func (s *imageService) hold(ctx context.Context, c *common.ContainerdInstance) (*machine, func(), error) {
+	if err := containerd(c); err != nil {
+		return nil, nil, err
 	}
 	unlock := s.world.lock()
-	m, err := streamTarget(out.Context(), "ImageService")
+	m, err := streamTarget(ctx, "ImageService")
 	if err != nil {
 		unlock()
+		return nil, nil, err
+	}
+	return m, unlock, nil
+}
+
+func (s *imageService) List(req *pb.ImageServiceListRequest,
+	out grpc.ServerStreamingServer[pb.ImageServiceListResponse]) error {
+	m, unlock, err := s.hold(out.Context(), req.GetContainerd())
+	if err != nil {
 		return err
 	}
 	names := slices.Sorted(maps.Keys(m.images))
@@ -95,13 +103,8 @@ func (s *imageService) List(req *pb.ImageServiceListRequest,
 // there is not pulled again.
 func (s *imageService) Pull(req *pb.ImageServicePullRequest,
 	out grpc.ServerStreamingServer[pb.ImageServicePullResponse]) error {
-	if err := containerd(req.GetContainerd()); err != nil {
-		return err
-	}
-	unlock := s.world.lock()
-	m, err := streamTarget(out.Context(), "ImageService")
+	m, unlock, err := s.hold(out.Context(), req.GetContainerd())
 	if err != nil {
-		unlock()
 		return err
 	}
 	ref := req.GetImageRef()

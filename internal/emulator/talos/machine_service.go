@@ -11,18 +11,17 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
-
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/apid"
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
-
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/apid"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/etcd"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
 )
 
 // machineService answers for the target of a request. The proxy holds the fleet's
@@ -31,15 +30,11 @@ type machineService struct {
 	pb.UnimplementedMachineServiceServer
 	world *world
 	power *power
-	etcd  *etcd
+	etcd  *etcd.Etcd
 }
 
 // requestOf returns the request of a handler's context.
 func requestOf(ctx context.Context) apid.Request[*machine] { return apid.RequestOf[*machine](ctx) }
-
-func onlyOnControlPlanes(api string) error {
-	return status.Errorf(codes.Unimplemented, "%s is only available on control plane nodes", api)
-}
 
 func (s *machineService) Version(ctx context.Context, _ *emptypb.Empty) (*pb.VersionResponse, error) {
 	m := requestOf(ctx).Target
@@ -111,15 +106,15 @@ func (s *machineService) Bootstrap(
 	case !m.ready:
 		return nil, status.Error(codes.FailedPrecondition, "bootstrap is not available yet")
 	case !m.controlPlane():
-		return nil, onlyOnControlPlanes("bootstrap")
-	case m.hasData():
+		return nil, apid.OnlyOnControlPlanes("bootstrap")
+	case m.etcd.HasData():
 		return nil, status.Error(codes.AlreadyExists, "etcd data directory is not empty")
 	case req.GetRecoverEtcd() && s.world.config.Hooks.Recover == nil:
 		return nil, status.Error(codes.Unimplemented, "the emulator has no etcd to recover")
 	case req.GetRecoverEtcd():
-		s.etcd.recover(m, req.GetRecoverSkipHashCheck())
+		s.etcd.Recover(m.etcd, req.GetRecoverSkipHashCheck())
 	default:
-		s.etcd.found(m)
+		s.etcd.Found(m.etcd)
 	}
 	return &pb.BootstrapResponse{Messages: []*pb.Bootstrap{{}}}, nil
 }
@@ -137,7 +132,7 @@ func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_Kube
 	c := requestOf(out.Context()).Target.installed
 	unlock()
 	if c == nil || !c.ControlPlane { // nil after a reset since the request came in
-		return onlyOnControlPlanes("kubeconfig")
+		return apid.OnlyOnControlPlanes("kubeconfig")
 	}
 	config, err := c.AdminKubeconfig()
 	if err != nil {
@@ -169,7 +164,7 @@ func pack(name string, content []byte) ([]byte, error) {
 func (s *machineService) List(r *pb.ListRequest, out pb.MachineService_ListServer) error {
 	unlock := s.world.lock()
 	m := requestOf(out.Context()).Target
-	exists, data := m.ready && m.controlPlane() && r.GetRoot() == "/var/lib/etcd", m.hasData()
+	exists, data := m.ready && m.controlPlane() && r.GetRoot() == "/var/lib/etcd", m.etcd.HasData()
 	unlock()
 	if !exists {
 		return status.Errorf(codes.Unknown, "lstat %s: no such file or directory", r.GetRoot())

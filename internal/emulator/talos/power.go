@@ -8,29 +8,27 @@ import (
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/google/uuid"
-
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/apid"
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/journal"
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
-
 	clusterapi "github.com/siderolabs/talos/pkg/machinery/api/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
-
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
-
 	timeapi "github.com/siderolabs/talos/pkg/machinery/api/time"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/apid"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/etcd"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/journal"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
 )
 
 // power starts, configures, stops and wipes machines.
 type power struct {
 	world   *world
-	etcd    *etcd
+	etcd    *etcd.Etcd
 	failing map[string]bool // machines whose next upgrade does not boot, by address or hostname
 	servers []*endpoint     // every server since New, so that Close leaves none
 }
@@ -52,10 +50,8 @@ func (p *power) boot(m *machine, delay time.Duration) {
 func (p *power) start(m *machine) {
 	if !m.awaitsSigner {
 		m.runs, m.bootID, m.events = m.boots.Next, uuid.NewString(), journal.New()
-		m.installing, m.proven, m.applied, m.saved, m.leftEtcd = false, false, false, false, false
-		if m.recovery != nil && !m.recovery.spoilt() {
-			m.recovery = nil
-		}
+		m.installing, m.proven, m.applied, m.saved = false, false, false, false
+		p.etcd.Starts(m.etcd)
 		m.events.Log("", "Linux version emulated, Talos "+m.runs.Release)
 	}
 	p.world.bringUpNetwork(m)
@@ -95,7 +91,7 @@ func (p *power) servicesUp(m *machine) {
 	}
 	m.ready = true
 	callLater(p.world, p.world.config.Hooks.OnMachineConfigured, m.machineSpec())
-	p.etcd.resume(m)
+	p.etcd.Resume(m.etcd)
 }
 
 // upgradeFirst installs a staged upgrade and restarts (the sequence install of a system that boots).
@@ -179,12 +175,10 @@ func (p *power) startWaitingWorkers() {
 
 // quiesce stops the services and cancels pending steps.
 func (p *power) quiesce(m *machine) {
-	p.etcd.resign(m)
+	p.etcd.Resign(m.etcd)
 	m.life++
-	m.ready, m.announcing, m.awaitsSigner = false, false, false
-	if m.etcd != nil {
-		p.etcd.endSessionsWithoutQuorum(m.etcd.cluster)
-	}
+	m.ready, m.awaitsSigner = false, false
+	p.etcd.Stopped(m.etcd)
 }
 
 // stop takes the API down, too, at once; requests in flight finish.
@@ -204,7 +198,7 @@ func (p *power) off(m *machine) {
 	if m.server != nil {
 		p.world.later(m.server.grpc.Stop)
 	}
-	p.etcd.losePower(m)
+	p.etcd.LosePower(m.etcd)
 	p.stop(m)
 	m.stage = Off
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
@@ -66,7 +64,7 @@ func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.R
 	delays := s.world.config.Delays
 	s.world.sequence(m, actor, "reset", pb.SequenceEvent_START)
 	if req.GetGraceful() {
-		err = s.leaveGracefully(m)
+		err = s.etcd.LeaveGracefully(m.etcd)
 	}
 	if err != nil {
 		s.world.publish(m, actor, &pb.SequenceEvent{Sequence: "reset", Error: &common.Error{
@@ -92,41 +90,16 @@ func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.R
 	return answer, nil
 }
 
-// leaveGracefully is the task leaveEtcd of a reset. The real one tries for five minutes while etcd is
-// unhealthy.
-func (s *machineService) leaveGracefully(m *machine) error {
-	switch e := m.etcd; {
-	case e == nil && m.hasData():
-		return errors.New("failed to leave cluster: failed to get local etcd member ID: context deadline " +
-			"exceeded")
-	case e == nil || !e.serves():
-		return nil
-	case e.cluster.elect() == 0:
-		return fmt.Errorf("failed to leave cluster: failed to remove member %d: %s", e.id, etcdNoLeader)
-	}
-	if err := s.etcd.leave(m); err != nil {
-		return fmt.Errorf("failed to leave cluster: %w", err)
-	}
-	return nil
-}
-
 // wipe empties partitions of a machine's disk. The etcd cluster still counts its member.
 func (p *power) wipe(m *machine, which partitions) {
-	ca := ""
-	if m.installed != nil {
-		ca = m.installed.CA
-	}
 	if which.ephemeral {
-		m.etcd, m.images, m.snapshot, m.recovery = nil, nil, nil, nil
+		p.etcd.Wipe(m.etcd)
+		m.images = nil
 	}
 	if which.state {
 		m.installed, m.staged, m.tried = nil, nil, nil
 	}
 	if which.system {
 		m.boots, m.upgradeAt = m.blank(), ""
-	}
-	hasData := func(x *machine) bool { return x.etcd != nil && x.etcd.cluster == p.etcd.announced[ca] }
-	if which.ephemeral && !slices.ContainsFunc(p.world.machines, hasData) {
-		delete(p.etcd.announced, ca) // no data is left: the same secrets may found a new cluster
 	}
 }

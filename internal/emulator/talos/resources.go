@@ -5,19 +5,16 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
-
 	"github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/state/protobuf/server"
-
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
-
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
-
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
 )
 
 // resourceService serves the resources of a request's target.

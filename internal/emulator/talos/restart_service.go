@@ -2,19 +2,16 @@ package talos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
-
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
-
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
-
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
 )
 
 // admits reports whether a sequence may begin beside the one that runs. If not, only an event tells the
@@ -71,7 +68,7 @@ func (s *machineService) Upgrade(ctx context.Context, req *pb.UpgradeRequest) (*
 		return nil, fmt.Errorf("error validating installer image %q: %w", req.GetImage(), err)
 	}
 	if m.controlPlane() && !req.GetForce() && !req.GetPreserve() {
-		if err := s.etcd.upgradable(m); err != nil {
+		if err := s.etcd.Upgradable(m.etcd); err != nil {
 			return nil, err
 		}
 	}
@@ -97,33 +94,4 @@ func (s *machineService) Upgrade(ctx context.Context, req *pb.UpgradeRequest) (*
 	}
 	return &pb.UpgradeResponse{Messages: []*pb.Upgrade{
 		{Ack: "Upgrade request received", ActorId: actor}}}, nil
-}
-
-// upgradable is the check of etcd before an upgrade (internal/pkg/etcd/etcd.go).
-func (d *etcd) upgradable(m *machine) error {
-	e := d.anyVoter(m)
-	if e == nil {
-		return errors.New("failed to create etcd client: no controlplane endpoints discovered yet")
-	}
-	if e.cluster.elect() == 0 {
-		return errors.New("failed to acquire upgrade mutex: " + etcdNoLeader)
-	}
-	invalid := func(format string, args ...any) error {
-		return fmt.Errorf("error validating etcd for upgrade: "+format, args...)
-	}
-	if members := len(e.cluster.members); members == 2 {
-		return invalid("etcd member count(%d) is insufficient to maintain quorum if upgrade commences",
-			members)
-	}
-	for _, member := range e.cluster.members {
-		switch {
-		case member.name == "":
-			return invalid("etcd member %016x is not started, all members must be running to perform an "+
-				"upgrade", member.id)
-		case !member.serves():
-			return invalid("etcd member %016x is not healthy; all members must be healthy to perform an "+
-				"upgrade: context deadline exceeded", member.id)
-		}
-	}
-	return nil
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
-
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"github.com/siderolabs/talos/pkg/machinery/resources/v1alpha1"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
 )
 
 // ServiceList lists the machine's services by name, each with what has happened to it since the machine's
@@ -112,20 +112,10 @@ func needs(m *machine, id, waits string) *pb.ServiceInfo {
 	return service(id, "Waiting", waits)
 }
 
-// etcdInfo is the state of etcd. It prepares while there is no cluster to join; a
-// learner runs and fails its health check.
+// etcdInfo is the state of etcd.
 func etcdInfo(m *machine) *pb.ServiceInfo {
-	switch {
-	case m.leftEtcd:
-		return service("etcd", "Finished", "Service finished successfully")
-	case m.ready && m.recovery != nil && m.recovery.failed != "":
-		return service("etcd", "Failed", m.recovery.failed)
-	case m.ready && (m.etcd == nil || !m.etcd.serves()):
-		return service("etcd", "Preparing", "Running pre state")
-	case m.ready && m.etcd.learner:
-		return service("etcd", "Running", etcdNoLearners)
-	case m.ready && m.etcd.cluster.elect() == 0:
-		return service("etcd", "Running", "context deadline exceeded")
+	if state, why := m.etcd.Service(); state != "" {
+		return service("etcd", state, why)
 	}
 	return needs(m, "etcd", `Waiting for service "cri" to be "up"`)
 }

@@ -8,11 +8,11 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
-
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/resources/cluster"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
 )
 
 // refresh brings the status of every machine up to date. It runs at the end of each change, as the
@@ -23,7 +23,7 @@ func (p *power) refresh() {
 			p.report(m)
 		}
 	}
-	p.etcd.reportQuorum()
+	p.etcd.ReportQuorum()
 }
 
 // report writes the machine's status and its event, if it has changed
@@ -62,8 +62,7 @@ func (p *power) report(m *machine) {
 
 // booted reports whether the sequence boot has ended: all services are up, and etcd is healthy.
 func (p *power) booted(m *machine) bool {
-	return m.ready && (!m.controlPlane() || m.etcd != nil && m.etcd.serves() && !m.etcd.learner &&
-		m.etcd.cluster.elect() != 0)
+	return m.ready && (!m.controlPlane() || m.etcd.Healthy())
 }
 
 // unmet lists why the machine is not ready. No Kubernetes tells the emulator whether the Node is: it counts
@@ -79,7 +78,7 @@ func (p *power) unmet(m *machine) (all []runtime.UnmetCondition) {
 		}
 	}
 	reasons := map[string]string{"services": strings.Join(services, ", ")}
-	if !m.ready || p.etcd.announced[m.installed.CA] == nil {
+	if !m.ready || !p.etcd.Announced(m.installed.CA) {
 		reasons["nodeReady"] = fmt.Sprintf("node %q status is not available yet", m.hostname())
 	}
 	maps.Copy(reasons, m.declared)

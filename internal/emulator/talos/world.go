@@ -8,19 +8,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
-
+	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/etcd"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos/installer"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos/journal"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos/machineconfig"
-
-	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
-	"github.com/siderolabs/talos/pkg/machinery/constants"
-	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos/resources"
 )
 
 // world is the state that the parts of a fleet share. Its mutex guards all of them.
@@ -60,7 +59,6 @@ type machine struct {
 	installing bool                  // an installer runs beside it
 	applied    bool                  // it restarts for a configuration
 	proven     bool                  // it was running and ready
-	leftEtcd   bool                  // its etcd has stopped for good
 	saved      bool                  // a caller has changed the configuration on the disk
 	tried      *machineconfig.Config // the configuration in force is tried; this one returns
 
@@ -70,12 +68,8 @@ type machine struct {
 	images    map[string]installer.System // installers that were pulled, by each of their names
 	installed *machineconfig.Config       // the configuration in force; nil on a blank disk
 	staged    *machineconfig.Config       // comes into force at the next start
-	etcd      *member
-	snapshot  []byte    // of etcd, that a caller has uploaded
-	recovery  *recovery // of etcd from it, until it has succeeded
 
-	announcing   bool              // OnBootstrap is due
-	campaigns    bool              // it competes for its virtual addresses, or is about to
+	etcd         *etcd.Node        // its part in etcd, most of which the disk has
 	awaitsSigner bool              // a worker that has its configuration and no certificate yet
 	declared     map[string]string // why it is not ready, by the names of conditions
 }
@@ -236,12 +230,5 @@ func (w *world) stopsAll(m *machine, actor string, action pb.TaskEvent_Action) {
 func (m *machine) machineSpec() MachineSpec {
 	spec := m.installed.MachineSpec(m.spec.Address, m.hostname())
 	spec.Further, spec.TalosVersion = m.spec.Further, m.runs.Release
-	return spec
-}
-
-// clusterSpec is the Kubernetes API that would start on a machine with an etcd member.
-func (m *machine) clusterSpec() ClusterSpec {
-	spec := m.installed.ClusterSpec()
-	spec.Recovered = m.etcd.cluster.recovered
 	return spec
 }

@@ -33,12 +33,12 @@ func (c *Call) Launch(kind string, id any, do func(*Task) error) *Task {
 	return c.begin(c.workers.duration(kind), nil, kind, id, do)
 }
 
-// LaunchAfter is launch for a task whose work begins with before, without the lock.
+// LaunchAfter is Launch for a task whose work begins with before, without the lock.
 func (c *Call) LaunchAfter(before func(), kind string, id any, do func(*Task) error) *Task {
 	return c.begin(c.workers.duration(kind), before, kind, id, do)
 }
 
-// LaunchFor is launch for a task that takes d.
+// LaunchFor is Launch for a task that takes d.
 func (c *Call) LaunchFor(d time.Duration, kind string, id any, do func(*Task) error) *Task {
 	return c.begin(d, nil, kind, id, do)
 }

@@ -91,6 +91,11 @@ func allowedRoles(method string) role.Set {
 // NotAuthorized is the refusal of a caller without the role that a call needs.
 func NotAuthorized() error { return status.Error(codes.PermissionDenied, "not authorized") }
 
+// OnlyOnControlPlanes is the refusal of a call by a worker.
+func OnlyOnControlPlanes(api string) error {
+	return status.Errorf(codes.Unimplemented, "%s is only available on control plane nodes", api)
+}
+
 // aggregated are the services whose answers apid collects from several machines.
 var aggregated = []string{"/machine.MachineService/", "/cluster.", "/inspect.", "/storage.", "/time."}
 
