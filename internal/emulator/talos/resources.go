@@ -142,9 +142,22 @@ func (w *world) bringUpNetwork(m *machine) {
 	w.addAddress(m, "lo", netip.MustParsePrefix("127.0.0.1/8"))
 	own := netip.MustParseAddr(m.spec.Address) // Boot has validated it
 	w.addAddress(m, m.uplink(), netip.PrefixFrom(own, own.BitLen()*3/4))
-	for _, further := range m.spec.Further {
+	for _, further := range m.further() {
 		w.addAddress(m, m.uplink(), further)
 	}
+}
+
+// further are a machine's other addresses: those that it has anyway, and those of its configuration.
+func (m *machine) further() []netip.Prefix {
+	all := slices.Clone(m.spec.Further)
+	if m.installed != nil {
+		for _, link := range m.installed.config.NetworkCommonLinkConfigs() {
+			for _, address := range link.Addresses() {
+				all = append(all, address.Address())
+			}
+		}
+	}
+	return all
 }
 
 // configured replaces the resources of the configuration that runs, and of the one that a caller has brought

@@ -66,7 +66,7 @@ type MachineSpec struct {
 func (w *world) machineSpec(m *machine) MachineSpec {
 	machine := m.installed.config.Machine()
 	spec := MachineSpec{
-		Address: m.spec.Address, Further: m.spec.Further, Hostname: m.hostname(),
+		Address: m.spec.Address, Further: m.further(), Hostname: m.hostname(),
 		ControlPlane:      m.controlPlane(),
 		ClusterName:       m.installed.config.Cluster().Name(),
 		KubernetesVersion: imageTag(machine.Kubelet().Image()),
