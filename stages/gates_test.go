@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,45 +24,16 @@ var (
 // waits are a stage's gates and how long each may take: "workload.speaker" 10 min.
 type waits map[string]string
 
-// metal is a repository with a cluster of machines that somebody else made.
-func metal(t *testing.T) string {
-	t.Helper()
-	repository := t.TempDir()
-	dir := filepath.Join(repository, "clusters", "iron", "metal")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{
-		"cluster.hcl": `
-stage "keys" { source = "secrets/keys" }
-stage "machines" { source = "platform/existing-machines" }
-stage "talos" { source = "platform/talos" }
-`,
-		"terraform.tfvars": `
-vip     = "192.168.1.240"
-network = { gateway = "192.168.1.1" }
-nodes   = { cp-01 = { role = "controlplane", address = "192.168.1.241" } }
-`,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return repository
-}
-
-// gates loads the clusters that castle ships, and one of metal, and with them every
-// gate of the library as castle itself understands it, by stage.
+// gates loads the clusters that castle ships, and with them every gate of the library as castle itself
+// understands it, by stage.
 func gates(t *testing.T) map[string]waits {
 	t.Helper()
 	found := map[string]waits{}
-	metal := metal(t)
 	for _, at := range []config.Options{{Cluster: "blue"}, {Cluster: "mini"}, {Cluster: "handover"},
 		{Cluster: "tazlab"}, {Cluster: "cilium"}, {Cluster: "sources"}, {Cluster: "green"}, {Cluster: "csi"},
-		{Cluster: "cilium", Vars: map[string]string{"cilium_bgp": "null"}},
-		{Cluster: "iron", Repository: metal}} {
+		{Cluster: "iron"}, {Cluster: "cilium", Vars: map[string]string{"cilium_bgp": "null"}}} {
 		loaded, diags := config.Load(config.Options{
-			Repository: cmp.Or(at.Repository, ".."), Cluster: at.Cluster, Vars: at.Vars,
+			Repository: "..", Cluster: at.Cluster, Vars: at.Vars,
 			Gates:      cluster.GateTypes(),
 			Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 			Survivors: cluster.SurvivorTypes(),

@@ -46,7 +46,7 @@ var settings = map[string]string{
 // TestPatchesEqualTerraforms lets real Terraform evaluate the locals of the platform's module and the
 // patches of each machine. It compares them, as documents, with castle's evaluation of the same expressions.
 func TestPatchesEqualTerraforms(t *testing.T) {
-	for _, name := range []string{"blue", "mini", "cilium"} {
+	for _, name := range []string{"blue", "mini", "cilium", "iron"} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := config.Load(config.Options{Repository: "../..", Cluster: name, Library: stages.Library,
 				Vars: settings})

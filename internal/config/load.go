@@ -182,15 +182,18 @@ func (l *loader) addOutputs() {
 				"outputs.", s.Source, s.Layer, slices.Min(slices.Collect(maps.Keys(s.Outputs))))
 			continue
 		}
-		for name, o := range s.Outputs {
+		told := map[*Stage]bool{} // most often one stage too many, and not one output
+		for _, name := range slices.Sorted(maps.Keys(s.Outputs)) {
 			first := owners[name]
 			if first == nil {
 				owners[name] = s
-				continue
+			} else if !told[first] {
+				told[first] = true
+				l.diags.add(s.Outputs[name].Declared(), "layer "+s.Layer+": two stages have output "+name,
+					"Stage %s has it here and stage %s at %s; %s.%s could mean either. Remove one of the "+
+						"stages, or rename the outputs of one.", s.Name, first.Name,
+					syntax.Place(first.Outputs[name].Declared()), s.Layer, name)
 			}
-			l.diags.add(o.Declared(), "layer "+s.Layer+": two stages have output "+name,
-				"Stage %s has it here and stage %s at %s; %s.%s could mean either.",
-				s.Name, first.Name, syntax.Place(first.Outputs[name].Declared()), s.Layer, name)
 		}
 	}
 }

@@ -19,6 +19,9 @@ type Preflight struct {
 	// and removes blockers of their deletion, such as users that Vault has created in a database. report
 	// receives each failure to revoke. Optional.
 	Revoke func(ctx context.Context, known []Known, report func(string)) error
+	// Replaced removes what the objects have admitted that a plan of a create deletes or replaces, such as
+	// the device of a machine that is made anew. Optional.
+	Replaced func(ctx context.Context, known []Known) error
 	// Volumes lists the volumes that a controller in the cluster has made for the machines in the state. Of
 	// these, Revoke deletes those that were settled with Delete. Optional.
 	Volumes func(ctx context.Context, known []Known) ([]Volume, error)

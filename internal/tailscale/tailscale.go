@@ -2,8 +2,8 @@
 // removal of their devices.
 //
 // Terraform makes the keys with which machines join; the devices that result are in no state. Each key admits
-// one device. So a device is the cluster's own if it has the key's host name and tags, and was made in the
-// hour for which the key lived. A name alone proves nothing.
+// one device. So castle removes a device only if it has the key's host name and tags, was made in the hour of
+// the key, and is the only one. A name alone proves nothing.
 package tailscale
 
 import (
@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
@@ -33,6 +34,7 @@ type tailnet struct{ api, id, secret string }
 // device is a machine of the tailnet: https://tailscale.com/api#tag/devices.
 type device struct {
 	ID         string   `json:"nodeId"`
+	Name       string   `json:"name"` // NAME.TAILNET.ts.net, which begins with NAME-1 where NAME is taken
 	Hostname   string   `json:"hostname"`
 	Authorized bool     `json:"authorized"`
 	Connected  bool     `json:"connectedToControl"`
@@ -69,7 +71,7 @@ func (t tailnet) devices(ctx context.Context) ([]device, error) {
 	return answer.Devices, t.failed("it does not list its devices", err)
 }
 
-func (t tailnet) remove(ctx context.Context, d device) error {
+func (t tailnet) delete(ctx context.Context, d device) error {
 	err := t.client(ctx).Do(ctx, http.MethodDelete, "device/"+d.ID, nil, nil)
 	if httpjson.NotFound(err) {
 		return nil
@@ -101,21 +103,30 @@ var hostnames = gate.Attribute{Type: cty.List(cty.String), Required: true,
 
 // GateTypes returns the type of gate that a tailnet answers.
 func GateTypes() []gate.Type {
+	given := attributes(hostnames)
+	given["tags"] = gate.Attribute{Type: cty.List(cty.String), Required: true,
+		Help: "Tags of the devices. One of somebody else's has their names alone."}
+	given["expires"] = gate.Attribute{Type: cty.Map(cty.String),
+		Help: "By host name, when the key of a device expires: until then, it need not have joined."}
 	return []gate.Type{{
 		Name:       "tailnet_devices",
-		Summary:    "each machine is a device of the tailnet, authorized and connected",
-		Attributes: attributes(hostnames),
+		Summary:    "each machine is a device of the tailnet, authorized and connected, or may still join",
+		Attributes: given,
 		New: func(name string, _ gate.Target, v gate.Values) (gate.Gate, error) {
 			t, names, err := tailnetOf(v)
+			var tags []string
+			var expires map[string]string
+			err = errors.Join(err, v.Decode("tags", &tags), v.Decode("expires", &expires))
 			return gate.Gate{Name: name, Check: func(ctx context.Context) error {
-				return t.joined(ctx, names)
+				return t.joined(ctx, names, tags, expires)
 			}}, err
 		},
 	}}
 }
 
-// joined is an error that names each device which is missing, or may not be reached yet.
-func (t tailnet) joined(ctx context.Context, names []string) error {
+// joined is an error that names each device which is missing, or may not be reached yet. With the times when
+// keys expire, it names those alone that cannot join any more.
+func (t tailnet) joined(ctx context.Context, names, tags []string, expires map[string]string) error {
 	all, err := t.devices(ctx)
 	if err != nil {
 		return err
@@ -123,15 +134,22 @@ func (t tailnet) joined(ctx context.Context, names []string) error {
 	var missing []string
 	for _, name := range names {
 		why := "has not joined the tailnet yet"
+		if expires != nil {
+			why = expired(expires[name])
+		}
 		for _, d := range all {
 			switch {
-			case d.Hostname != name:
-			case !d.Authorized && why != "":
-				why = "waits for somebody who approves it in Tailscale's admin console"
-			case !d.Connected && why != "":
-				why = "is not connected"
-			case d.Authorized && d.Connected:
+			case !d.is(name, tags):
+			case expires != nil, d.Authorized && d.Connected && !d.renamed():
 				why = ""
+			case why == "":
+			case !d.Authorized:
+				why = "waits for somebody who approves it in Tailscale's admin console"
+			case !d.Connected:
+				why = "is not connected"
+			default:
+				why = "is called " + d.Name + ", because another device has its name: delete that one in " +
+					"Tailscale's admin console if nobody needs it, and give this one its name"
 			}
 		}
 		if why != "" {
@@ -142,6 +160,28 @@ func (t tailnet) joined(ctx context.Context, names []string) error {
 		return errors.New(strings.Join(missing, "; "))
 	}
 	return nil
+}
+
+// expired tells why a machine cannot join any more; "" while its key lives.
+func expired(at string) string {
+	moment, err := time.Parse(time.RFC3339, at)
+	if err == nil && time.Now().Before(moment) {
+		return ""
+	}
+	return "has not joined the tailnet, and its key has expired (" + at + "); castle create makes another one"
+}
+
+// is reports whether a device may be a machine: it has its host name and its tags.
+func (d device) is(name string, tags []string) bool {
+	without := func(tag string) bool { return !slices.Contains(d.Tags, tag) }
+	return d.Hostname == name && len(tags) > 0 && !slices.ContainsFunc(tags, without)
+}
+
+// renamed reports whether the tailnet has given a device another name than its host's, which was taken.
+func (d device) renamed() bool {
+	name, _, _ := strings.Cut(d.Name, ".")
+	number, has := strings.CutPrefix(name, d.Hostname+"-")
+	return has && strings.Trim(number, "0123456789") == ""
 }
 
 // PreflightTypes returns the type of preflight that a tailnet answers.
@@ -157,7 +197,10 @@ func PreflightTypes() []gate.PreflightType {
 				_ func(string)) (gate.Inspection, error) {
 				return t.inspect(ctx, names, known)
 			}
-			return gate.Preflight{Name: name, Inspect: inspect, Revoke: t.revoke}, err
+			revoke := func(ctx context.Context, known []gate.Known, _ func(string)) error {
+				return t.remove(ctx, known)
+			}
+			return gate.Preflight{Name: name, Inspect: inspect, Revoke: revoke, Replaced: t.remove}, err
 		},
 	}}
 }
@@ -172,16 +215,18 @@ func (t tailnet) inspect(ctx context.Context, names []string, known []gate.Known
 	}
 	for _, name := range names {
 		proof := event.OwnedObject{Kind: "device", ID: name, Where: "the tailnet", Gone: true}
-		has := slices.ContainsFunc(known, func(k gate.Known) bool {
+		of := slices.IndexFunc(known, func(k gate.Known) bool {
 			return k.Type == keyType && k.Attributes["description"] == name
 		})
+		has := false
 		for _, d := range all {
 			if d.Hostname != name {
 				continue
 			}
 			proof.Gone, proof.Reason = false, "the tailnet has it"
 			proof.Fix = "delete it in Tailscale's admin console"
-			if has {
+			if of >= 0 {
+				has = has || d.is(name, tagsOf(known[of]))
 				continue
 			}
 			found.Foreign = append(found.Foreign, gate.Foreign{
@@ -191,41 +236,53 @@ func (t tailnet) inspect(ctx context.Context, names []string, known []gate.Known
 				Fixes: []string{"if the state was lost, bring it back: castle state restore",
 					"delete it in Tailscale's admin console, if nobody needs it"}})
 		}
+		if of >= 0 && !has && expired(fmt.Sprint(known[of].Attributes["expires_at"])) != "" {
+			found.Lost = append(found.Lost, known[of].Address) // no machine can use this key
+		}
 		found.Proof = append(found.Proof, proof)
 	}
 	return found, nil
 }
 
-// revoke removes the devices that the keys have admitted.
-func (t tailnet) revoke(ctx context.Context, known []gate.Known, _ func(string)) error {
+// remove removes the devices that the keys have admitted.
+func (t tailnet) remove(ctx context.Context, known []gate.Known) error {
 	all, err := t.devices(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, d := range all {
-		if slices.ContainsFunc(known, d.admittedBy) {
-			errs = append(errs, t.remove(ctx, d))
+	for _, k := range known {
+		admitted := xslices.Filter(all, func(d device) bool { return d.admittedBy(k) })
+		if len(admitted) > 1 {
+			errs = append(errs, fmt.Errorf("the tailnet at %s has %d devices %s that may have joined with "+
+				"one key, which admits one; delete in Tailscale's admin console those that nobody needs",
+				t.api, len(admitted), admitted[0].Hostname))
+			continue
+		}
+		for _, d := range admitted {
+			errs = append(errs, t.delete(ctx, d))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// tagsOf are the tags of a key's device.
+func tagsOf(k gate.Known) (all []string) {
+	tags, _ := k.Attributes["tags"].([]any) //nolint:errcheck // then it has none
+	for _, tag := range tags {
+		all = append(all, fmt.Sprint(tag))
+	}
+	return all
+}
+
 // admittedBy reports whether a device has joined with a key.
 func (d device) admittedBy(k gate.Known) bool {
-	if k.Type != keyType || k.Attributes["description"] != d.Hostname || d.Hostname == "" {
-		return false
-	}
-	tags, is := k.Attributes["tags"].([]any)
-	for _, tag := range tags {
-		text, isText := tag.(string)
-		is = is && isText && slices.Contains(d.Tags, text)
-	}
 	at := func(v any) time.Time {
-		text, _ := v.(string)                       //nolint:errcheck // then it is no time
-		moment, _ := time.Parse(time.RFC3339, text) //nolint:errcheck // likewise
+		moment, _ := time.Parse(time.RFC3339, fmt.Sprint(v)) //nolint:errcheck // then it is no time
 		return moment
 	}
+	tags := tagsOf(k)
 	made, from, until := at(d.Created), at(k.Attributes["created_at"]), at(k.Attributes["expires_at"])
-	return is && len(tags) == len(d.Tags) && !from.IsZero() && !made.Before(from) && !made.After(until)
+	return k.Type == keyType && d.is(fmt.Sprint(k.Attributes["description"]), tags) &&
+		len(tags) == len(d.Tags) && !from.IsZero() && !made.Before(from) && !made.After(until)
 }

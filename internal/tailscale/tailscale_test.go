@@ -2,10 +2,13 @@ package tailscale
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -19,10 +22,12 @@ type world struct {
 	t      tailnet
 }
 
-func newWorld(t *testing.T) world {
+func newWorld(t *testing.T) world { return worldAt(t, time.Now) }
+
+func worldAt(t *testing.T, now func() time.Time) world {
 	t.Helper()
-	s := emulator.New(emulator.Config{ClientID: "id", ClientSecret: "secret", Tags: []string{"tag:node"},
-		Domain: "lab.ts.net"})
+	s := emulator.New(emulator.Config{ClientID: "id", ClientSecret: "secret", Domain: "lab.ts.net",
+		Tags: []string{"tag:node", "tag:other"}, Now: now})
 	server := httptest.NewServer(s.Handler())
 	t.Cleanup(server.Close)
 	return world{s, tailnet{server.URL, "id", "secret"}}
@@ -31,16 +36,22 @@ func newWorld(t *testing.T) world {
 // key makes a key as Terraform does: its value, and what the state then holds.
 func (w world) key(t *testing.T, name string) (string, gate.Known) {
 	t.Helper()
+	return w.tagged(t, name, "tag:node")
+}
+
+func (w world) tagged(t *testing.T, name, tag string) (string, gate.Known) {
+	t.Helper()
 	var made map[string]any
 	body := map[string]any{"description": name, "expirySeconds": 3600, "capabilities": map[string]any{
 		"devices": map[string]any{"create": map[string]any{"preauthorized": true,
-			"tags": []string{"tag:node"}}}}}
+			"tags": []string{tag}}}}}
 	err := w.t.client(t.Context()).Do(t.Context(), http.MethodPost, "tailnet/-/keys", body, &made)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made["key"].(string), gate.Known{Type: keyType, Attributes: map[string]any{"description": name,
-		"tags": []any{"tag:node"}, "created_at": made["created"], "expires_at": made["expires"]}}
+	return made["key"].(string), gate.Known{Type: keyType, Address: "key[" + name + "]",
+		Attributes: map[string]any{"description": name, "tags": []any{tag}, "created_at": made["created"],
+			"expires_at": made["expires"]}}
 }
 
 func (w world) join(t *testing.T, key, name string) {
@@ -57,7 +68,8 @@ func values(t *testing.T, w tailnet, names ...string) gate.Values {
 		list = append(list, cty.StringVal(n))
 	}
 	return gate.Values{"api": cty.StringVal(w.api), "client_id": cty.StringVal(w.id),
-		"client_secret": cty.StringVal(w.secret), "devices": cty.ListVal(list)}
+		"client_secret": cty.StringVal(w.secret), "devices": cty.ListVal(list),
+		"tags": cty.ListVal([]cty.Value{cty.StringVal("tag:node")})}
 }
 
 func TestGateOpensWhenEachMachineIsConnected(t *testing.T) {
@@ -86,10 +98,68 @@ func TestGateOpensWhenEachMachineIsConnected(t *testing.T) {
 	closed("blue-w-01 is not connected")
 }
 
+// Somebody else's device has the name of a machine, and not its tags.
+func TestGateKnowsAMachineByItsTags(t *testing.T) {
+	w := newWorld(t)
+	other, _ := w.tagged(t, "laptop", "tag:other")
+	w.join(t, other, "blue-cp-01")
+	joined := func() error {
+		return w.t.joined(t.Context(), []string{"blue-cp-01"}, []string{"tag:node"}, nil)
+	}
+	if err := joined(); err == nil || err.Error() != "blue-cp-01 has not joined the tailnet yet" {
+		t.Error(err)
+	}
+	key, _ := w.key(t, "blue-cp-01")
+	w.join(t, key, "blue-cp-01")
+	if err := joined(); err == nil || !strings.Contains(err.Error(),
+		"blue-cp-01 is called blue-cp-01-1.lab.ts.net, because another device has its name: delete that") {
+		t.Error(err)
+	}
+}
+
+// The machine boots after its key's hour.
+func TestAKeyThatExpiredUnusedIsMadeAnew(t *testing.T) {
+	w := worldAt(t, func() time.Time { return time.Now().Add(-time.Hour - time.Second) })
+	_, late := w.key(t, "blue-cp-01")
+	used, own := w.key(t, "blue-w-01")
+	w.join(t, used, "blue-w-01")
+	names, tags := []string{"blue-cp-01", "blue-w-01"}, []string{"tag:node"}
+	expires := map[string]string{}
+	for _, k := range []gate.Known{late, own} {
+		expires[fmt.Sprint(k.Attributes["description"])] = fmt.Sprint(k.Attributes["expires_at"])
+	}
+	err := w.t.joined(t.Context(), names, tags, expires)
+	if err == nil || err.Error() != "blue-cp-01 has not joined the tailnet, and its key has expired ("+
+		expires["blue-cp-01"]+"); castle create makes another one" {
+		t.Error(err)
+	}
+	found, err := w.t.inspect(t.Context(), names, []gate.Known{late, own})
+	if err != nil || !slices.Equal(found.Lost, []string{late.Address}) || len(found.Foreign) > 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	expires["blue-cp-01"] = time.Now().Add(time.Minute).Format(time.RFC3339)
+	if err := w.t.joined(t.Context(), names, tags, expires); err != nil {
+		t.Error(err)
+	}
+}
+
+// One key admits one device: of two that fit, one is somebody else's.
+func TestCastleRemovesNoDeviceOfTwo(t *testing.T) {
+	w := newWorld(t)
+	key, own := w.key(t, "blue-cp-01")
+	w.join(t, key, "blue-cp-01")
+	second, _ := w.key(t, "blue-cp-01")
+	w.join(t, second, "blue-cp-01")
+	err := w.t.remove(t.Context(), []gate.Known{own})
+	if err == nil || !strings.Contains(err.Error(), "2 devices blue-cp-01") || len(w.server.Devices()) != 2 {
+		t.Errorf("%v, %d devices", err, len(w.server.Devices()))
+	}
+}
+
 func TestGateNamesWhatTheAPIRefuses(t *testing.T) {
 	w := newWorld(t)
 	w.t.secret = "old"
-	err := w.t.joined(t.Context(), []string{"blue-cp-01"})
+	err := w.t.joined(t.Context(), []string{"blue-cp-01"}, []string{"tag:node"}, nil)
 	if err == nil || !strings.Contains(err.Error(), "it refuses the OAuth client (401); check TAILSCALE") ||
 		strings.Contains(err.Error(), "old") {
 		t.Error(err)

@@ -12,4 +12,7 @@ stage "cilium" { source = "platform/cilium" }
 stage "external-secrets" { source = "engine/external-secrets" }
 stage "secret-store" { source = "engine/secret-store" }
 
-stage "cilium-pool" { source = "networking/cilium-pool" }
+stage "cilium-pool" {
+  source = "networking/cilium-pool"
+  inputs = { cilium_bgp_password = secrets.cilium_bgp_password }
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/state/protobuf/server"
@@ -81,9 +82,22 @@ func (w *world) bringUpNetwork(m *machine) {
 	m.resources.AddAddress("lo", netip.MustParsePrefix("127.0.0.1/8"))
 	own := netip.MustParseAddr(m.spec.Address) // Boot has validated it
 	m.resources.AddAddress(m.uplink(), netip.PrefixFrom(own, own.BitLen()*3/4))
-	for _, further := range m.spec.Further {
+	for _, further := range m.further() {
 		m.resources.AddAddress(m.uplink(), further)
 	}
+}
+
+// further are a machine's other addresses: those that it has anyway, and those of its configuration.
+func (m *machine) further() []netip.Prefix {
+	all := slices.Clone(m.spec.Further)
+	if m.installed != nil {
+		for _, link := range m.installed.Provider.NetworkCommonLinkConfigs() {
+			for _, address := range link.Addresses() {
+				all = append(all, address.Address())
+			}
+		}
+	}
+	return all
 }
 
 // configured replaces the resources of the configuration that runs, and of the one that a caller has brought

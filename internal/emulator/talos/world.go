@@ -229,6 +229,6 @@ func (w *world) stopsAll(m *machine, actor string, action pb.TaskEvent_Action) {
 // machineSpec is the node that a configured machine's kubelet would register.
 func (m *machine) machineSpec() MachineSpec {
 	spec := m.installed.MachineSpec(m.spec.Address, m.hostname())
-	spec.Further, spec.TalosVersion = m.spec.Further, m.runs.Release
+	spec.Further, spec.TalosVersion = m.further(), m.runs.Release
 	return spec
 }

@@ -7,8 +7,10 @@ import (
 	"runtime/trace"
 	"slices"
 
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
@@ -78,6 +80,7 @@ func (a *attempt) steps() []step {
 		{"check that no machine leaves the cluster or is harmed", a.checkMachines, planned},
 		{"confirm losses", a.confirmLosses, planned},
 		{"run the preflights again", a.recheck, planned}, // the plan took a while
+		{"remove what replaced objects have admitted", a.removeAdmitted, planned},
 		{"record what is applied", a.recordPlanned, planned},
 		{"apply", a.apply, func() bool { return a.plan != nil || a.planless }},
 		{"restore the objects of Helm releases", a.restoreReleases, nil},
@@ -231,6 +234,29 @@ func (a *attempt) recheck(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// removeAdmitted has preflights remove what the objects have admitted that the plan deletes or replaces.
+func (a *attempt) removeAdmitted(ctx context.Context) error {
+	st, err := a.run.ReadState(a.dir)
+	if err != nil {
+		return err
+	}
+	ended := xslices.Filter(cluster.Known(st), func(k gate.Known) bool {
+		return slices.ContainsFunc(a.plan.Changes, func(c terraform.Change) bool {
+			return c.Address == k.Address && (c.Action == "replace" || c.Action == "delete")
+		})
+	})
+	for _, p := range a.stage.Preflights {
+		bound, err := waiting.BindPreflight(a.run, a.stage, p)
+		if err == nil && bound.Replaced != nil && len(ended) > 0 {
+			err = bound.Replaced(ctx, ended)
+		}
+		if err != nil {
+			return run.NoAnswer(p.Name(), err)
+		}
+	}
+	return nil
 }
 
 // transientError is an error that the next try may not meet: it plans anew, or a webhook serves by then.

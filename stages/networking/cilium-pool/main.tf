@@ -1,3 +1,16 @@
+# Cilium reads it in this namespace alone. In the values of the chart, it would be in the output of a plan.
+resource "kubernetes_secret_v1" "bgp" {
+  count = var.cilium_bgp == null || nonsensitive(var.cilium_bgp_password == null) ? 0 : 1
+
+  metadata {
+    name      = "${var.cilium_pool_name}-bgp"
+    namespace = var.cilium_pool_namespace
+    labels    = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+
+  data = { password = var.cilium_bgp_password }
+}
+
 # A chart of custom resources only: a plan then needs no CRD in the cluster.
 resource "helm_release" "cilium_pool" {
   name      = "cilium-pool"
@@ -16,6 +29,7 @@ resource "helm_release" "cilium_pool" {
     interfaces = var.cilium_pool_interfaces
     blocks     = local.blocks
     bgp        = var.cilium_bgp
+    secret     = one(kubernetes_secret_v1.bgp[*].metadata[0].name)
     families   = distinct([for pair in local.ends : can(regex(":", pair[0])) ? "ipv6" : "ipv4"])
   })]
 

@@ -8,6 +8,19 @@ stage {
   }
 }
 
+# Where the state was lost and the cluster was not.
+adopt "kubernetes_secret_v1.bgp[0]" {
+  id = var.cilium_bgp != null && var.cilium_bgp_password != null ? "${var.cilium_pool_namespace}/${var.cilium_pool_name}-bgp" : null
+
+  exists "kubernetes_object" {
+    api_version = "v1"
+    kind        = "Secret"
+    namespace   = var.cilium_pool_namespace
+    name        = "${var.cilium_pool_name}-bgp"
+    labels      = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+}
+
 # The operator counts the addresses of a pool that it has read: by it, Services get some.
 gate "condition" "pool" {
   api_version = "cilium.io/v2"

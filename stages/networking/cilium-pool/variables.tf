@@ -55,6 +55,18 @@ variable "cilium_bgp" {
   }
 }
 
+variable "cilium_bgp_password" {
+  description = "Password of the sessions with all routers in cilium_bgp (TCP MD5). Set it in cluster.hcl: inputs = { cilium_bgp_password = secrets.cilium_bgp_password }. null: none."
+  type        = string
+  default     = null
+  sensitive   = true
+
+  validation {
+    condition     = var.cilium_bgp_password == null || try(length(var.cilium_bgp_password) >= 1 && length(var.cilium_bgp_password) <= 80, false)
+    error_message = "The secret CILIUM_BGP_PASSWORD has at most 80 characters: the kernel takes no longer key for TCP MD5."
+  }
+}
+
 variable "cilium_pool_namespace" {
   description = "Cilium's namespace, which holds the leases of announced Services. castle wires it."
   type        = string

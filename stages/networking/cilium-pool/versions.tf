@@ -6,5 +6,9 @@ terraform {
       source  = "registry.terraform.io/hashicorp/helm"
       version = "~> 3.1"
     }
+    kubernetes = {
+      source  = "registry.terraform.io/hashicorp/kubernetes"
+      version = "~> 3.2"
+    }
   }
 }

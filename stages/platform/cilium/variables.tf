@@ -40,6 +40,14 @@ variable "cilium_pod_cidr" {
     condition     = var.cilium_pod_cidr == null || can(cidrhost(var.cilium_pod_cidr, 0))
     error_message = "cilium_pod_cidr is a network such as 10.244.0.0/16."
   }
+
+  validation {
+    condition = var.cilium_pod_cidr == null || try(alltrue([
+      for subnet in coalesce(var.cilium_pod_subnets, ["10.244.0.0/16"]) :
+      cidrhost("${cidrhost(subnet, 0)}/${split("/", var.cilium_pod_cidr)[1]}", 0) == cidrhost(var.cilium_pod_cidr, 0) if !can(regex(":", subnet))
+    ]), false)
+    error_message = "cilium_pod_cidr does not hold the network of Pods in pod_subnets: with native routing, Pods would reach others under their node's address. Remove cilium_pod_cidr."
+  }
 }
 
 variable "cilium_pod_subnets" {

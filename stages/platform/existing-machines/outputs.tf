@@ -14,6 +14,14 @@ output "machines" {
       }, var.network.secondary_subnet == null ? {} : {
       # Talos pins the addresses of kubelet and etcd to them.
       subnets = ["${cidrhost("${var.network.gateway}/${var.network.prefix}", 0)}/${var.network.prefix}", var.network.secondary_subnet]
+      }, node.secondary_address == null ? {} : {
+      links = [{
+        name      = "uplink" # the VIP's card has no other name
+        selector  = var.talos_uplink
+        addresses = ["${node.secondary_address}/${split("/", var.network.secondary_subnet)[1]}"]
+        routes    = { for gateway in var.network.secondary_gateway[*] : can(regex(":", gateway)) ? "::/0" : "0.0.0.0/0" => gateway }
+        dhcp      = node.dhcp && !can(regex(":", node.address))
+      }]
     })
   }
 }

@@ -2,13 +2,18 @@ variable "nodes" {
   description = <<-EOT
     The machines by name. role is controlplane or worker. Each runs Talos in maintenance mode at address, which a DHCP
     reservation or its kernel's arguments give it, now and after a reset. Talos is installed on install_disk, which is wiped;
-    longhorn_disk is another disk, for Longhorn. Disks are named as in /dev or in /dev/disk/by-id.
+    longhorn_disk is another disk, for Longhorn. Disks are named as in /dev or in /dev/disk/by-id. Talos adds secondary_address, in
+    network.secondary_subnet, to the card that talos_uplink selects. That ends Talos' own use of DHCP, so it asks for an IPv4
+    address there itself; with dhcp = false, it does not: the address is of the kernel's arguments or of the image's platform.
   EOT
   type = map(object({
     role          = string
     address       = string
     install_disk  = optional(string, "/dev/sda")
     longhorn_disk = optional(string)
+
+    secondary_address = optional(string)
+    dhcp              = optional(bool, true)
   }))
 
   validation {
@@ -38,8 +43,18 @@ variable "nodes" {
 
   # castle compares addresses as texts.
   validation {
-    condition     = alltrue([for node in var.nodes : !can(regex(":", node.address)) || try(cidrhost("${node.address}/128", 0) == node.address, false)])
+    condition = alltrue([
+      for node in var.nodes : alltrue([
+        for address in [node.address, node.secondary_address] :
+        !can(regex(":", address)) || try(cidrhost("${address}/128", 0) == address, false)
+      ])
+    ])
     error_message = "A node's IPv6 address is written in lower case and in its shortest form, such as fd00:1::21."
+  }
+
+  validation {
+    condition     = length(distinct(compact(values(var.nodes)[*].secondary_address))) == length(compact(values(var.nodes)[*].secondary_address))
+    error_message = "Two nodes have the same secondary_address."
   }
 
   validation {
@@ -80,12 +95,13 @@ variable "vip" {
 }
 
 variable "network" {
-  description = "Network that the machines are in: gateway and prefix length. They have their addresses from it already; castle compares with it, and sets nothing. secondary_subnet is another one, of the other IP family."
+  description = "Network that the machines are in: gateway and prefix length. They have their addresses from it already. secondary_subnet is one of the other IP family, in which a machine has an address, too, or gets its secondary_address; without secondary_gateway, routers announce theirs."
   type = object({
     gateway = string
     prefix  = optional(number, 24)
 
-    secondary_subnet = optional(string)
+    secondary_subnet  = optional(string)
+    secondary_gateway = optional(string)
   })
 
   validation {
@@ -104,6 +120,22 @@ variable "network" {
       can(regex(":", var.network.secondary_subnet)) != can(regex(":", var.network.gateway))
     )
     error_message = "network.secondary_subnet is a network of the other IP family than network.gateway, such as fd00:1::/64, in its shortest form."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : node.secondary_address == null ||
+      try(cidrhost("${node.secondary_address}/${split("/", var.network.secondary_subnet)[1]}", 0) == cidrhost(var.network.secondary_subnet, 0), false)
+    ])
+    error_message = "A node's secondary_address lies outside of network.secondary_subnet."
+  }
+
+  validation {
+    condition = var.network.secondary_gateway == null || alltrue([
+      can(cidrhost("${var.network.secondary_gateway}/32", 0)), can(regex(":", var.network.secondary_gateway)) != can(regex(":", var.network.gateway)),
+      alltrue([for node in var.nodes : node.secondary_address != null]),
+    ])
+    error_message = "network.secondary_gateway is an address of the IP family of network.secondary_subnet, and of nodes that all have a secondary_address."
   }
 
   validation {
@@ -133,7 +165,7 @@ variable "talos_platform" {
 
 variable "talos_uplink" {
   description = <<-EOT
-    Which card of a control plane gets the VIP, as a CEL expression that is true of exactly one of its links. The default is the
+    Which card gets the VIP and a secondary_address, as a CEL expression that is true of exactly one of its links. The default is the
     only card with a cable; with several, choose one: link.driver == "igb", or mac(link.permanent_addr) == "00:1a:2b:3c:4d:5e".
   EOT
   type        = string

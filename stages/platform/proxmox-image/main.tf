@@ -6,12 +6,20 @@ locals {
   # Proxmox nodes in use.
   hosts = sort(distinct([for node in var.nodes : coalesce(node.node_name, var.proxmox_node_name)]))
 
+  # Machines that start from Talos' image, and from no image or template of their own. stage.hcl repeats this.
+  machines = {
+    for name, node in var.nodes : name => node if alltrue([
+      for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] :
+      given.image == null && given.template == null
+    ])
+  }
+
   # On shared storage, all nodes see one file: one of them fetches it, and which one does not matter later.
   shared = anytrue([for d in data.proxmox_datastores.here.datastores : d.shared == true if d.id == var.proxmox_image_datastore])
 
   # The image of each machine: a file for each schematic, of each node that has a machine with it.
   images = {
-    for name, node in var.nodes : name => join("/", [
+    for name, node in local.machines : name => join("/", [
       local.shared ? var.proxmox_image_datastore : coalesce(node.node_name, var.proxmox_node_name),
       substr(local.schematic_ids[name], 0, 12),
     ])
@@ -19,7 +27,7 @@ locals {
 
   # Machines that may have another image than the others of their node.
   own_schematic = {
-    for name, node in var.nodes : name => length(setintersection(keys(var.talos_machine_schematics), [name, node.role])) > 0
+    for name, node in local.machines : name => length(setintersection(keys(var.talos_machine_schematics), [name, node.role])) > 0
   }
 
   fetched = {

@@ -33,7 +33,10 @@ preflight "proxmox_storage" "image" {
             join("", [for extension in extensions : "            - ${extension}\n"]),
           ))],
         ))[0]
-      }
+        } if length([ # as in main.tf
+          for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] : given
+          if given.image != null || given.template != null
+      ]) == 0
     ]) : "${image.host}/${substr(image.schematic, 0, 12)}" =>
     format("%s-talos-%s-%s.qcow2", var.cluster_name, var.talos_version, substr(image.schematic, 0, 12))
   }

@@ -9,7 +9,7 @@ variable "cluster_name" {
 }
 
 variable "nodes" {
-  description = "The machines by name, as platform/proxmox-machines explains them. Only node_name counts here."
+  description = "The machines by name, as platform/proxmox-machines explains them. node_name, image and template count here."
   type = map(object({
     role      = string
     vm_id     = number
@@ -56,6 +56,42 @@ variable "nodes" {
 
     ha = optional(object({ enabled = optional(bool, true), max_restart = optional(number), max_relocate = optional(number), failback = optional(bool) }))
   }))
+}
+
+variable "machine_defaults" {
+  description = "What the machines have where nodes leaves it open, as platform/proxmox-machines explains it. image and template count here."
+  type = map(object({
+    cores           = optional(number)
+    cpu_type        = optional(string)
+    cpu_units       = optional(number)
+    numa            = optional(bool)
+    memory          = optional(number)
+    memory_floating = optional(number)
+    machine_type    = optional(string)
+    bios            = optional(string)
+    tpm             = optional(bool)
+    startup         = optional(object({ order = optional(number), up_delay = optional(number), down_delay = optional(number) }))
+    dhcp            = optional(bool)
+
+    image                 = optional(string)
+    template              = optional(object({ vm_id = number, node_name = optional(string), full = optional(bool, true) }))
+    datastore_id          = optional(string)
+    system_disk           = optional(number)
+    longhorn_disk         = optional(number)
+    longhorn_datastore_id = optional(string)
+    disks                 = optional(map(object({ size = number, datastore_id = optional(string) })))
+
+    bridge          = optional(string)
+    vlan_id         = optional(number)
+    mtu             = optional(number)
+    network_devices = optional(list(object({ bridge = optional(string), vlan_id = optional(number), mtu = optional(number) })))
+
+    pci = optional(list(object({ mapping = string, pcie = optional(bool), rombar = optional(bool), primary_gpu = optional(bool) })))
+    usb = optional(list(object({ mapping = string, usb3 = optional(bool) })))
+
+    ha = optional(object({ enabled = optional(bool, true), max_restart = optional(number), max_relocate = optional(number), failback = optional(bool) }))
+  }))
+  default = {}
 }
 
 variable "proxmox_endpoint" {

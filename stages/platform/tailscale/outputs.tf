@@ -9,3 +9,8 @@ output "tailscale" {
     client_secret = var.tailscale_oauth_client_secret
   }
 }
+
+output "tailscale_keys_expire" {
+  description = "By host name, when the key of each machine expires."
+  value       = { for name, key in tailscale_tailnet_key.machine : "${var.cluster_name}-${name}" => key.expires_at }
+}

@@ -9,8 +9,20 @@ stage {
   }
 }
 
-# A device that has a machine's name would leave it the name with -1. A destroy removes the devices that the
-# keys in the state have admitted, and proves that none is left.
+# A key that has expired before its machine has joined closes this gate. The next create makes another one, as the
+# preflight no longer counts the key as the stage's.
+gate "tailnet_devices" "keys" {
+  api           = var.tailscale_api
+  client_id     = var.tailscale_oauth_client_id
+  client_secret = var.tailscale_oauth_client_secret
+  devices       = [for name in keys(var.tailscale_machines) : "${cluster.name}-${name}"]
+  tags          = var.tailscale_tags
+  expires       = self.tailscale_keys_expire
+  timeout       = "1m"
+}
+
+# A device that has a machine's name would leave it the name with -1. castle removes a device that a key in the state
+# has admitted, before the key is replaced or deleted, and proves after a destroy that none is left.
 preflight "tailnet_devices" "machines" {
   api           = var.tailscale_api
   client_id     = var.tailscale_oauth_client_id

@@ -9,15 +9,19 @@ locals {
       length(machine.subnets) == 0 ? [] : [yamlencode({ machine = { kubelet = { nodeIP = { validSubnets = machine.subnets } } } })],
       length(machine.subnets) == 0 || machine.role == "worker" ? [] : [yamlencode({ cluster = { etcd = { advertisedSubnets = [machine.subnets[0]] } } })],
       flatten([
-        for link in machine.links : [
+        for link in machine.links : concat([
           yamlencode({ apiVersion = "v1alpha1", kind = "LinkAliasConfig", name = link.name, selector = { match = link.selector } }),
           yamlencode({
             apiVersion = "v1alpha1"
             kind       = "LinkConfig"
             name       = link.name
-            routes     = [for network, gateway in link.routes : { destination = network, gateway = gateway }]
+            addresses  = [for address in link.addresses : { address = address }]
+            # Talos takes no /0 as destination: a default route has none.
+            routes = [for network, gateway in link.routes : merge({ gateway = gateway }, endswith(network, "/0") ? {} : { destination = network })]
           }),
-        ]
+          ], [
+          for name in [link.name] : yamlencode({ apiVersion = "v1alpha1", kind = "DHCPv4Config", name = name }) if link.dhcp
+        ])
       ]),
     )
   }

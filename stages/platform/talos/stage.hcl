@@ -119,9 +119,10 @@ gate "kubernetes_version" "machines" {
 # The extension joins the tailnet some time after its machine runs, and only with a key that nobody has used.
 gate "tailnet_devices" "machines" {
   when          = length(var.tailscale_tags) > 0
-  api           = var.tailscale.api
-  client_id     = var.tailscale.client_id
-  client_secret = var.tailscale.client_secret
+  api           = var.tailscale != null ? var.tailscale.api : ""
+  client_id     = var.tailscale != null ? var.tailscale.client_id : ""
+  client_secret = var.tailscale != null ? var.tailscale.client_secret : ""
   devices       = [for name in keys(var.machines) : "${cluster.name}-${name}"]
+  tags          = var.tailscale_tags
   timeout       = "15m"
 }

@@ -13,8 +13,9 @@ variable "machines" {
     The machines by name. role is controlplane or worker. reset tells that the machine outlives the cluster: destroy resets it.
     platform is what the machine is to Talos, as its image factory calls it. uplink is a CEL expression that is true of the
     card which gets the VIP; longhorn_disk, which may be null, one that is true of the disk for Longhorn. subnets are the
-    networks of its addresses where it has several, one for each IP family, that of address first. links are further
-    cards with routes: a name, a CEL expression that is true of the card, and gateways by network. castle wires it.
+    networks of its addresses where it has several, one for each IP family, that of address first. links are cards with
+    addresses or routes of their own: a name, a CEL expression that is true of the card, addresses, gateways by network, and
+    whether Talos asks a DHCP server for another address of IPv4, as it does by itself only without links. castle wires it.
   EOT
   type = map(object({
     role          = string
@@ -25,7 +26,13 @@ variable "machines" {
     install_disk  = string
     longhorn_disk = string
     subnets       = optional(list(string), [])
-    links         = optional(list(object({ name = string, selector = string, routes = map(string) })), [])
+    links = optional(list(object({
+      name      = string
+      selector  = string
+      routes    = map(string)
+      addresses = optional(list(string), [])
+      dhcp      = optional(bool, false)
+    })), [])
   }))
 }
 

@@ -27,7 +27,7 @@ variable "tailscale_extra_args" {
   default     = []
 
   validation {
-    condition     = alltrue([for argument in var.tailscale_extra_args : can(regex("^--[a-z]", argument)) && !can(regex("auth", argument))])
-    error_message = "An argument in tailscale_extra_args begins with --, and none is a key: castle makes those."
+    condition     = alltrue([for argument in var.tailscale_extra_args : can(regex("^--[a-z]", argument)) && !can(regex("auth|^--hostname", argument))])
+    error_message = "An argument in tailscale_extra_args begins with --, and none is a key or a host name: castle sets those."
   }
 }

@@ -12,6 +12,7 @@ locals {
     git_token               = "GITHUB_TOKEN"
     eso_client_id           = "ESO_CLIENT_ID"
     eso_client_secret       = "ESO_CLIENT_SECRET"
+    cilium_bgp_password     = "CILIUM_BGP_PASSWORD"
     registry_auths          = "REGISTRY_AUTHS"
     git_ssh_private_key     = "GIT_SSH_PRIVATE_KEY"
     git_ssh_known_hosts     = "GIT_SSH_KNOWN_HOSTS"
@@ -21,7 +22,7 @@ locals {
   }
 
   # Few clusters have these, so nobody has to list them.
-  optional = setunion(var.infisical_optional_secrets, ["HCLOUD_TOKEN", "REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS", "SOPS_AGE_KEY", "TAILSCALE_OAUTH_CLIENT_ID", "TAILSCALE_OAUTH_CLIENT_SECRET"])
+  optional = setunion(var.infisical_optional_secrets, ["CILIUM_BGP_PASSWORD", "HCLOUD_TOKEN", "REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS", "SOPS_AGE_KEY", "TAILSCALE_OAUTH_CLIENT_ID", "TAILSCALE_OAUTH_CLIENT_SECRET"])
 
   value = { for output, name in local.names : output => try(data.infisical_secrets.cluster.secrets[name].value, null) }
 }

@@ -66,6 +66,12 @@ output "eso_client_secret" {
   sensitive   = true
 }
 
+output "cilium_bgp_password" {
+  description = "Password of the sessions of BGP with routers, or null."
+  value       = local.value.cilium_bgp_password
+  sensitive   = true
+}
+
 output "registry_auths" {
   description = "Credentials of image registries in the format of Docker's config.json, or null."
   value       = local.value.registry_auths

@@ -12,6 +12,7 @@ locals {
     git_token               = "GITHUB_TOKEN"
     eso_client_id           = "ESO_CLIENT_ID"
     eso_client_secret       = "ESO_CLIENT_SECRET"
+    cilium_bgp_password     = "CILIUM_BGP_PASSWORD"
     registry_auths          = "REGISTRY_AUTHS"
     git_ssh_private_key     = "GIT_SSH_PRIVATE_KEY"
     git_ssh_known_hosts     = "GIT_SSH_KNOWN_HOSTS"
@@ -24,7 +25,7 @@ locals {
   }
 
   # Few clusters have these, so nobody has to list them.
-  optional = setunion(var.vault_optional_secrets, ["HCLOUD_TOKEN", "REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS", "SOPS_AGE_KEY"])
+  optional = setunion(var.vault_optional_secrets, ["CILIUM_BGP_PASSWORD", "HCLOUD_TOKEN", "REGISTRY_AUTHS", "GIT_SSH_PRIVATE_KEY", "GIT_SSH_KNOWN_HOSTS", "SOPS_AGE_KEY"])
 
   # A secret whose last version was deleted is not an object.
   secrets = coalesce(jsondecode(data.vault_kv_secret_v2.cluster.data_json), {})

@@ -96,7 +96,29 @@ func (c *Cilium) speaks(ctx context.Context, nodes []corev1.Node, agents []corev
 			c.warn(s, o, "cilium.io/MissingPeerConfigs", lacks)
 		}))
 	}
-	return errors.Join(append(errs, c.configure(ctx, have, want), c.connect(ctx, have, configs, agents))...)
+	usable, err := c.authenticated(ctx, configs)
+	return errors.Join(append(errs, err, c.configure(ctx, have, want),
+		c.connect(ctx, have, usable, agents))...)
+}
+
+// authenticated are the CiliumBGPPeerConfigs without those whose password is missing: an agent then uses an
+// empty one, which the lab's routers refuse.
+func (c *Cilium) authenticated(ctx context.Context, configs []unstructured.Unstructured) (
+	usable []unstructured.Unstructured, _ error) {
+	for _, o := range configs {
+		secret := cluster.Text(cluster.Nested(o.Object, "spec"), "authSecretRef")
+		if secret != "" {
+			found, err := c.w.Typed.CoreV1().Secrets("kube-system").Get(ctx, secret, metav1.GetOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return nil, err
+			}
+			if err != nil || len(found.Data["password"]) == 0 {
+				continue
+			}
+		}
+		usable = append(usable, o)
+	}
+	return usable, nil
 }
 
 // warn puts one of the operator's conditions into a status. They are True where something is wrong.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cilium"
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
@@ -284,6 +285,26 @@ func TestNodesPeerWithRouters(t *testing.T) {
 	s.Later(t, 6*time.Second, c)
 	if state() != "established" {
 		t.Errorf("a session is %s", state())
+	}
+	in := s.World.Untyped.Resource(bgp("ciliumbgppeerconfigs"))
+	_, err := in.Patch(t.Context(), "main", types.MergePatchType,
+		[]byte(`{"spec":{"authSecretRef":"main-bgp"}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Later(t, 6*time.Second, c)
+	if state() != "active" {
+		t.Errorf("without its password, a session is %s", state())
+	}
+	if _, err := s.World.Typed.CoreV1().Secrets("kube-system").Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "main-bgp"}, Data: map[string][]byte{"password": []byte("s")}},
+		metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Look(t, c)
+	s.Later(t, 6*time.Second, c)
+	if state() != "established" {
+		t.Errorf("with its password, a session is %s", state())
 	}
 	if err := s.World.Untyped.Resource(bgp("ciliumbgpclusterconfigs")).Delete(t.Context(), "main",
 		metav1.DeleteOptions{}); err != nil {
