@@ -274,7 +274,7 @@ func (a *app) fleetEnding(ctx context.Context, s waves.Summary, took time.Durati
 			for _, c := range r.Ending.Causes {
 				e.Causes = append(e.Causes, event.Cause{Text: r.Cluster + ": " + c.Text, Next: c.Next})
 			}
-			if code := r.Ending.ExitCode; r.Ending.Resume == "" && (code == exitPreflight || code == exitGate) {
+			if r.Ending.Resume == "" && slices.Contains([]int{exitPreflight, exitGate}, r.Ending.ExitCode) {
 				e.Resume = "" // it is refused again
 			}
 		}
