@@ -66,13 +66,11 @@ the command of a cluster ended; 5, too, if a gate closed while a wave soaked.`,
 	if o.continues() {
 		cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask, and pass --yes to the command of each cluster")
 		a.lockFlag(cmd)
+		cmd.Flags().BoolVar(&o.restart, "restart", false, "do not continue an unfinished run, begin anew")
 	}
 	if o.waits() {
 		cmd.Flags().StringSliceVar(&o.approved, "approve", nil,
 			"approve the `WAVE` that needs it; repeatable")
-	}
-	if o.continues() {
-		cmd.Flags().BoolVar(&o.restart, "restart", false, "do not continue an unfinished run, begin anew")
 	}
 	reportFlag(a, cmd)
 	return cmd
@@ -254,11 +252,9 @@ func (a *app) watchFleet(o *fleetOptions) (show func(event.Event), reports func(
 
 // fleetEnding sums up a run. Its causes are the clusters that did not succeed.
 func (a *app) fleetEnding(ctx context.Context, s waves.Summary, took time.Duration) event.Ending {
-	e := ending(fleetError(ctx, s), "")
+	again := strings.TrimSpace(strings.Replace(a.interrupts.command+" ", " --restart ", " ", 1))
+	e := ending(fleetError(ctx, s), again)
 	e.Seconds, e.Stages, e.Causes = took.Seconds(), map[event.Result]int{}, []event.Cause{}
-	if e.ExitCode != exitDone {
-		e.Resume = strings.TrimSpace(strings.Replace(a.interrupts.command+" ", " --restart ", " ", 1))
-	}
 	if s.Err != nil {
 		e.Causes = append(e.Causes, event.Cause{Text: s.Err.Error()})
 	}
@@ -275,8 +271,12 @@ func (a *app) fleetEnding(ctx context.Context, s waves.Summary, took time.Durati
 			e.Stages[event.ResultInterrupted]++
 		default:
 			e.Stages[event.ResultFailed]++
-			e.Causes = append(e.Causes, event.Cause{Text: r.Cluster + ": " + r.Text,
-				Next: "castle logs " + r.Cluster})
+			for _, c := range r.Ending.Causes {
+				e.Causes = append(e.Causes, event.Cause{Text: r.Cluster + ": " + c.Text, Next: c.Next})
+			}
+			if r.Ending.Resume == "" && slices.Contains([]int{exitPreflight, exitGate}, r.Ending.ExitCode) {
+				e.Resume = "" // it is refused again
+			}
 		}
 	}
 	return e

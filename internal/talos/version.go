@@ -132,8 +132,7 @@ func (g versionGate) compare(nodes []nodeView) error {
 	}
 	runs := xslices.Map(slices.Sorted(maps.Keys(by)),
 		func(release string) string { return release + " runs on " + strings.Join(by[release], ", ") })
-	stays := func(n nodeView) bool { return !n.leaving }
-	at := slices.IndexFunc(others, stays)
+	at := slices.IndexFunc(others, func(n nodeView) bool { return !n.leaving })
 	if at < 0 {
 		return notReady(fmt.Sprintf("%s is wanted; %s, being upgraded", wanted, strings.Join(runs, "; ")),
 			problems)
@@ -149,11 +148,9 @@ func (g versionGate) compare(nodes []nodeView) error {
 
 // cause names the command for the first machine to upgrade.
 func (g versionGate) cause(nodes []nodeView) gate.Diagnosis {
-	for _, n := range g.others(nodes) {
-		if !n.leaving {
-			return gate.Diagnosis{Look: "castle rollout", Cause: "a machine keeps the Talos of its disk " +
-				"until it is upgraded; another talos_version alone changes only new machines"}
-		}
+	if slices.ContainsFunc(g.others(nodes), func(n nodeView) bool { return !n.leaving }) {
+		return gate.Diagnosis{Look: "castle rollout", Cause: "a machine keeps the Talos of its disk " +
+			"until it is upgraded; another talos_version alone changes only new machines"}
 	}
 	return unreachable(nodes)
 }

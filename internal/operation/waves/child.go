@@ -116,15 +116,13 @@ func events(r io.Reader, report func(event.Event)) (ending *event.Ending, err er
 
 // Result sums up the exit of a command that changes a cluster.
 func (x Exit) Result() event.Ending {
-	e := event.Ending{Result: event.OutcomeFailed, ExitCode: x.Code, Stages: map[event.Result]int{},
-		Causes: []event.Cause{}}
+	e := event.Ending{Result: event.OutcomeFailed, ExitCode: max(x.Code, 1),
+		Stages: map[event.Result]int{}, Causes: []event.Cause{}}
+	if x.Code == 0 && x.Err == nil {
+		e.Result, e.ExitCode = event.OutcomeSucceeded, 0
+		return e
+	}
 	switch x.Code {
-	case 0:
-		e.Result = event.OutcomeSucceeded
-		if x.Err == nil {
-			return e
-		}
-		e.Result, e.ExitCode = event.OutcomeFailed, 1
 	case 2, 3, 4, 7: // usage, unconfirmed, a preflight, a lock
 		e.Result = event.OutcomeRefused
 	case 130:
@@ -132,6 +130,9 @@ func (x Exit) Result() event.Ending {
 		return e
 	}
 	e.Causes = append(e.Causes, event.Cause{Text: x.Reason()})
+	if x.Ending != nil && len(x.Ending.Causes) > 0 {
+		e.Resume, e.Causes[0].Next = x.Ending.Resume, x.Ending.Causes[0].Next
+	}
 	return e
 }
 

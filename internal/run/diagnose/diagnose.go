@@ -97,6 +97,8 @@ func nextCommand(r *run.Run, found gate.Diagnosis) string {
 		return "KUBECONFIG=" + cluster.Word(r.Cluster.Dir.Kubeconfig()) + " " + found.Look
 	case strings.HasPrefix(found.Look, "talosctl "):
 		return "TALOSCONFIG=" + cluster.Word(r.Cluster.Dir.Talosconfig()) + " " + found.Look
+	case strings.HasPrefix(found.Look, "castle "):
+		return r.Cluster.Command(strings.TrimPrefix(found.Look, "castle "))
 	}
 	return found.Look
 }

@@ -65,9 +65,9 @@ func (e *HarmError) Error() string {
 			if one.Remedy != "" && !slices.Contains(ways, one.Remedy) {
 				ways = append(ways, one.Remedy)
 			}
-			if one.Kind == effect.LosesData {
-				lost += " --replace " + m.Name
-			}
+		}
+		if effect.Worst(m.Effects) == effect.LosesData {
+			lost += " --replace " + m.Name
 		}
 	}
 	if possible {
