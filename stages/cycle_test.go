@@ -13,7 +13,8 @@ import (
 	"github.com/ephemeral-castle/castle/stages"
 )
 
-// Terraform refuses two variables whose validations read each other, and castle check does not.
+// Terraform refuses two variables whose validations read each other. castle check finds them in the stages of
+// a cluster alone.
 func TestValidationsOfVariablesHaveNoCycle(t *testing.T) {
 	for _, stage := range all(t) {
 		reads := map[string][]string{}

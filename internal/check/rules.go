@@ -75,7 +75,7 @@ func Rules() []Rule {
 		{Kind: "secret-named", Warns: true, unquoted: true},
 	}
 	for kind := range strings.FieldsSeq(`validation address-reserved node-is-dns node-is-proxmox
-		pool-reserved pools-overlap load-balancer-twice undeclared declared-twice argument-unknown
+		pool-reserved pools-overlap load-balancer-twice undeclared declared-twice cycle argument-unknown
 		provider-constraint cluster-folder
 		pods-overlap-nodes services-overlap-nodes pods-overlap-services pods-too-small network-too-large
 		services-without-pods name-too-long key-twice

@@ -117,9 +117,11 @@ func (x invalid) report(report reporter, reported map[string]bool) {
 		key := fmt.Sprint(r.Kind, at)
 		if r.Kind == validation {
 			object, summary = "variable "+f.Variable, strings.TrimPrefix(element+" is not valid", " is ")
-			_, err := strconv.Atoi(element)
-			if err == nil && x.written(f.Variable).Value.Type().IsListType() {
-				object, summary = fmt.Sprintf("variable %s[%s]", f.Variable, element), "not valid"
+			if _, err := strconv.Atoi(element); err == nil { // of a list, which may be another variable
+				summary = "not valid"
+				if x.written(f.Variable).Value.Type().IsListType() {
+					object += "[" + element + "]"
+				}
 			}
 			key = fmt.Sprint(r.Kind, f.Message, object, summary) // stages may wire one value alike
 			if values := x.values(at, element); len(values) == 1 && len(f.Reads) == 1 && len(f.Allowed) > 0 {
