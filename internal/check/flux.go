@@ -130,6 +130,7 @@ func (r *repository) check(path string, report reporter) {
 	r.checkOperators()
 	r.checkClone(report)
 	r.checkSources()
+	r.checkControllers()
 	r.checkKeys()
 	r.checkSuspended()
 	r.checkSlow()
@@ -400,52 +401,69 @@ func (r *repository) providersOf(o gitops.Object) []provider {
 }
 
 // checkOperators finds custom resources that Flux would apply before their kind exists. Either they share a
-// Kustomization with the release that brings it, or theirs does not wait for it. A CRD may share one: Flux
-// applies CRDs first.
+// Kustomization with the release that brings it, or with the Kustomization of that release, or theirs does
+// not wait for it. A CRD may share one: Flux applies CRDs first.
 func (r *repository) checkOperators() {
 	for _, k := range r.kustomizations {
 		for _, o := range k.Objects {
 			providers := r.providersOf(o)
-			for _, p := range providers {
-				if p.kustomization == k && isRelease(p.object) {
-					r.find(finding{"beside-operator", k.Key.String() + named(p.object), r.at(o.At), named(o),
-						"beside its operator",
-						"Kustomization %s has it together with %s (%s), which brings its kind. Flux " +
-							"validates all objects before it applies any: as long as the kind is unknown " +
-							"it refuses them all, the operator too. Move it into a Kustomization of its " +
-							"own, with dependsOn: %s."},
-						k.Key, named(p.object), syntax.Place(r.at(p.object.At)), k.Key.Name)
-				}
+			if len(providers) == 0 || r.waits(k, providers) {
+				continue
 			}
-			if missing := r.missingWait(k, providers); missing != "" {
-				p := providers[0]
-				r.find(finding{"before-operator", missing, r.at(o.At), named(o),
-					"does not wait for its operator",
-					"%s (%s) brings its kind, with Kustomization %s, and %s may be applied before: it then " +
-						"fails, and is retried only after its retryInterval. It lacks %s."},
-					named(p.object), syntax.Place(r.at(p.object.At)), p.kustomization.Key, k.Key, missing)
+			beside := func(p provider) bool { return within(p.kustomization, k) }
+			if i := slices.IndexFunc(providers, beside); i >= 0 {
+				p := providers[i]
+				r.find(finding{"beside-operator", k.Key.String() + named(p.object), r.at(o.At), named(o),
+					"beside its operator",
+					"%s (%s) brings its kind, with Kustomization %s, and Flux validates all objects of %s " +
+						"before it applies any: as long as the kind is unknown it refuses them all, " +
+						"the operator too. Move it into a Kustomization of its own, with %s."},
+					named(p.object), syntax.Place(r.at(p.object.At)), p.kustomization.Key, k.Key,
+					dependsOn(k, p))
+				continue
 			}
+			p := providers[0]
+			missing, cause := dependsOn(k, p), p.kustomization.Key.String()
+			if slices.Contains(r.before(k), p.kustomization) {
+				cause += " wait"
+				missing = "wait: true in Kustomization " + p.kustomization.Key.String() +
+					", which is otherwise ready before its releases are"
+			}
+			r.find(finding{"before-operator", cause, r.at(o.At), named(o),
+				"does not wait for its operator",
+				"%s (%s) brings its kind, with Kustomization %s, and %s may be applied before: it then " +
+					"fails, and is retried only after its retryInterval. It lacks %s."},
+				named(p.object), syntax.Place(r.at(p.object.At)), p.kustomization.Key, k.Key, missing)
 		}
 	}
 }
 
-// missingWait explains how to make a Kustomization wait for one of the providers; "" if it waits.
-func (r *repository) missingWait(k *gitops.Kustomization, providers []provider) string {
+// waits reports whether one of the providers brings its kind before Flux applies other objects of a
+// Kustomization.
+func (r *repository) waits(k *gitops.Kustomization, providers []provider) bool {
 	first := r.before(k)
-	for _, p := range providers {
-		ready := p.kustomization.Waits() || !isRelease(p.object)
-		if p.kustomization == k || slices.Contains(first, p.kustomization) && ready {
-			return ""
-		}
+	return slices.ContainsFunc(providers, func(p provider) bool {
+		definition := !isRelease(p.object)
+		return definition && p.kustomization == k ||
+			slices.Contains(first, p.kustomization) && (definition || p.kustomization.Waits())
+	})
+}
+
+// within reports whether a Kustomization is the outer one, or is declared below it.
+func within(k, outer *gitops.Kustomization) bool {
+	for k != nil && k != outer {
+		k = k.Parent
 	}
-	switch {
-	case len(providers) == 0:
-		return ""
-	case slices.Contains(first, providers[0].kustomization):
-		return "wait: true in Kustomization " + providers[0].kustomization.Key.String() +
-			", which is otherwise ready before its releases are"
+	return k == outer
+}
+
+// dependsOn is the field with which a Kustomization waits for a provider's.
+func dependsOn(k *gitops.Kustomization, p provider) string {
+	on := p.kustomization.Key
+	if on.Namespace != k.Key.Namespace {
+		return fmt.Sprintf("dependsOn: %s in namespace %s", on.Name, on.Namespace)
 	}
-	return "dependsOn: " + providers[0].kustomization.Key.Name
+	return "dependsOn: " + on.Name
 }
 
 // before are the Kustomizations that are ready before k is applied.

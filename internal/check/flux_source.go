@@ -87,6 +87,35 @@ func (r *repository) checkSources() {
 	}
 }
 
+// checkControllers finds objects of controllers that Flux's chart installs only on request.
+func (r *repository) checkControllers() {
+	requests := []struct{ group, variable, mentions, value string }{
+		{"source.extensions.fluxcd.io", "flux_values", "sourceWatcher",
+			"[yamlencode({ sourceWatcher = { create = true } })]"},
+		{"image.toolkit.fluxcd.io", "flux_image_automation", "cty.True", "true"},
+	}
+	for _, s := range r.cluster.config.Stages {
+		inputs := s.KnownInputs(r.cluster.outputs(), r.births)
+		for _, q := range requests {
+			v, has := inputs[q.variable]
+			if !has || !v.IsWhollyKnown() || strings.Contains(v.GoString(), q.mentions) {
+				continue
+			}
+			for _, k := range r.kustomizations {
+				for _, o := range k.Objects {
+					if o.GroupVersionKind().Group == q.group {
+						r.find(finding{"controller-missing", q.group, r.at(o.At), named(o),
+							"its controller is not installed",
+							"Flux's chart installs it on request. Without it, its kind is unknown, and " +
+								"Flux applies nothing of Kustomization %s. Set %s = %s for stage %s, %s."},
+							k.Key, q.variable, q.value, s.Name, syntax.Place(s.At()))
+					}
+				}
+			}
+		}
+	}
+}
+
 // checkKeys finds objects that SOPS has encrypted and Flux cannot decrypt.
 func (r *repository) checkKeys() {
 	for _, k := range r.kustomizations {

@@ -86,17 +86,18 @@ func (r *repository) needs(d *gitops.Kustomization, release gitops.Object) bool 
 }
 
 // checkHealthChecks finds health checks of objects that nobody makes. What a chart makes is not known, so
-// nothing is concluded about the namespaces of releases.
+// nothing is concluded about the namespaces of releases, and about what has none beside a release.
 func (r *repository) checkHealthChecks() {
 	if r.unread() {
 		return
 	}
-	released := map[string]bool{}
+	released, anywhere := map[string]bool{}, map[string]bool{}
 	for _, s := range r.objects {
 		released[s.Namespace] = released[s.Namespace] || s.Kind == tfeval.Release
 	}
 	for _, k := range r.kustomizations {
 		for _, o := range k.Objects {
+			anywhere[o.GetKind()+" "+o.GetName()] = true
 			if isRelease(o) {
 				released[cmp.Or(field(o, "spec", "targetNamespace"), o.GetNamespace())] = true
 			}
@@ -106,6 +107,10 @@ func (r *repository) checkHealthChecks() {
 		for _, c := range k.HealthChecks() {
 			o := tfeval.Object{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name}
 			if r.made(o.String()) || released[c.Namespace] || c.Namespace == "kube-system" {
+				continue
+			}
+			// kustomize gives a namespace to custom resources of the cluster, too
+			if c.Namespace == "" && (anywhere[o.String()] || slices.ContainsFunc(k.Objects, isRelease)) {
 				continue
 			}
 			r.find(finding{"health-check-never", k.Key.String() + o.String(), r.at(k.At),

@@ -95,7 +95,7 @@ func Rules() []Rule {
 		kernel-module-unknown machine-cert-sans talos-unknown chart-old pods-without-services
 		nodes-without-family node-ip-outside cni-none cilium-bug source-missing sops-key-missing
 		sops-undecrypted suspended clone-branch gitops-ignored extension-unknown git-unencrypted
-		artifact-unread slow-first health-check-never`) {
+		artifact-unread slow-first health-check-never controller-missing`) {
 		all = append(all, Rule{Kind: Kind(kind), Warns: true})
 	}
 	return all

@@ -85,8 +85,9 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
 	f.String("controllers", "", "which controllers run: `KIND` real (Flux, MetalLB) or standin "+
 		"(default: real if make real has built them)")
-	f.StringArray("source", nil, "serve `URL=DIR` to Flux: another Git repository, or a Helm "+
-		"repository with its index.yaml; repeatable")
+	f.StringArray("source", nil, "serve `URL=DIR` to Flux: another Git repository, "+
+		"a Helm repository with its index.yaml, or an artifact of oci://; repeatable")
+	f.String("charts", "", "serve the charts in `DIR`, as helm pull writes them, to Flux and to stages")
 	f.StringArrayVar(&faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.Bool("keep", false, "keep the rehearsal's work directory and print its path")
 	f.String("with", "", "prepare the lab for another `CLUSTER`, which the command may create, too")

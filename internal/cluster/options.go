@@ -26,6 +26,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/keys"
 	"github.com/ephemeral-castle/castle/internal/survivor"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tailscale"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -183,7 +184,7 @@ func (c *Cluster) CheckConfig() ([]string, error) {
 	for _, d := range diags {
 		place := ""
 		if d.Subject != nil {
-			place = fmt.Sprintf("%s:%d: ", d.Subject.Filename, d.Subject.Start.Line)
+			place = syntax.Place(*d.Subject) + ": "
 		}
 		warnings = append(warnings, fmt.Sprintf("warning: %s%s. %s", place, d.Summary, d.Detail))
 	}

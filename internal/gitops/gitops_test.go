@@ -1,6 +1,7 @@
 package gitops_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -212,6 +213,33 @@ func TestUnknownVariablesAreKept(t *testing.T) {
 	}
 	if a := objects[2].GetAnnotations(); a["ip"] != "" || a["other"] != "none" {
 		t.Errorf("Flux makes nothing of what no source has, not %v", a)
+	}
+}
+
+// TestDefaultsMayBeQuotes covers a repository that quotes a list with variables that nobody sets, while the
+// source of other variables is not known.
+func TestDefaultsMayBeQuotes(t *testing.T) {
+	dir := repository(t, `-- c/db.yaml --
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: { name: db, namespace: flux-system }
+spec:
+  path: ./db
+  sourceRef: { kind: GitRepository, name: flux-system }
+  postBuild: { substitute: { list: "[{ name: x }]" }, substituteFrom: [{ kind: Secret, name: unknown }] }
+-- db/map.yaml --
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: x }
+data:
+  list: ${q:='}${list}${q:='}
+`)
+	r, err := gitops.Read(gitops.Options{Folder: dir, Path: "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data := r[1].Objects[0].Object["data"]; fmt.Sprint(data) != "map[list:[{ name: x }]]" {
+		t.Errorf("data is %v", data)
 	}
 }
 

@@ -179,16 +179,23 @@ func (k *Kustomization) Substitute(objects []Object, from Variables, keepUnknown
 			return nil, fmt.Errorf("variable %s: a name has letters, digits and underscores", name)
 		}
 	}
-	mapping := func(name string) (string, bool) {
-		v, known := values[name]
-		if !known && !complete && keepUnknown {
-			v = "${" + name + "}"
+	mapping := func(keep bool) func(name string) (string, bool) {
+		return func(name string) (string, bool) {
+			v, known := values[name]
+			if !known && keep {
+				v = "${" + name + "}"
+			}
+			// Flux is not strict: an unknown variable becomes empty.
+			return strings.ReplaceAll(v, "\n", ""), true
 		}
-		return strings.ReplaceAll(v, "\n", ""), true // Flux is not strict: an unknown variable becomes empty
 	}
 	var all []Object
 	for _, o := range objects {
-		changed, text, err := replace(o.Unstructured, mapping)
+		keep := !complete && keepUnknown
+		changed, text, err := replace(o.Unstructured, mapping(keep))
+		if err != nil && keep { // the default of an unknown variable may be a quote
+			changed, text, err = replace(o.Unstructured, mapping(false))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s %s: %w", o.At, o.GetKind(), o.GetName(), err)
 		}

@@ -15,9 +15,7 @@ package charts
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -34,22 +32,29 @@ import (
 //go:embed all:hcloud-cloud-controller-manager all:hcloud-csi
 var sources embed.FS
 
-// home is where a chart is served.
-type home struct{ host, folder, chart string }
+// place is where charts are served.
+type place struct{ host, folder string }
+
+// home is the place of a chart.
+type home struct {
+	at    place
+	chart string
+}
 
 func homes() []home {
 	return []home{
-		{"charts.external-secrets.io", "/", "external-secrets"},
-		{"charts.hetzner.cloud", "/", "hcloud-cloud-controller-manager"},
-		{"charts.hetzner.cloud", "/", "hcloud-csi"},
-		{"charts.jetstack.io", "/", "cert-manager"},
-		{"charts.longhorn.io", "/", "longhorn"},
-		{"fluxcd-community.github.io", "/helm-charts", "flux2"},
-		{"helm.cilium.io", "/", "cilium"},
-		{"metallb.github.io", "/metallb", "metallb"},
-		{"raw.githubusercontent.com", "/kubernetes-csi/csi-driver-nfs/master/charts", "csi-driver-nfs"},
-		{"registry.developers.crunchydata.com", "/crunchydata", "pgo"},
-		{"traefik.github.io", "/charts", "traefik"},
+		{place{"charts.external-secrets.io", "/"}, "external-secrets"},
+		{place{"charts.hetzner.cloud", "/"}, "hcloud-cloud-controller-manager"},
+		{place{"charts.hetzner.cloud", "/"}, "hcloud-csi"},
+		{place{"charts.jetstack.io", "/"}, "cert-manager"},
+		{place{"charts.longhorn.io", "/"}, "longhorn"},
+		{place{"fluxcd-community.github.io", "/helm-charts"}, "flux2"},
+		{place{"helm.cilium.io", "/"}, "cilium"},
+		{place{"metallb.github.io", "/metallb"}, "metallb"},
+		{place{"raw.githubusercontent.com", "/kubernetes-csi/csi-driver-nfs/master/charts"},
+			"csi-driver-nfs"},
+		{place{"registry.developers.crunchydata.com", "/crunchydata"}, "pgo"},
+		{place{"traefik.github.io", "/charts"}, "traefik"},
 	}
 }
 
@@ -65,6 +70,10 @@ type Options struct {
 	Definitions map[string][]byte
 	// LateCRDs has MetalLB's CRDs in a ConfigMap, for the operators to make them some time later.
 	LateCRDs bool
+	// Pulled are charts of the user's, each in place of the stand-in of its name and version.
+	Pulled []Pulled
+	// Elsewhere are the URLs of further repositories, and of charts in registries, which have the user's.
+	Elsewhere []string
 	// SpeakerNodes is the label of the nodes that metallb-speaker selects; empty for all nodes.
 	SpeakerNodes string
 }
@@ -80,6 +89,7 @@ func New(o Options) (*Repositories, error) {
 		return nil, fmt.Errorf("charts: speed %v: must be above 0", o.Speed)
 	}
 	r := &Repositories{files: map[string]map[string][]byte{}}
+	places := map[place][]Pulled{}
 	for _, h := range homes() {
 		tree, err := fs.Sub(sources, h.chart)
 		if err != nil {
@@ -89,33 +99,27 @@ func New(o Options) (*Repositories, error) {
 		if err != nil {
 			return nil, err
 		}
-		served := r.files[h.host]
-		if served == nil {
-			served = map[string][]byte{}
-			r.files[h.host] = served
-		}
-		at := path.Join(h.folder, "index.yaml")
-		index := bytes.NewBuffer(served[at]) // of another chart there
-		if index.Len() == 0 {
-			fmt.Fprintf(index, "apiVersion: v1\ngenerated: %q\nentries:\n", built().Format(time.RFC3339))
-		}
-		fmt.Fprintf(index, "  %s:\n", h.chart)
+		real := named(o.Pulled, h.chart)
 		versions := append(o.Versions[h.chart], pinned(manifest))
 		slices.Sort(versions)
 		for _, version := range slices.Compact(versions) {
+			if Has(real, h.chart, version) {
+				continue
+			}
 			archive, err := pack(h.chart, version, o, tree)
 			if err != nil {
 				return nil, fmt.Errorf("chart %s: %w", h.chart, err)
 			}
-			name := h.chart + "-" + version + ".tgz"
-			served[path.Join(h.folder, name)] = archive
-			addArtifact(served, path.Join("/v2", h.folder, h.chart), h.chart, version, archive)
-			digest := sha256.Sum256(archive)
-			fmt.Fprintf(index,
-				"  - apiVersion: v2\n    name: %s\n    version: %q\n    urls: [%s]\n    digest: %s\n",
-				h.chart, version, name, hex.EncodeToString(digest[:]))
+			real = append(real, Pulled{h.chart, version, archive})
 		}
-		served[at] = index.Bytes()
+		places[h.at] = append(places[h.at], real...)
+	}
+	for _, url := range o.Elsewhere {
+		at, all := o.at(url)
+		places[at] = append(places[at], all...)
+	}
+	for at, all := range places {
+		r.publish(at, all)
 	}
 	return r, nil
 }
@@ -126,8 +130,17 @@ func (o Options) values() string {
 		o.SpeakerNodes)
 }
 
-// Hosts are the names under which the repositories are known.
-func (r *Repositories) Hosts() []string { return slices.Sorted(maps.Keys(r.files)) }
+// Hosts are the names under which the repositories of the stages are known.
+func Hosts() []string {
+	hosts := map[string]bool{}
+	for _, h := range homes() {
+		hosts[h.at.host] = true
+	}
+	return slices.Sorted(maps.Keys(hosts))
+}
+
+// Serves reports whether there is a file.
+func (r *Repositories) Serves(host, path string) bool { return r.files[host][path] != nil }
 
 // Handler serves the repositories of one host, at their real paths.
 func (r *Repositories) Handler(host string) http.Handler {

@@ -113,8 +113,10 @@ func command(stdout, stderr io.Writer, code *int) *cobra.Command {
 		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
 	f.StringVar(&o.Controllers, "controllers", "", "which controllers run: `KIND` real (Flux, MetalLB) or "+
 		"standin (default: real if make real has built them)")
-	f.StringArrayVar(&o.Sources, "source", nil, "serve `URL=DIR` to Flux: another Git repository, or a Helm "+
-		"repository with its index.yaml; repeatable")
+	f.StringArrayVar(&o.Sources, "source", nil, "serve `URL=DIR` to Flux: another Git repository, "+
+		"a Helm repository with its index.yaml, or an artifact of oci://; repeatable")
+	f.StringVar(&o.Charts, "charts", "", "serve the charts in `DIR`, as helm pull writes them, to Flux "+
+		"and to stages")
 	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&o.Keep, "keep", false, "keep the rehearsal's work directory and print its path")
 	f.StringVar(&o.With, "with", "", "prepare the lab for another `CLUSTER` of the repository, too")

@@ -83,6 +83,8 @@ type Config struct {
 	// not there.
 	Sources map[string]string
 	Missing []string
+	// Charts is the folder with the user's charts, which those that are not there have; or empty.
+	Charts string
 	// Controllers is the folder with Flux's real controllers; empty for the doubles.
 	Controllers string
 	// TailnetTags are those that the OAuth client of the tailnet may give.
@@ -268,7 +270,7 @@ func administrator(p *proxmox.Server) (token string, err error) {
 // the path selects the service; charts belong to their hosts.
 func (d *Datacenter) handler(repositories *charts.Repositories) func(host string) http.Handler {
 	shops := map[string]http.Handler{}
-	for _, h := range repositories.Hosts() {
+	for _, h := range charts.Hosts() {
 		shops[h] = repositories.Handler(h)
 	}
 	hypervisor, infisical, repository := d.proxmox.Handler(), d.folders.handler(), d.git
@@ -284,7 +286,9 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 	return func(host string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			shop := shops[host]
-			if other := d.others(host, r.URL.Path); other != nil {
+			if repositories.Serves(host, r.URL.Path) {
+				shop = repositories.Handler(host)
+			} else if other := d.others(host, r.URL.Path); other != nil {
 				shop = other
 			}
 			switch {
@@ -313,16 +317,6 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 			}
 		})
 	}
-}
-
-// RepositoryHosts returns the hosts of the chart repositories, which the datacenter serves for
-// every configuration.
-func RepositoryHosts() ([]string, error) {
-	r, err := charts.New(charts.Options{Speed: 1})
-	if err != nil {
-		return nil, err
-	}
-	return r.Hosts(), nil
 }
 
 // Credentials returns the user's credentials by environment variable.

@@ -212,10 +212,16 @@ func (c Config) charts() (charts.Options, error) {
 	if c.Faults.Times["daemonset-no-node"] != 0 {
 		o.SpeakerNodes = operators.SpeakerLabel
 	}
+	var err error
+	if c.Charts != "" {
+		o.Elsewhere = c.Missing
+		if o.Pulled, err = charts.ReadFolder(c.Charts); err != nil {
+			return o, err
+		}
+	}
 	if c.Controllers == "" {
 		return o, nil
 	}
-	var err error
 	o.Definitions, err = upstream.Definitions(c.Controllers)
 	return o, err
 }

@@ -86,7 +86,7 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 		Machines:     p.Survey.Machines, Vault: p.Survey.Vault, Cloud: p.Survey.Cloud,
 		ObjectStore: p.Survey.ObjectStore, Both: p.Survey.Both,
 		Repository: p.Survey.Repository, Controllers: p.Controllers, Log: log,
-		Sources: p.Survey.Sources, Missing: p.Survey.Missing,
+		Sources: p.Survey.Sources, Missing: p.Survey.Missing, Charts: p.Options.Charts,
 	})
 }
 

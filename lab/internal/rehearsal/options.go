@@ -31,6 +31,7 @@ type Options struct {
 	Providers string // stand-in or registry
 	Faults    []string
 	Sources   []string // URL=DIR
+	Charts    string   // folder with the user's charts, or empty
 	// Controllers is real or standin; empty: real where they are built.
 	Controllers string
 	Keep        bool

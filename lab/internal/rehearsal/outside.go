@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/providers"
 	runreport "github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/lab/charts"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
@@ -61,6 +62,11 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) (code int, er
 	}
 	if o.Directory, err = filepath.Abs(o.Directory); err != nil {
 		return 0, err
+	}
+	if o.Charts != "" {
+		if o.Charts, err = filepath.Abs(o.Charts); err != nil {
+			return 0, err
+		}
 	}
 	repository, err := folders.Find(o.Directory)
 	if err != nil {
@@ -200,11 +206,9 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 	if err := p.follow(ctx, notice); err != nil {
 		return err
 	}
-	hosts, err := datacenter.RepositoryHosts()
-	if err != nil {
+	if err := p.elsewhere(charts.Hosts(), notice); err != nil {
 		return err
 	}
-	p.elsewhere(hosts, notice)
 	// There is no network inside to fetch it from, so castle's own search is made here.
 	product, err := p.product()
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/gitops"
+	"github.com/ephemeral-castle/castle/lab/charts"
+	"github.com/ephemeral-castle/castle/lab/internal/network"
 )
 
 // parseSources reads --source, as folders by URL.
@@ -20,9 +22,9 @@ func parseSources(texts []string) (map[string]string, error) {
 	for _, text := range texts {
 		url, folder, is := strings.Cut(text, "=")
 		scheme, _, _ := strings.Cut(url, "://")
-		if !is || scheme != "https" && scheme != "http" {
+		if !is || scheme != "https" && scheme != "http" && scheme != "oci" {
 			return nil, fmt.Errorf("--source %q: must be URL=DIR, with a URL of a Git or Helm repository "+
-				"that begins with https:// or http://", text)
+				"or an artifact that begins with https://, http:// or oci://", text)
 		}
 		folder, err := filepath.Abs(folder)
 		if err != nil {
@@ -38,10 +40,17 @@ func parseSources(texts []string) (map[string]string, error) {
 
 // elsewhere finds the sources in Flux's repository that the lab lacks, and says how to bring them. Real
 // controllers cannot decrypt another person's repository: they run on one only with --controllers real.
-func (p *plan) elsewhere(hosts []string, notice func(string)) {
+func (p *plan) elsewhere(hosts []string, notice func(string)) error {
 	s := &p.Survey
+	lacking := pulls{places: map[string][]gitops.Place{}}
+	if folder := p.Options.Charts; folder != "" {
+		var err error
+		if lacking.pulled, err = charts.ReadFolder(folder); err != nil {
+			return &UsageError{fmt.Errorf("--charts: %w", err)}
+		}
+	}
 	if s.Repository == "" {
-		return
+		return nil
 	}
 	all, err := gitops.Read(gitops.Options{Folder: s.Repository, Path: s.Path, Source: s.SourceKind})
 	var problems gitops.Problems
@@ -60,7 +69,11 @@ func (p *plan) elsewhere(hosts []string, notice func(string)) {
 				notice(fmt.Sprintf("SOPS has encrypted %s, and a rehearsal lacks the key: the lab's doubles "+
 					"of Flux's controllers run", o.At))
 			}
-			url := repository(urlOf(o.Object))
+			if o.GroupVersionKind().Group == "source.extensions.fluxcd.io" {
+				notice(fmt.Sprintf("%s %s/%s (%s): the lab has no source-watcher, so what is made of its "+
+					"artifacts never gets ready", o.GetKind(), o.GetNamespace(), o.GetName(), o.At))
+			}
+			url := repository(text(o, "url"))
 			if o.GroupVersionKind().Group != "source.toolkit.fluxcd.io" || s.isAtHand(url, hosts) {
 				continue
 			}
@@ -74,22 +87,32 @@ func (p *plan) elsewhere(hosts []string, notice func(string)) {
 				continue
 			}
 			s.Missing = append(s.Missing, url)
+			if lacking.add(o, all) {
+				continue
+			}
 			hint := "the lab cannot serve it"
-			if strings.HasPrefix(url, "http") && o.GetKind() != "Bucket" {
+			if !strings.HasPrefix(url, "ssh") && o.GetKind() != "Bucket" {
 				hint = "bring it with --source " + url + "=DIR"
 			}
 			notice(fmt.Sprintf("%s %s/%s (%s): %s is not at hand; %s", o.GetKind(), o.GetNamespace(),
 				o.GetName(), o.At, cmp.Or(url, "its address"), hint))
 		}
 	}
+	if len(lacking.places) > 0 {
+		notice(lacking.String())
+	}
+	s.add(&survey{Network: network.Find(s.Missing)}) // the names of their servers resolve
+	return nil
 }
 
 // repository is a URL without what names the same repository with and without it.
 func repository(url string) string { return strings.TrimSuffix(strings.TrimSuffix(url, "/"), ".git") }
 
-func urlOf(o map[string]any) string {
-	url, _, _ := unstructured.NestedString(o, "spec", "url") //nolint:errcheck // Flux refuses another type
-	return url
+// text is a field of an object's spec; "" without.
+func text(o gitops.Object, fields ...string) string {
+	//nolint:errcheck // Flux refuses another type
+	found, _, _ := unstructured.NestedString(o.Object, append([]string{"spec"}, fields...)...)
+	return found
 }
 
 // isAtHand reports whether the lab serves a URL without --source.

@@ -24,7 +24,7 @@ func TestDoublesReadWhatRealControllersCannotDecrypt(t *testing.T) {
 		p := &plan{Controllers: "bin/controllers", Options: Options{Controllers: flag},
 			Survey: survey{Repository: fleet, Path: "./cluster", SourceKind: "GitRepository"}}
 		told := ""
-		p.elsewhere(nil, func(text string) { told += text })
+		check(t, p.elsewhere(nil, func(text string) { told += text }))
 		named := strings.Contains(told, "SOPS has encrypted apps/secret.yaml:1")
 		if p.Controllers != want || named != (want == "") {
 			t.Errorf("--controllers %q: %q, %q", flag, p.Controllers, told)
@@ -53,13 +53,13 @@ func TestWhatIsNotAtHandIsNamedBeforeTheRehearsal(t *testing.T) {
 	p := &plan{Survey: survey{Repository: fleet, Path: "./cluster", SourceKind: "GitRepository",
 		GitURL: "https://git.example.org/me/fleet", Sources: brought}}
 	var told []string
-	p.elsewhere([]string{"charts.longhorn.io"}, func(text string) { told = append(told, text) })
+	check(t, p.elsewhere([]string{"charts.longhorn.io"}, func(text string) { told = append(told, text) }))
 	want := `GitRepository flux-system/apps (cluster/sources.yaml:17): https://git.example.org/me/apps ` +
 		`is served from ` + charts + ` as a Helm repository: index.yaml, which a Helm repository has, decides
 GitRepository flux-system/other (cluster/sources.yaml:22): https://git.example.org/me/other ` +
 		`is not at hand; bring it with --source https://git.example.org/me/other=DIR
 OCIRepository flux-system/image (cluster/sources.yaml:27): oci://ghcr.io/me/image is not at hand; ` +
-		`the lab cannot serve it`
+		`bring it with --source oci://ghcr.io/me/image=DIR`
 	if got := strings.Join(told, "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -67,10 +67,51 @@ OCIRepository flux-system/image (cluster/sources.yaml:27): oci://ghcr.io/me/imag
 		"oci://ghcr.io/me/image" {
 		t.Errorf("missing: %s", got)
 	}
-	for _, text := range []string{"oci://ghcr.io/x=" + charts, "https://example.org",
+	for _, text := range []string{"ssh://ghcr.io/x=" + charts, "https://example.org",
 		"https://example.org=/none"} {
 		if _, err := parseSources([]string{text}); err == nil {
 			t.Errorf("--source %s is accepted", text)
 		}
+	}
+}
+
+func TestChartsThatAreNotAtHandAreCommands(t *testing.T) {
+	fleet, folder := t.TempDir(), t.TempDir()
+	check(t, os.WriteFile(filepath.Join(folder, "web-1.0.0.tgz"), nil, 0o600))
+	source := func(kind, name, spec string) string {
+		return "---\napiVersion: source.toolkit.fluxcd.io/v1\nkind: " + kind + "\nmetadata: { name: " + name +
+			", namespace: apps }\nspec: { interval: 1h, " + spec + " }\n"
+	}
+	helm := "layerSelector: { mediaType: application/vnd.cncf.helm.chart.content.v1.tar+gzip }"
+	release := func(name, chart, version, repository string) string {
+		return "---\napiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: { name: " + name +
+			", namespace: apps }\nspec: { interval: 1h, chart: { spec: { chart: " + chart + ", version: \"" +
+			version + "\", sourceRef: { kind: HelmRepository, name: " + repository + " } } } }\n"
+	}
+	check(t, os.MkdirAll(filepath.Join(fleet, "cluster"), 0o700))
+	check(t, os.WriteFile(filepath.Join(fleet, "cluster", "all.yaml"), []byte(
+		source("OCIRepository", "one", "url: oci://ghcr.io/me/app, ref: { tag: 2.0.0 }, "+helm)+
+			source("OCIRepository", "two", "url: oci://ghcr.io/me/app, ref: { tag: 2.0.0 }, "+helm)+
+			source("OCIRepository", "three", "url: oci://ghcr.io/me/web, ref: { tag: 1.0.0 }, "+helm)+
+			source("HelmRepository", "stable", "url: https://charts.example.org/stable")+
+			release("x", "things", ">=1.0 <2'", "stable")+release("web", "web", "1.x", "stable")), 0o600))
+	p := &plan{Options: Options{Charts: folder}, Survey: survey{Repository: fleet, Path: "./cluster",
+		SourceKind: "GitRepository", GitURL: "https://git.example.org/me/fleet"}}
+	var told []string
+	check(t, p.elsewhere(nil, func(text string) { told = append(told, text) }))
+	want := "2 charts are not at hand, and their releases will fail. --charts DIR serves what these " +
+		`commands bring:
+  helm pull -d DIR oci://ghcr.io/me/app --version 2.0.0  # cluster/all.yaml:2 and 1 more
+  helm pull -d DIR things --repo https://charts.example.org/stable --version '>=1.0 <2'` +
+		"  # cluster/all.yaml:22"
+	if got := strings.Join(told, "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if hosts := strings.Join(p.Survey.Network.Hosts, " "); hosts != "charts.example.org ghcr.io" {
+		t.Errorf("names that resolve: %s", hosts)
+	}
+	p.Options.Charts = fleet
+	if err := p.elsewhere(nil, func(string) {}); err == nil {
+		t.Error("--charts accepts a folder without charts")
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/host"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
+	"github.com/ephemeral-castle/castle/lab/charts"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
 	"github.com/ephemeral-castle/castle/lab/internal/sources"
@@ -82,15 +83,11 @@ func inspect(repository string, o Options) (*survey, error) {
 	if diags.HasErrors() {
 		return nil, &cluster.ConfigError{Diagnostics: errorsOf(diags), Files: loaded.Files}
 	}
-	hosts, err := datacenter.RepositoryHosts()
-	if err != nil {
-		return nil, err
-	}
 	brought, err := parseSources(o.Sources)
 	if err != nil {
 		return nil, &UsageError{err}
 	}
-	hosts = slices.AppendSeq(hosts, maps.Keys(brought))
+	hosts := slices.AppendSeq(charts.Hosts(), maps.Keys(brought))
 	s := &survey{
 		Sources: brought,
 		Name:    loaded.Name, Platform: loaded.Platform, ClusterDir: loaded.Dir,

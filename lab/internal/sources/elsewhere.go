@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Elsewhere serves further sources to everybody, under their URLs: a folder with an index.yaml as a Helm
-// repository, a clone as the Git repository that it is, another folder as a Git repository with one commit on
-// the usual branches beside these. Git holds its files in dir. It returns the handler of a request, nil for
-// none; that of a missing one answers as a server without the repository does.
+// Elsewhere serves further sources to everybody, under their URLs: a folder of oci:// as each tag of an
+// artifact, one with an index.yaml as a Helm repository, a clone as the Git repository that it is, another
+// folder as a Git repository with one commit on the usual branches beside these. Git holds its files in dir.
+// It returns the handler of a request, nil for none; that of a missing one answers as a server without it.
 func Elsewhere(ctx context.Context, dir string, folders map[string]string, missing, branches []string) (
 	func(host, path string) http.Handler, error) {
 	handlers := map[string]http.Handler{}
@@ -20,6 +20,10 @@ func Elsewhere(ctx context.Context, dir string, folders map[string]string, missi
 		handlers[place(url)] = http.NotFoundHandler()
 	}
 	for url, folder := range folders {
+		if strings.HasPrefix(url, "oci://") {
+			handlers[place(url)] = Registry(folder, nil, Keys{})
+			continue
+		}
 		if _, err := os.Stat(filepath.Join(folder, "index.yaml")); err == nil {
 			_, path, _ := strings.Cut(place(url), "/")
 			handlers[place(url)] = http.StripPrefix(strings.TrimSuffix("/"+path, "/"),
@@ -54,8 +58,11 @@ func Elsewhere(ctx context.Context, dir string, folders map[string]string, missi
 	}, nil
 }
 
-// place is a URL without its scheme.
+// place is where requests for a URL go to: the URL without its scheme, below /v2 in a registry.
 func place(url string) string {
-	_, rest, _ := strings.Cut(url, "://")
+	scheme, rest, _ := strings.Cut(url, "://")
+	if host, path, _ := strings.Cut(rest, "/"); scheme == "oci" {
+		rest = host + "/v2/" + path
+	}
 	return strings.TrimSuffix(strings.TrimSuffix(rest, "/"), ".git")
 }

@@ -14,8 +14,9 @@ func TestFurtherSourcesAreServedUnderTheirURLs(t *testing.T) {
 	write(t, charts, map[string]string{"index.yaml": "apiVersion: v1\n"})
 	write(t, apps, map[string]string{"a.yaml": "one"})
 	find, err := Elsewhere(t.Context(), t.TempDir(), map[string]string{
-		"https://charts.example.org/stable": charts, "https://git.example.org/me/apps.git": apps},
-		[]string{"https://git.example.org/me/none"}, []string{"main"})
+		"https://charts.example.org/stable": charts, "https://git.example.org/me/apps.git": apps,
+		"oci://ghcr.io/me/parts": apps},
+		[]string{"https://git.example.org/me/none", "oci://ghcr.io/me/none"}, []string{"main"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +39,9 @@ func TestFurtherSourcesAreServedUnderTheirURLs(t *testing.T) {
 		{"git.example.org", "/me/apps.git/info/refs"}:       200,
 		{"git.example.org", "/me/apps-of-others/info/refs"}: 0,
 		{"git.example.org", "/me/none/info/refs"}:           404,
+		{"ghcr.io", "/v2/me/parts/manifests/v1.2"}:          200, // for everybody, whatever the tag
+		{"ghcr.io", "/v2/me/none/manifests/v1.2"}:           404,
+		{"ghcr.io", "/v2/me/other/manifests/v1.2"}:          0,
 	} {
 		if got := get(at[0], at[1]); got != want {
 			t.Errorf("%s%s: %d, want %d", at[0], at[1], got, want)

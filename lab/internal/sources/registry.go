@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -44,7 +45,7 @@ type registryServer struct {
 }
 
 // Registry is a registry with the folder as Flux's artifact, which has the tags and latest. A range is the
-// first version that it names.
+// first version that it names. Without a password everybody may read, and it has each tag that they ask for.
 func Registry(folder string, tags []string, k Keys) http.Handler {
 	return &registryServer{stored: registry.New(registry.Logger(log.New(io.Discard, "", 0))), folder: folder,
 		tags: append(versions(tags), "latest"), password: k.Password, pushed: map[string]bool{}}
@@ -65,11 +66,12 @@ func versions(tags []string) (all []string) {
 }
 
 // named is the repository in the path of a request.
-var named = regexp.MustCompile(`^/v2/(.+)/(manifests|blobs|tags)/`)
+var named = regexp.MustCompile(`^/v2/(.+)/(manifests|blobs|tags)/([^:]*)`)
 
 func (s *registryServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, password, _ := r.BasicAuth()
-	if user != User || subtle.ConstantTimeCompare([]byte(password), []byte(s.password)) == 0 {
+	if s.password != "" && (user != User ||
+		subtle.ConstantTimeCompare([]byte(password), []byte(s.password)) == 0) {
 		w.Header().Set("WWW-Authenticate", `Basic realm="Registry"`)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnauthorized)
@@ -77,7 +79,11 @@ func (s *registryServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if found := named.FindStringSubmatch(r.URL.Path); found != nil {
-		if err := s.push(found[1]); err != nil {
+		tags := s.tags
+		if s.password == "" && found[2] == "manifests" && r.URL.Path == found[0] { // no digest
+			tags = append(slices.Clone(tags), found[3])
+		}
+		if err := s.push(found[1], tags); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -85,31 +91,33 @@ func (s *registryServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.stored.ServeHTTP(w, r)
 }
 
-// push stores the artifact under a name, once.
-func (s *registryServer) push(repository string) error {
+// push stores the artifact under a name and tags, once.
+func (s *registryServer) push(repository string, tags []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pushed[repository] {
-		return nil
+	for _, tag := range tags {
+		if at := repository + ":" + tag; !s.pushed[at] {
+			if err := s.write(at); err != nil {
+				return err
+			}
+			s.pushed[at] = true
+		}
 	}
+	return nil
+}
+
+func (s *registryServer) write(to string) error {
 	image, err := artifact(s.folder)
 	if err != nil {
 		return err
 	}
 	server := httptest.NewServer(s.stored)
 	defer server.Close()
-	at := strings.TrimPrefix(server.URL, "http://") + "/" + repository
-	for _, tag := range s.tags {
-		ref, err := name.NewTag(at+":"+tag, name.Insecure)
-		if err == nil {
-			err = remote.Write(ref, image)
-		}
-		if err != nil {
-			return err
-		}
+	ref, err := name.NewTag(strings.TrimPrefix(server.URL, "http://")+"/"+to, name.Insecure)
+	if err != nil {
+		return err
 	}
-	s.pushed[repository] = true
-	return nil
+	return remote.Write(ref, image)
 }
 
 // artifact is the folder as `flux push artifact` packs it.
