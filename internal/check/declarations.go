@@ -2,16 +2,14 @@ package check
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
-	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -38,7 +36,11 @@ func checkDeclarations(c *cluster, report reporter) {
 				declared.check(b.Body, s.Name, report)
 			}
 		}
-		declared.checkCycle(m.Blocks, s.Name, report)
+		if cycle := module.Cycle(m.Blocks, declared); len(cycle) > 0 {
+			report("cycle", declared[cycle[0]], fmt.Sprintf("stage %s: %s needs itself", s.Name, cycle[0]),
+				"%s. Terraform finds no order: let one of them read the others no more.",
+				strings.Join(cycle, " needs "))
+		}
 	}
 }
 
@@ -65,67 +67,6 @@ func checkArguments(b *hclsyntax.Block, stage string, report reporter) {
 	if b.Body.Attributes["value"] == nil && b.Type == "output" && !meant {
 		report("argument-unknown", b.DefRange(), of+"no value", "An output needs one: write value = ….")
 	}
-}
-
-// checkCycle finds names of a module that need each other. A variable needs what its validations read, as
-// Terraform checks them before anything reads it. Modules are left out: their inputs and outputs are nodes of
-// their own to Terraform.
-func (d declarations) checkCycle(blocks hclsyntax.Blocks, stage string, report reporter) {
-	needs := map[string][]string{}
-	for _, b := range blocks {
-		of := map[string]hclsyntax.Node{}
-		switch name := strings.Join(b.Labels, "."); b.Type {
-		case "locals":
-			for name, attr := range b.Body.Attributes {
-				of["local."+name] = attr
-			}
-		case "variable":
-			of["var."+name] = b.Body.Blocks
-		case "resource":
-			of[name] = b.Body
-		case "data":
-			of["data."+name] = b.Body
-		}
-		for name, node := range of {
-			needs[name] = append(needs[name], d.read(node, name)...)
-		}
-	}
-	_, err := graph.Sort(slices.Sorted(maps.Keys(needs)), func(name string) []string { return needs[name] })
-	if cycle, is := errors.AsType[*graph.CycleError[string]](err); is {
-		report("cycle", d[cycle.Path[0]], fmt.Sprintf("stage %s: %s needs itself", stage, cycle.Path[0]),
-			"%s. Terraform finds no order: let one of them read the others no more.",
-			strings.Join(cycle.Path, " needs "))
-	}
-}
-
-// read lists the declared names that a part of a module reads, without the one that it is of.
-func (d declarations) read(node hclsyntax.Node, of string) (all []string) {
-	hclsyntax.VisitAll(node, func(n hclsyntax.Node) hcl.Diagnostics {
-		if e, is := n.(*hclsyntax.ScopeTraversalExpr); is {
-			name, _, _ := nameOf(e.Traversal)
-			if _, known := d[name]; known && name != of {
-				all = append(all, name)
-			}
-		}
-		return nil
-	})
-	return all
-}
-
-// nameOf is the name of what a reference leads to, its kind, and the number of its parts.
-func nameOf(t hcl.Traversal) (name, kind string, parts int) {
-	name, parts = t.RootName(), 2
-	if name == "data" {
-		parts = 3
-	}
-	kind = cmp.Or(map[string]string{"var": "variable", "local": "local value", "module": "module",
-		"data": "data source"}[name], "resource")
-	for _, step := range t[1:min(parts, len(t))] {
-		if attr, ok := step.(hcl.TraverseAttr); ok {
-			name += "." + attr.Name
-		}
-	}
-	return name, kind, parts
 }
 
 // add adds the names that a block declares.
@@ -158,7 +99,7 @@ func (d declarations) add(b *hclsyntax.Block, stage string, report reporter) {
 func (d declarations) check(body *hclsyntax.Body, stage string, report reporter) {
 	for _, argument := range names(body.Attributes) {
 		for _, t := range body.Attributes[argument].Expr.Variables() {
-			name, kind, parts := nameOf(t)
+			name, kind, parts := module.NameOf(t)
 			_, known := d[name]
 			if known || strings.Count(name, ".") < parts-1 || t.RootName() == "output" ||
 				t.RootName() == "ephemeral" {
