@@ -70,7 +70,9 @@ type rollout struct {
 	run      *run.Run
 	options  Options
 	machines map[string]*machine
-	waits    bool // for a machine that an interrupted rollout restarts
+	waits    bool            // for a machine that an interrupted rollout restarts
+	fresh    []*config.Stage // what only reads, and was read at readAt
+	readAt   time.Time
 }
 
 // DryRun lists the steps of a rollout and changes nothing.
@@ -114,7 +116,10 @@ func (x *rollout) do(ctx context.Context) error {
 	if len(p.Steps) > 0 {
 		machines := machineStages(x.run.Cluster)
 		before := slices.DeleteFunc(graph.Closure(stages, run.StageNeeds, machines...),
-			func(s *config.Stage) bool { return slices.Contains(machines, s) })
+			func(s *config.Stage) bool { // a confirmation may have taken an hour
+				fresh := slices.Contains(x.fresh, s) && time.Since(x.readAt) < time.Minute
+				return fresh || slices.Contains(machines, s)
+			})
 		if err := create.Stages(ctx, x.run, before, o); err != nil {
 			return err
 		}
@@ -234,13 +239,14 @@ func (x *rollout) nameVolumes(ctx context.Context, steps []*Step) error {
 
 // readSecrets reads what only reads, such as the secret store's values, again: they may have been rotated.
 func (x *rollout) readSecrets(ctx context.Context) error {
-	volatile := slices.DeleteFunc(x.run.Created(), func(s *config.Stage) bool {
+	x.fresh = slices.DeleteFunc(x.run.Created(), func(s *config.Stage) bool {
 		return !s.Volatile || s.NeedsPlatform || len(s.Needs) > 0
 	})
-	if len(volatile) == 0 {
+	if len(x.fresh) == 0 {
 		return nil
 	}
-	return create.Stages(ctx, x.run, volatile, create.Options{Refresh: true})
+	defer func() { x.readAt = time.Now() }()
+	return create.Stages(ctx, x.run, x.fresh, create.Options{Refresh: true})
 }
 
 func (x *rollout) sorted() []*machine {
