@@ -406,7 +406,9 @@ func TestTheNetworkPluginIsOneThatTalosCanLeaveOut(t *testing.T) {
 		{talos, machines + later, `cni = "flannel"`, "", ""},
 		{cilium, nodes, `cilium_routing_mode = "native"`, "", ""},
 		{cilium, nodes, `cilium_routing_mode = "vxlan"`, "cilium_routing_mode", "contains"},
-		{cilium, nodes, `cilium_pod_cidr = "10.244.0.0"`, "cilium_pod_cidr", "cidrhost"},
+		{cilium, nodes, `cilium_pod_cidr = "10.244.0.0"`, "cilium_pod_cidr", "can(cidrhost(var"},
+		{cilium, nodes, `cilium_pod_cidr = "10.245.0.0/16"`, "cilium_pod_cidr", "cilium_pod_subnets"},
+		{cilium, nodes, `cilium_pod_cidr = "10.244.0.0/15"`, "", ""},
 		{cilium, nodes, `cilium_chart_version = "1.18"`, "cilium_chart_version", "regex"},
 	} {
 		out, err := evaluated(t, c.files, c.wired, secrets, c.value)
