@@ -18,11 +18,14 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/fleet/record"
+	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/naming"
+	"github.com/ephemeral-castle/castle/internal/operation/destroy"
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
 	"github.com/ephemeral-castle/castle/internal/operation/waves"
 	"github.com/ephemeral-castle/castle/internal/report"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
@@ -94,7 +97,7 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 		format, err = reportFormat(a)
 	}
 	if err == nil && o.command == "destroy" {
-		err = confirmFleet(a, f)
+		err = a.confirmFleet(cmd.Context(), f, options)
 	}
 	if err != nil {
 		return err
@@ -205,16 +208,39 @@ func (a *app) commandOf(children *waves.Children, o *fleetOptions) func(context.
 	}
 }
 
-// confirmFleet asks once for all clusters.
-func confirmFleet(a *app, f *fleet.Fleet) error {
+// confirmFleet names the machines of all clusters, and asks once.
+func (a *app) confirmFleet(ctx context.Context, f *fleet.Fleet, o cluster.Options) error {
 	for _, w := range f.Waves {
-		fmt.Fprintf(a.stderr, "Would destroy in wave %s: %s\n", w.Name,
-			strings.Join(fleet.Names(w.Clusters), ", "))
+		names := fleet.Names(w.Clusters)
+		fmt.Fprintf(a.stderr, "Would destroy in wave %s: %s\n", w.Name, strings.Join(names, ", "))
+		machines := run.Each(names, func(name string) []string { return machinesOf(ctx, o, name) })
+		for i, name := range names {
+			for _, line := range machines[i] {
+				fmt.Fprintf(a.stderr, "  %s: %s\n", name, line)
+			}
+		}
 	}
 	want := "destroy " + count(len(f.Clusters()), "cluster")
 	err := confirm(a, "the words", want, "go on", "nothing was destroyed")
 	a.yes = err == nil // for each of them
 	return err
+}
+
+// machinesOf describes the machines that the destroy of a cluster ends, or why castle does not know them.
+func machinesOf(ctx context.Context, o cluster.Options, name string) (all []string) {
+	o.Cluster, o.Recorded = name, true
+	c, err := cluster.Open(ctx, o)
+	if err != nil {
+		return []string{"its machines are not known: " + foreign.OneLine(err.Error())}
+	}
+	stages, err := destroy.Select(c, destroy.Options{})
+	for _, s := range stages {
+		all = append(all, s.Machines(c.Masker.Hide)...)
+	}
+	if err = errors.Join(err, c.Store.Close()); err != nil {
+		all = append(all, "its machines are not known: "+foreign.OneLine(err.Error()))
+	}
+	return all
 }
 
 // watchFleet returns how an event of a run over many clusters is shown, one at a time, and what writes the
