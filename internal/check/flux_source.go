@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gitops"
 	"github.com/ephemeral-castle/castle/internal/syntax"
@@ -89,16 +91,23 @@ func (r *repository) checkSources() {
 
 // checkControllers finds objects of controllers that Flux's chart installs only on request.
 func (r *repository) checkControllers() {
-	requests := []struct{ group, variable, mentions, value string }{
-		{"source.extensions.fluxcd.io", "flux_values", "sourceWatcher",
+	requests := []struct{ group, controller, variable, value string }{
+		{"source.extensions.fluxcd.io", "sourceWatcher", "flux_values",
 			"[yamlencode({ sourceWatcher = { create = true } })]"},
-		{"image.toolkit.fluxcd.io", "flux_image_automation", "cty.True", "true"},
+		{"image.toolkit.fluxcd.io", "imageReflectionController", "flux_image_automation", "true"},
+	}
+	own := map[string]bool{} // groups of which the repository itself has kinds
+	for _, k := range r.kustomizations {
+		for _, o := range k.Objects {
+			own[field(o, "spec", "group")] = true // "" but for a CustomResourceDefinition
+		}
 	}
 	for _, s := range r.cluster.config.Stages {
 		inputs := s.KnownInputs(r.cluster.outputs(), r.births)
 		for _, q := range requests {
-			v, has := inputs[q.variable]
-			if !has || !v.IsWhollyKnown() || strings.Contains(v.GoString(), q.mentions) {
+			v, more := inputs[q.variable], inputs["flux_values"]
+			set := v == cty.NilVal || v.RawEquals(cty.True) || strings.Contains(more.GoString(), q.controller)
+			if own[q.group] || set || !v.IsWhollyKnown() || !more.IsWhollyKnown() {
 				continue
 			}
 			for _, k := range r.kustomizations {

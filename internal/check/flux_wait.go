@@ -109,8 +109,9 @@ func (r *repository) checkHealthChecks() {
 			if r.made(o.String()) || released[c.Namespace] || c.Namespace == "kube-system" {
 				continue
 			}
-			// kustomize gives a namespace to custom resources of the cluster, too
-			if c.Namespace == "" && (anywhere[o.String()] || slices.ContainsFunc(k.Objects, isRelease)) {
+			// kustomize gives a namespace to custom resources of the cluster, too; a Deployment has one
+			custom := c.Namespace == "" && strings.Contains(c.APIVersion, ".")
+			if custom && (anywhere[o.String()] || slices.ContainsFunc(k.Objects, isRelease)) {
 				continue
 			}
 			r.find(finding{"health-check-never", k.Key.String() + o.String(), r.at(k.At),

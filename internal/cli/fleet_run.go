@@ -25,7 +25,6 @@ import (
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
 	"github.com/ephemeral-castle/castle/internal/operation/waves"
 	"github.com/ephemeral-castle/castle/internal/report"
-	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
@@ -97,7 +96,7 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 		format, err = reportFormat(a)
 	}
 	if err == nil && o.command == "destroy" {
-		err = a.confirmFleet(cmd.Context(), f, options)
+		err = a.confirmFleet(cmd.Context(), f, o, options)
 	}
 	if err != nil {
 		return err
@@ -209,11 +208,19 @@ func (a *app) commandOf(children *waves.Children, o *fleetOptions) func(context.
 }
 
 // confirmFleet names the machines of all clusters, and asks once.
-func (a *app) confirmFleet(ctx context.Context, f *fleet.Fleet, o cluster.Options) error {
+func (a *app) confirmFleet(ctx context.Context, f *fleet.Fleet, o *fleetOptions,
+	options cluster.Options) error {
 	for _, w := range f.Waves {
 		names := fleet.Names(w.Clusters)
 		fmt.Fprintf(a.stderr, "Would destroy in wave %s: %s\n", w.Name, strings.Join(names, ", "))
-		machines := run.Each(names, func(name string) []string { return machinesOf(ctx, o, name) })
+		if len(o.extra) > 0 {
+			fmt.Fprintln(a.stderr, "  with the flags after --; castle destroy NAME tells which machines end")
+			continue
+		}
+		machines := make([][]string, len(names))
+		fleet.Each(ctx, o.parallel, names, func(i int, name string) {
+			machines[i] = machinesOf(ctx, options, name)
+		})
 		for i, name := range names {
 			for _, line := range machines[i] {
 				fmt.Fprintf(a.stderr, "  %s: %s\n", name, line)
@@ -298,6 +305,9 @@ func (a *app) fleetEnding(ctx context.Context, s waves.Summary, took time.Durati
 		default:
 			e.Stages[event.ResultFailed]++
 			for _, c := range r.Ending.Causes {
+				if r.Ending.ExitCode == exitFailed { // one that was refused has no logs
+					c.Next = cmp.Or(c.Next, "castle logs "+r.Cluster)
+				}
 				e.Causes = append(e.Causes, event.Cause{Text: r.Cluster + ": " + c.Text, Next: c.Next})
 			}
 			if r.Ending.Resume == "" && slices.Contains([]int{exitPreflight, exitGate}, r.Ending.ExitCode) {

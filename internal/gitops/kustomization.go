@@ -88,9 +88,10 @@ type spec struct {
 
 // Checked is an object of a Kustomization's healthChecks.
 type Checked struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace"`
+	Name       string `json:"name"`
 }
 
 type reference struct {

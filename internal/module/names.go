@@ -51,7 +51,7 @@ func Cycle[R any](blocks hclsyntax.Blocks, declared map[string]R) []string {
 		}
 		for name, node := range of {
 			for _, read := range reads(node) {
-				if _, known := declared[read]; known && read != name {
+				if _, known := declared[read]; known && (read != name || b.Type == "locals") {
 					needs[name] = append(needs[name], read)
 				}
 			}
@@ -64,12 +64,14 @@ func Cycle[R any](blocks hclsyntax.Blocks, declared map[string]R) []string {
 	return nil
 }
 
-// reads lists the names in a part of a module.
+// reads lists the names in a part of a module, without those of a for expression.
 func reads(node hclsyntax.Node) (all []string) {
 	_ = hclsyntax.VisitAll(node, func(n hclsyntax.Node) hcl.Diagnostics { // it finds no problems
-		if e, is := n.(*hclsyntax.ScopeTraversalExpr); is {
-			name, _, _ := NameOf(e.Traversal)
-			all = append(all, name)
+		if attr, is := n.(*hclsyntax.Attribute); is {
+			for _, t := range attr.Expr.Variables() {
+				name, _, _ := NameOf(t)
+				all = append(all, name)
+			}
 		}
 		return nil
 	})

@@ -104,8 +104,8 @@ var hostnames = gate.Attribute{Type: cty.List(cty.String), Required: true,
 // GateTypes returns the type of gate that a tailnet answers.
 func GateTypes() []gate.Type {
 	given := attributes(hostnames)
-	given["tags"] = gate.Attribute{Type: cty.List(cty.String), Required: true,
-		Help: "Tags of the devices. One of somebody else's has their names alone."}
+	given["tags"] = gate.Attribute{Type: cty.Map(cty.List(cty.String)), Required: true,
+		Help: "By host name, the tags of the device's key. One of somebody else's has the name alone."}
 	given["expires"] = gate.Attribute{Type: cty.Map(cty.String),
 		Help: "By host name, when the key of a device expires: until then, it need not have joined."}
 	return []gate.Type{{
@@ -114,7 +114,7 @@ func GateTypes() []gate.Type {
 		Attributes: given,
 		New: func(name string, _ gate.Target, v gate.Values) (gate.Gate, error) {
 			t, names, err := tailnetOf(v)
-			var tags []string
+			var tags map[string][]string
 			var expires map[string]string
 			err = errors.Join(err, v.Decode("tags", &tags), v.Decode("expires", &expires))
 			return gate.Gate{Name: name, Check: func(ctx context.Context) error {
@@ -126,7 +126,8 @@ func GateTypes() []gate.Type {
 
 // joined is an error that names each device which is missing, or may not be reached yet. With the times when
 // keys expire, it names those alone that cannot join any more.
-func (t tailnet) joined(ctx context.Context, names, tags []string, expires map[string]string) error {
+func (t tailnet) joined(ctx context.Context, names []string, tags map[string][]string,
+	expires map[string]string) error {
 	all, err := t.devices(ctx)
 	if err != nil {
 		return err
@@ -139,7 +140,7 @@ func (t tailnet) joined(ctx context.Context, names, tags []string, expires map[s
 		}
 		for _, d := range all {
 			switch {
-			case !d.is(name, tags):
+			case !d.is(name, tags[name]):
 			case expires != nil, d.Authorized && d.Connected && !d.renamed():
 				why = ""
 			case why == "":
@@ -167,6 +168,9 @@ func expired(at string) string {
 	moment, err := time.Parse(time.RFC3339, at)
 	if err == nil && time.Now().Before(moment) {
 		return ""
+	}
+	if at == "" {
+		return "has no key yet"
 	}
 	return "has not joined the tailnet, and its key has expired (" + at + "); castle create makes another one"
 }

@@ -64,12 +64,14 @@ func (w world) join(t *testing.T, key, name string) {
 func values(t *testing.T, w tailnet, names ...string) gate.Values {
 	t.Helper()
 	var list []cty.Value
+	tags := map[string]cty.Value{}
 	for _, n := range names {
 		list = append(list, cty.StringVal(n))
+		tags[n] = cty.ListVal([]cty.Value{cty.StringVal("tag:node")})
 	}
 	return gate.Values{"api": cty.StringVal(w.api), "client_id": cty.StringVal(w.id),
 		"client_secret": cty.StringVal(w.secret), "devices": cty.ListVal(list),
-		"tags": cty.ListVal([]cty.Value{cty.StringVal("tag:node")})}
+		"tags": cty.MapVal(tags)}
 }
 
 func TestGateOpensWhenEachMachineIsConnected(t *testing.T) {
@@ -104,7 +106,8 @@ func TestGateKnowsAMachineByItsTags(t *testing.T) {
 	other, _ := w.tagged(t, "laptop", "tag:other")
 	w.join(t, other, "blue-cp-01")
 	joined := func() error {
-		return w.t.joined(t.Context(), []string{"blue-cp-01"}, []string{"tag:node"}, nil)
+		return w.t.joined(t.Context(), []string{"blue-cp-01"},
+			map[string][]string{"blue-cp-01": {"tag:node"}}, nil)
 	}
 	if err := joined(); err == nil || err.Error() != "blue-cp-01 has not joined the tailnet yet" {
 		t.Error(err)
@@ -123,7 +126,8 @@ func TestAKeyThatExpiredUnusedIsMadeAnew(t *testing.T) {
 	_, late := w.key(t, "blue-cp-01")
 	used, own := w.key(t, "blue-w-01")
 	w.join(t, used, "blue-w-01")
-	names, tags := []string{"blue-cp-01", "blue-w-01"}, []string{"tag:node"}
+	names := []string{"blue-cp-01", "blue-w-01"}
+	tags := map[string][]string{"blue-cp-01": {"tag:node"}, "blue-w-01": {"tag:node"}}
 	expires := map[string]string{}
 	for _, k := range []gate.Known{late, own} {
 		expires[fmt.Sprint(k.Attributes["description"])] = fmt.Sprint(k.Attributes["expires_at"])
@@ -159,7 +163,8 @@ func TestCastleRemovesNoDeviceOfTwo(t *testing.T) {
 func TestGateNamesWhatTheAPIRefuses(t *testing.T) {
 	w := newWorld(t)
 	w.t.secret = "old"
-	err := w.t.joined(t.Context(), []string{"blue-cp-01"}, []string{"tag:node"}, nil)
+	err := w.t.joined(t.Context(), []string{"blue-cp-01"},
+		map[string][]string{"blue-cp-01": {"tag:node"}}, nil)
 	if err == nil || !strings.Contains(err.Error(), "it refuses the OAuth client (401); check TAILSCALE") ||
 		strings.Contains(err.Error(), "old") {
 		t.Error(err)

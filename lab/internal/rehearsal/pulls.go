@@ -25,7 +25,7 @@ func (p *pulls) String() string {
 		"these commands bring:", len(p.places))
 	for _, command := range slices.Sorted(maps.Keys(p.places)) {
 		at := p.places[command]
-		text += "\n  " + command + "  # " + at[0].String()
+		text += "\n  " + command + "  # " + inShell(at[0].String())
 		if len(at) > 1 {
 			text += fmt.Sprintf(" and %d more", len(at)-1)
 		}
@@ -87,12 +87,15 @@ func (p *pulls) need(at gitops.Place, chart, version string, from ...string) {
 }
 
 // plain is a word that a shell leaves as it is.
-var plain = regexp.MustCompile(`^[\w./:@%+,=-]+$`)
+var plain = regexp.MustCompile(`^[\w./:@%+,=][\w./:@%+,=-]*$`)
 
-// inShell is a word for a shell, and for a terminal.
+// inShell is a word for a shell, and for a terminal. It is no flag.
 func inShell(word string) string {
-	if plain.MatchString(word) {
+	if plain.MatchString(word) || word == "--repo" || word == "--version" {
 		return word
+	}
+	if strings.HasPrefix(word, "-") {
+		word = "./" + word
 	}
 	return "'" + strings.ReplaceAll(strings.Trim(fmt.Sprintf("%q", word), `"`), "'", "") + "'"
 }

@@ -62,8 +62,8 @@ variable "cilium_bgp_password" {
   sensitive   = true
 
   validation {
-    condition     = var.cilium_bgp_password == null || try(length(var.cilium_bgp_password) >= 1 && length(var.cilium_bgp_password) <= 80, false)
-    error_message = "The secret CILIUM_BGP_PASSWORD has at most 80 characters: the kernel takes no longer key for TCP MD5."
+    condition     = var.cilium_bgp_password == null || can(regex("^[!-~]{1,80}$", var.cilium_bgp_password))
+    error_message = "The secret CILIUM_BGP_PASSWORD has 1 to 80 characters of ASCII, and no blank: the kernel takes no longer key for TCP MD5."
   }
 }
 

@@ -42,9 +42,10 @@ variable "cilium_pod_cidr" {
   }
 
   validation {
-    condition = var.cilium_pod_cidr == null || try(alltrue([
+    condition = var.cilium_pod_cidr == null || var.cilium_routing_mode == "tunnel" || try(alltrue([
       for subnet in coalesce(var.cilium_pod_subnets, ["10.244.0.0/16"]) :
-      cidrhost("${cidrhost(subnet, 0)}/${split("/", var.cilium_pod_cidr)[1]}", 0) == cidrhost(var.cilium_pod_cidr, 0) if !can(regex(":", subnet))
+      cidrhost("${cidrhost(subnet, 0)}/${split("/", var.cilium_pod_cidr)[1]}", 0) == cidrhost(var.cilium_pod_cidr, 0) &&
+      tonumber(split("/", var.cilium_pod_cidr)[1]) <= tonumber(split("/", subnet)[1]) if !can(regex(":", subnet))
     ]), false)
     error_message = "cilium_pod_cidr does not hold the network of Pods in pod_subnets: with native routing, Pods would reach others under their node's address. Remove cilium_pod_cidr."
   }

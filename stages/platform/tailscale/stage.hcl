@@ -16,7 +16,7 @@ gate "tailnet_devices" "keys" {
   client_id     = var.tailscale_oauth_client_id
   client_secret = var.tailscale_oauth_client_secret
   devices       = [for name in keys(var.tailscale_machines) : "${cluster.name}-${name}"]
-  tags          = var.tailscale_tags
+  tags          = self.tailscale.tags # other tags are those of later keys
   expires       = self.tailscale_keys_expire
   timeout       = "1m"
 }

@@ -123,6 +123,6 @@ gate "tailnet_devices" "machines" {
   client_id     = var.tailscale != null ? var.tailscale.client_id : ""
   client_secret = var.tailscale != null ? var.tailscale.client_secret : ""
   devices       = [for name in keys(var.machines) : "${cluster.name}-${name}"]
-  tags          = var.tailscale_tags
+  tags          = var.tailscale != null ? var.tailscale.tags : {}
   timeout       = "15m"
 }

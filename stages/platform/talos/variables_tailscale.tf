@@ -1,6 +1,6 @@
 variable "tailscale" {
   description = "What the extension siderolabs/tailscale joins with: platform.tailscale in cluster.hcl, from the stage platform/tailscale. null: nothing."
-  type        = object({ auth_keys = map(string), api = string, client_id = string, client_secret = string })
+  type        = object({ auth_keys = map(string), tags = map(list(string)), api = string, client_id = string, client_secret = string })
   default     = null
   sensitive   = true
 
