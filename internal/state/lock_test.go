@@ -17,13 +17,16 @@ import (
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
+// held is the lock of another castle: the collector would close the file of one that nobody holds.
+var held *Lock
+
 // TestMain lets a test start this binary as another castle: it takes the lock
 // of CASTLE_TEST_LOCK, prints that and holds it until it is killed.
 func TestMain(m *testing.M) {
 	if root := os.Getenv("CASTLE_TEST_LOCK"); root != "" {
 		d, err := Open(root, "blue", "proxmox")
 		if err == nil {
-			_, err = d.Lock("other-run")
+			held, err = d.Lock("other-run")
 		}
 		fmt.Println("locked:", err)
 		select {}
