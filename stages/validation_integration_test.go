@@ -394,6 +394,7 @@ func TestTheNetworkPluginIsOneThatTalosCanLeaveOut(t *testing.T) {
 		"platform/talos/variables_endpoint.tf"}
 	cilium := []string{"platform/cilium/variables.tf"}
 	const later = "talos_version = \"v1.14.0\"\ntalos_contract = \"v1.14\"\n"
+	const native = "cilium_routing_mode = \"native\"\n"
 	const machines, nodes = "machines = {}\nvip = \"192.168.1.210\"\n", "cilium_nodes = {}\n"
 	for _, c := range []struct {
 		files               []string
@@ -407,8 +408,12 @@ func TestTheNetworkPluginIsOneThatTalosCanLeaveOut(t *testing.T) {
 		{cilium, nodes, `cilium_routing_mode = "native"`, "", ""},
 		{cilium, nodes, `cilium_routing_mode = "vxlan"`, "cilium_routing_mode", "contains"},
 		{cilium, nodes, `cilium_pod_cidr = "10.244.0.0"`, "cilium_pod_cidr", "can(cidrhost(var"},
-		{cilium, nodes, `cilium_pod_cidr = "10.245.0.0/16"`, "cilium_pod_cidr", "cilium_pod_subnets"},
-		{cilium, nodes, `cilium_pod_cidr = "10.244.0.0/15"`, "", ""},
+		{cilium, native + nodes, `cilium_pod_cidr = "10.245.0.0/16"`, "cilium_pod_cidr",
+			"cilium_pod_subnets"},
+		{cilium, native + nodes, `cilium_pod_cidr = "10.244.0.0/24"`, "cilium_pod_cidr",
+			"cilium_pod_subnets"},
+		{cilium, native + nodes, `cilium_pod_cidr = "10.244.0.0/15"`, "", ""},
+		{cilium, nodes, `cilium_pod_cidr = "10.245.0.0/16"`, "", ""}, // a tunnel does not use it
 		{cilium, nodes, `cilium_chart_version = "1.18"`, "cilium_chart_version", "regex"},
 	} {
 		out, err := evaluated(t, c.files, c.wired, secrets, c.value)
