@@ -218,7 +218,7 @@ func (a *app) confirmFleet(ctx context.Context, f *fleet.Fleet, o *fleetOptions,
 			continue
 		}
 		machines := make([][]string, len(names))
-		fleet.Each(ctx, o.parallel, names, func(i int, name string) {
+		fleet.Each(ctx, cmp.Or(w.Parallel, o.parallel), names, func(i int, name string) {
 			machines[i] = machinesOf(ctx, options, name)
 		})
 		for i, name := range names {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/labels"
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -99,8 +100,8 @@ func (c Cluster) Dependencies(known Modules) []string {
 		path.Join("clusters", path.Dir(c.name), SharedFile), path.Join("clusters", c.name) + "/"}
 	files := []*hcl.File{c.File}
 	for _, s := range c.Stages {
-		folder := path.Join("stages", s.Source) // with the modules and charts in it
-		all = append(append(all, folder+"/"), known.of(c.repository, folder)...)
+		folder := path.Join("stages", s.Source)
+		all = append(all, known.of(c.repository, folder)...)
 		src, err := os.ReadFile(filepath.Join(c.repository, filepath.FromSlash(folder), "stage.hcl"))
 		if err == nil { // else castle itself has the stage
 			f, _ := syntax.Parse(src, folder) //nolint:errcheck // castle check reports it
@@ -133,28 +134,18 @@ func (c Cluster) Dependencies(known Modules) []string {
 	return slices.Compact(all)
 }
 
-// Modules remembers, by stage, the folders of the modules that it calls by a path.
+// Modules remembers, by the folder of a stage, it and the folders of the modules that it calls by a path.
 type Modules map[string][]string
 
 func (m Modules) of(repository, stage string) []string {
 	if _, known := m[stage]; !known {
-		m[stage] = called(repository, stage, nil)
+		m[stage] = nil
+		_ = module.Walk(os.DirFS(repository), stage, func(dir string, _ *tfconfig.Module) error {
+			m[stage] = append(m[stage], dir+"/")
+			return nil // castle check reports what is not readable
+		})
 	}
 	return m[stage]
-}
-
-// called adds the folders of the modules that a folder calls by a path, and that these call, to found.
-func called(repository, folder string, found []string) []string {
-	// castle check reports what is not readable.
-	module, _ := tfconfig.LoadModule(filepath.Join(repository, filepath.FromSlash(folder)))
-	for _, call := range module.ModuleCalls {
-		local := strings.HasPrefix(call.Source, "./") || strings.HasPrefix(call.Source, "../")
-		inner := path.Join(folder, call.Source)
-		if local && filepath.IsLocal(inner) && !slices.Contains(found, inner+"/") {
-			found = called(repository, inner, append(found, inner+"/"))
-		}
-	}
-	return found
 }
 
 // constant returns an attribute that is a constant, else a value of no type.

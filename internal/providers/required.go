@@ -3,46 +3,27 @@ package providers
 import (
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/terraform-config-inspect/tfconfig"
+
+	"github.com/ephemeral-castle/castle/internal/module"
 )
 
 // Required returns the providers that a module and the modules in its folder require: the version constraints
 // by source address. Modules from elsewhere are left out.
-func Required(module fs.FS) (map[string]string, error) {
+func Required(files fs.FS) (map[string]string, error) {
 	required := map[string]string{}
-	return required, collect(module, ".", required, map[string]bool{})
-}
-
-func collect(module fs.FS, dir string, required map[string]string, seen map[string]bool) error {
-	if seen[dir] {
-		return nil
-	}
-	seen[dir] = true
-	m, diags := tfconfig.LoadModuleFromFilesystem(tfconfig.WrapFS(module), dir)
-	if diags.HasErrors() {
-		return diags
-	}
-	for name, r := range m.RequiredProviders {
-		if source := Address(name, r.Source); source != Builtin {
-			required[source] = Join(required[source], strings.Join(r.VersionConstraints, ", "))
-		}
-	}
-	for _, call := range m.ModuleCalls {
-		if !strings.HasPrefix(call.Source, "./") && !strings.HasPrefix(call.Source, "../") {
-			continue
-		}
-		if folder := path.Join(dir, call.Source); fs.ValidPath(folder) {
-			if err := collect(module, folder, required, seen); err != nil {
-				return err
+	return required, module.Walk(files, ".", func(_ string, m *tfconfig.Module) error {
+		for name, r := range m.RequiredProviders {
+			if source := Address(name, r.Source); source != Builtin {
+				required[source] = Join(required[source], strings.Join(r.VersionConstraints, ", "))
 			}
 		}
-	}
-	return nil
+		return m.Diagnostics.Err()
+	})
 }
 
 // Builtin is the provider that is part of Terraform.

@@ -230,7 +230,7 @@ func (t tailnet) inspect(ctx context.Context, names []string, known []gate.Known
 			proof.Gone, proof.Reason = false, "the tailnet has it"
 			proof.Fix = "delete it in Tailscale's admin console"
 			if of >= 0 {
-				has = has || d.is(name, tagsOf(known[of]))
+				has = has || d.is(name, tagsOf(known[of])) || d.madeInHourOf(known[of]) // with tags by hand
 				continue
 			}
 			found.Foreign = append(found.Foreign, gate.Foreign{
@@ -281,12 +281,17 @@ func tagsOf(k gate.Known) (all []string) {
 
 // admittedBy reports whether a device has joined with a key.
 func (d device) admittedBy(k gate.Known) bool {
+	tags := tagsOf(k)
+	return k.Type == keyType && d.is(fmt.Sprint(k.Attributes["description"]), tags) &&
+		len(tags) == len(d.Tags) && d.madeInHourOf(k)
+}
+
+// madeInHourOf reports whether a device was made while a key lived.
+func (d device) madeInHourOf(k gate.Known) bool {
 	at := func(v any) time.Time {
 		moment, _ := time.Parse(time.RFC3339, fmt.Sprint(v)) //nolint:errcheck // then it is no time
 		return moment
 	}
-	tags := tagsOf(k)
 	made, from, until := at(d.Created), at(k.Attributes["created_at"]), at(k.Attributes["expires_at"])
-	return k.Type == keyType && d.is(fmt.Sprint(k.Attributes["description"]), tags) &&
-		len(tags) == len(d.Tags) && !from.IsZero() && !made.Before(from) && !made.After(until)
+	return !from.IsZero() && !made.Before(from) && !made.After(until)
 }

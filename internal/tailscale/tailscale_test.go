@@ -141,6 +141,11 @@ func TestAKeyThatExpiredUnusedIsMadeAnew(t *testing.T) {
 	if err != nil || !slices.Equal(found.Lost, []string{late.Address}) || len(found.Foreign) > 0 {
 		t.Errorf("%+v, %v", found, err)
 	}
+	own.Attributes["tags"] = []any{"tag:former"} // somebody has given the device other tags since
+	found, err = w.t.inspect(t.Context(), names, []gate.Known{late, own})
+	if err != nil || !slices.Equal(found.Lost, []string{late.Address}) {
+		t.Errorf("with other tags: %+v, %v", found, err)
+	}
 	expires["blue-cp-01"] = time.Now().Add(time.Minute).Format(time.RFC3339)
 	if err := w.t.joined(t.Context(), names, tags, expires); err != nil {
 		t.Error(err)

@@ -247,9 +247,12 @@ func (a *attempt) removeAdmitted(ctx context.Context) error {
 			return c.Address == k.Address && (c.Action == "replace" || c.Action == "delete")
 		})
 	})
+	if len(ended) == 0 {
+		return nil
+	}
 	for _, p := range a.stage.Preflights {
 		bound, err := waiting.BindPreflight(a.run, a.stage, p)
-		if err == nil && bound.Replaced != nil && len(ended) > 0 {
+		if err == nil && bound.Replaced != nil {
 			err = bound.Replaced(ctx, ended)
 		}
 		if err != nil {

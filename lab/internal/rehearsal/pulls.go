@@ -42,7 +42,7 @@ func (p *pulls) add(source gitops.Object, all []*gitops.Kustomization) bool {
 			return false
 		}
 		version := cmp.Or(text(source, "ref", "semver"), text(source, "ref", "tag"))
-		p.need(source.At, path.Base(url), version, url)
+		p.need(source.At, path.Base(url), version, inShell(url))
 		return true
 	case "HelmRepository":
 		return p.released(source, url, all) || len(p.pulled) > 0 // it then has these, or needs none
@@ -62,26 +62,24 @@ func (p *pulls) released(source gitops.Object, url string, all []*gitops.Kustomi
 			}
 			some = true
 			chart := text(o, "chart", "spec", "chart")
-			from := []string{chart, "--repo", url}
+			from := inShell(chart) + " --repo " + inShell(url)
 			if strings.HasPrefix(url, "oci://") {
-				from = []string{url + "/" + chart}
+				from = inShell(url + "/" + chart)
 			}
-			p.need(o.At, chart, text(o, "chart", "spec", "version"), from...)
+			p.need(o.At, chart, text(o, "chart", "spec", "version"), from)
 		}
 	}
 	return some
 }
 
-func (p *pulls) need(at gitops.Place, chart, version string, from ...string) {
+// need adds a chart unless it was pulled. from are the words for helm pull that say where it is.
+func (p *pulls) need(at gitops.Place, chart, version, from string) {
 	if charts.Has(p.pulled, chart, version) {
 		return
 	}
+	command := "helm pull -d DIR " + from
 	if version != "" {
-		from = append(from, "--version", version)
-	}
-	command := "helm pull -d DIR"
-	for _, word := range from {
-		command += " " + inShell(word)
+		command += " --version " + inShell(version)
 	}
 	p.places[command] = append(p.places[command], at)
 }
@@ -91,7 +89,7 @@ var plain = regexp.MustCompile(`^[\w./:@%+,=][\w./:@%+,=-]*$`)
 
 // inShell is a word for a shell, and for a terminal. It is no flag.
 func inShell(word string) string {
-	if plain.MatchString(word) || word == "--repo" || word == "--version" {
+	if plain.MatchString(word) {
 		return word
 	}
 	if strings.HasPrefix(word, "-") {
