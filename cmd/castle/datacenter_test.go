@@ -126,7 +126,8 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox break             fails each request to create a VM
 //	proxmox refused N         waits until it has refused N such requests
 //	proxmox limit CLUSTER     makes the token of docs/proxmox.md for a cluster and sets it in TF_VAR_…
-//	proxmox intrude ID NAME   adds a foreign VM right before the request to create a VM with this id
+//	proxmox intrude ID NAME [AFTER] adds a foreign VM right before the request to create a VM with this id,
+//	                          and after the VM with the id AFTER was created
 //	proxmox untouched ID      asserts that this VM is still as it was then
 //	proxmox list              prints VMs and volumes to stdout, one a line
 //	proxmox created           prints the number of VM creations to stdout
@@ -263,11 +264,17 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		ts.Setenv("TF_VAR_proxmox_api_token", token)
 	case "intrude":
-		d.intrude.Store(&intruder{vm: emulator.VM{ID: number(), Name: args[2], Running: true,
+		i := &intruder{vm: emulator.VM{ID: number(), Name: args[2], Running: true,
 			Started: time.Now(), Config: map[string]string{
 				"scsi0": fmt.Sprintf("local-lvm:vm-%s-disk-0,size=8G", args[1]), "memory": "8192",
 				"net0": "virtio=BC:24:11:00:00:99,bridge=vmbr0",
-			}}})
+			}}}
+		if len(args) > 3 {
+			after, err := strconv.Atoi(args[3])
+			ts.Check(err)
+			i.after = after
+		}
+		d.intrude.Store(i)
 	case "untouched":
 		i := d.intrude.Load()
 		d.proxmox.Idle()

@@ -10,15 +10,17 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 )
 
 // intruder is a foreign VM that appears right before the provider's request to create its own with that id.
 type intruder struct {
-	vm   emulator.VM
-	once sync.Once
-	as   []string // the VM and its disks as they were then
+	vm    emulator.VM
+	after int // the id of a VM that must exist first; 0 for none
+	once  sync.Once
+	as    []string // the VM and its disks as they were then
 }
 
 // raced lets the intruder act between castle's last look and the provider's request.
@@ -29,7 +31,13 @@ func (d *datacenter) raced(h http.Handler) http.Handler {
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			form, _ := url.ParseQuery(string(body)) //nolint:errcheck // then it lacks the id
 			if form.Get("vmid") == strconv.Itoa(i.vm.ID) {
-				i.once.Do(func() { d.proxmox.AddVM(i.vm); i.as = d.state(i.vm.ID) })
+				i.once.Do(func() {
+					eventually(time.Minute, 10*time.Millisecond, func() bool {
+						return i.after == 0 || len(d.state(i.after)) > 0
+					})
+					d.proxmox.AddVM(i.vm)
+					i.as = d.state(i.vm.ID)
+				})
 			}
 		}
 		h.ServeHTTP(w, r)
