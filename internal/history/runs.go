@@ -102,6 +102,9 @@ func Of(files *state.Run, held *state.HeldError) (Run, error) {
 	}
 	one.Ended, one.Seconds = last.Time, last.Time.Sub(one.Started).Seconds()
 	one.Result = Died
+	if one.Changes() { // the same command continues it
+		one.Resume = first.Command
+	}
 	if last.Kind == event.RunEnded && last.Ending != nil {
 		one.end(last)
 	}

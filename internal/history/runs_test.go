@@ -18,11 +18,13 @@ func TestTheResultOfARunComesFromItsJournal(t *testing.T) {
 		last   event.Event
 		result history.Result
 		reason string
+		resume string
 	}{
 		"refused": {ended("text", &event.Ending{Result: event.OutcomeRefused, ExitCode: 4,
 			Causes: []event.Cause{{Text: "VM 423 is foreign", Stages: []string{"machines"}}}}),
-			history.Refused, "machines: VM 423 is foreign"},
-		"killed": {event.Event{Time: began.Add(time.Minute), Kind: event.StepStarted}, history.Died, ""},
+			history.Refused, "machines: VM 423 is foreign", ""},
+		"killed": {event.Event{Time: began.Add(time.Minute), Kind: event.StepStarted}, history.Died, "",
+			"castle create blue"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, err := state.Open(t.TempDir(), "blue", "proxmox")
@@ -33,7 +35,8 @@ func TestTheResultOfARunComesFromItsJournal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			first := event.Event{Time: began, Kind: event.RunStarted, By: "ada@forge"}
+			first := event.Event{Time: began, Kind: event.RunStarted, By: "ada@forge",
+				Command: "castle create blue"}
 			for _, e := range []event.Event{first, {Time: began, Kind: event.Notice}, test.last} {
 				if err := j.Append(e); err != nil {
 					t.Fatal(err)
@@ -46,8 +49,9 @@ func TestTheResultOfARunComesFromItsJournal(t *testing.T) {
 			if err != nil || newest == nil || newest != change {
 				t.Fatalf("got %v, %v, %v", newest, change, err)
 			}
-			if newest.Result != test.result || newest.Reason != test.reason {
-				t.Errorf("got %s (%s), want %s (%s)", newest.Result, newest.Reason, test.result, test.reason)
+			if newest.Result != test.result || newest.Reason != test.reason || newest.Resume != test.resume {
+				t.Errorf("got %s (%s, %q), want %s (%s, %q)", newest.Result, newest.Reason, newest.Resume,
+					test.result, test.reason, test.resume)
 			}
 			if newest.By != "ada@forge" || newest.Seconds != 60 || newest.Command != "create" {
 				t.Errorf("got %+v", *newest)

@@ -37,7 +37,8 @@ type Head struct {
 	Castle     string       `json:"castle_version,omitempty"`     // that applied it
 	Endpoint   string       `json:"endpoint,omitempty"`
 	LastRun    *history.Run `json:"last_run,omitempty"` // the newest one; nil if there was none
-	// Next are the commands that the last run proposes which changes the cluster, if it ended with an error.
+	// Next are the commands that the last run proposes which changes the cluster, if it ended with an error,
+	// or the command of that run, if it died.
 	Next []string `json:"next,omitempty"`
 
 	last *history.Timeline // of the last run that changes the cluster
@@ -72,7 +73,7 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 	h.LastRun = newest
 	if change != nil && change.Result != history.Running {
 		h.last, _ = history.Read(c.Dir.Run(change.ID)) //nolint:errcheck // a power cut may have damaged it
-		h.propose(c.Masker.Hide)
+		h.propose(change, c.Masker.Hide)
 	}
 	for _, stage := range c.Config.Stages {
 		rec, err := c.Dir.Stage(stage.Name).Record()
@@ -100,13 +101,13 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 	return nil
 }
 
-// propose adds the commands with which the last run that changes the cluster ended.
-func (h *Head) propose(hide func(string) string) {
-	if h.last.End == nil || h.last.End.Ending == nil {
-		return
+// propose adds the commands that the last run proposes which changes the cluster.
+func (h *Head) propose(change *history.Run, hide func(string) string) {
+	commands := []string{change.Resume}
+	if end := h.last.End; end != nil && end.Ending != nil {
+		causes := xslices.Map(end.Ending.Causes, func(c event.Cause) string { return c.Next })
+		commands = append(causes, commands...)
 	}
-	end := h.last.End.Ending
-	commands := append(xslices.Map(end.Causes, func(c event.Cause) string { return c.Next }), end.Resume)
 	for _, one := range commands {
 		if one != "" && !slices.Contains(h.Next, hide(one)) {
 			h.Next = append(h.Next, hide(one))
