@@ -40,3 +40,16 @@ func TestFindingTextNamesItsObject(t *testing.T) {
 		t.Error("a finding hides its cause")
 	}
 }
+
+// TestWhatACreatePassesThroughIsNoCause keeps the live view at an expired CA, while what waits for the webhook
+// does not exist yet.
+func TestWhatACreatePassesThroughIsNoCause(t *testing.T) {
+	for _, kind := range []Kind{"", NotFound, Waits, NoObjects, NotEstablished, NeverReported, DriverMissing} {
+		if kind.IsCause() {
+			t.Errorf("%q counts as a cause", kind)
+		}
+	}
+	if kind := Kind("ca-expired"); !kind.IsCause() {
+		t.Errorf("%q does not count as a cause", kind)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -205,8 +206,19 @@ const (
 	UpgradeNeeded Kind = "upgrade-needed"
 )
 
+// The kinds of what a healthy cluster passes through while it comes up. They last if something else is wrong.
+const (
+	NoObjects      Kind = "no-objects"      // no object of the kind exists
+	NotEstablished Kind = "not-established" // the API server has not finished installing a definition
+	NeverReported  Kind = "never-reported"  // a node without the condition Ready
+	DriverMissing  Kind = "driver-missing"  // a CSI driver is not registered on a node
+)
+
 // IsCause reports whether a finding of the kind names a cause: not what something else may be the cause of.
-func (k Kind) IsCause() bool { return k != "" && k != NotFound && k != Waits }
+func (k Kind) IsCause() bool {
+	return !slices.Contains([]Kind{"", NotFound, Waits, NoObjects, NotEstablished, NeverReported,
+		DriverMissing}, k)
+}
 
 // Finding is an error of a known kind: why a gate is closed, or the problem of an object.
 type Finding struct {

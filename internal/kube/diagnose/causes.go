@@ -13,24 +13,24 @@ import (
 
 // findings are the causes of a check's findings.
 var findings = map[gate.Kind]string{
-	gates.Terminating:    "its finalizers hold it up",
-	gates.WrongType:      "only a Service of type LoadBalancer gets an address",
-	gates.NotAccepted:    "another definition uses its names",
-	gates.NotEstablished: "the API server has not finished installing it",
-	gates.WrongVersion:   "the operator has another version than its objects",
+	gates.Terminating:   "its finalizers hold it up",
+	gates.WrongType:     "only a Service of type LoadBalancer gets an address",
+	gates.NotAccepted:   "another definition uses its names",
+	gate.NotEstablished: "the API server has not finished installing it",
+	gates.WrongVersion:  "the operator has another version than its objects",
 	gates.NodesMissing: "the missing machines do not run, do not reach the API, " +
 		"or Talos on them waits for its configuration",
 	gates.NodeUnknown: "the node of a machine that was removed or renamed stays until somebody deletes it; " +
 		"or a machine that is not this configuration's has joined",
-	gates.NeverReported: "its kubelet has registered it and reported nothing since",
-	gates.NoNetwork:     "its network is not set up: the network plugin (CNI) has not reported it",
-	gates.DriverMissing: "the driver's Pod does not run there, or its registrar has not reached the kubelet",
-	gates.NoCABundle:    "its certificate controller does not run, or waits for its certificate",
-	gates.CAExpired:     "its certificate controller has not renewed it, or a clock is wrong",
-	gates.WebhookHangs:  noAnswer,
+	gate.NeverReported: "its kubelet has registered it and reported nothing since",
+	gates.NoNetwork:    "its network is not set up: the network plugin (CNI) has not reported it",
+	gate.DriverMissing: "the driver's Pod does not run there, or its registrar has not reached the kubelet",
+	gates.NoCABundle:   "its certificate controller does not run, or waits for its certificate",
+	gates.CAExpired:    "its certificate controller has not renewed it, or a clock is wrong",
+	gates.WebhookHangs: noAnswer,
 	gates.NotDenied: "the API server does not call it: its rules or selectors leave the object out, " +
 		"or it accepts everything",
-	gates.NoObjects:     "none was ever created",
+	gate.NoObjects:      "none was ever created",
 	gates.QuotaBelowUse: "a Pod that ends is not replaced: raise the quota, or delete it",
 	gates.TrafficDenied: "where the cluster's network enforces policies, its Pods are cut off: delete it, " +
 		"or allow their traffic",

@@ -162,7 +162,7 @@ func (d *diagnosis) advise(found error, look ...string) {
 		d.about = cmp.Or(d.about, f.Object)
 	}
 	cause = found.Error() + "; " + cause
-	if gate.KindOf(found) == gates.NoObjects {
+	if gate.KindOf(found) == gate.NoObjects {
 		d.becauseAbsent(cause, look...)
 		return
 	}

@@ -348,7 +348,7 @@ func collectStorage(ctx context.Context, d *diagnosis, v gate.Values, found erro
 			d.workload(ctx, "DaemonSet", set.GetNamespace(), set.GetName())
 		}
 	}
-	if gate.KindOf(found) == gates.DriverMissing {
+	if gate.KindOf(found) == gate.DriverMissing {
 		d.advise(found, "kubectl get csinodes -o yaml")
 	}
 }

@@ -126,7 +126,7 @@ func selectObjects(ctx context.Context, a *client.API, v gate.Values) ([]client.
 	case err != nil:
 		return nil, err
 	case len(objects) == 0:
-		return nil, problem(NoObjects, "", "no %s%s exists yet", kind, where)
+		return nil, problem(gate.NoObjects, "", "no %s%s exists yet", kind, where)
 	case len(objects) < v.Int("count"):
 		return nil, fmt.Errorf("%d of %d %s%s exist", len(objects), v.Int("count"), kind, where)
 	}

@@ -86,9 +86,9 @@ func CheckDefinition(object *client.Object, version string) *gate.Finding {
 	for _, c := range []struct {
 		condition string
 		kind      gate.Kind
-	}{{"NamesAccepted", NotAccepted}, {"Established", NotEstablished}} {
+	}{{"NamesAccepted", NotAccepted}, {"Established", gate.NotEstablished}} {
 		if is, why := unmet(object, c.condition, "True"); is.Status == "" {
-			return problem(NotEstablished, what, "%s", why)
+			return problem(gate.NotEstablished, what, "%s", why)
 		} else if why != "" {
 			return problem(c.kind, what, "%s", why)
 		}

@@ -27,30 +27,26 @@ import (
 
 // Kinds of findings, beside those of package gate, on which package diagnose decides.
 const (
-	Terminating    gate.Kind = "terminating"
-	WrongType      gate.Kind = "wrong-type"
-	WrongVersion   gate.Kind = "wrong-version"
-	NotAccepted    gate.Kind = "not-accepted"
-	NotEstablished gate.Kind = "not-established"
-	NodesMissing   gate.Kind = "nodes-missing"
-	NodeUnknown    gate.Kind = "node-unknown"   // a node that no name names
-	NeverReported  gate.Kind = "never-reported" // a node without the condition Ready
-	NoNetwork      gate.Kind = "no-network"     // a node without a network for Pods
-	DriverMissing  gate.Kind = "driver-missing"
-	NoCABundle     gate.Kind = "no-ca-bundle"
-	CAExpired      gate.Kind = "ca-expired"
-	WebhookCall    gate.Kind = "webhook-call" // the API server reports a failed call; Err is its answer
-	WebhookHangs   gate.Kind = "webhook-hangs"
-	NotDenied      gate.Kind = "not-denied" // no webhook denies an object that it has to deny
-	NoObjects      gate.Kind = "no-objects"
-	Suspended      gate.Kind = "suspended"
-	PodRefused     gate.Kind = "pod-refused"
-	QuotaBelowUse  gate.Kind = "quota-below-use"
-	TrafficDenied  gate.Kind = "traffic-denied"
-	AddressTaken   gate.Kind = "address-taken" // a pool has an address that belongs to a machine
-	Unannounced    gate.Kind = "unannounced"   // no node answers ARP for a Service's address
-	NoSession      gate.Kind = "no-session"    // a node has no BGP session with a router
-	SpecDiffers    gate.Kind = "spec-differs"
+	Terminating   gate.Kind = "terminating"
+	WrongType     gate.Kind = "wrong-type"
+	WrongVersion  gate.Kind = "wrong-version"
+	NotAccepted   gate.Kind = "not-accepted"
+	NodesMissing  gate.Kind = "nodes-missing"
+	NodeUnknown   gate.Kind = "node-unknown" // a node that no name names
+	NoNetwork     gate.Kind = "no-network"   // a node without a network for Pods
+	NoCABundle    gate.Kind = "no-ca-bundle"
+	CAExpired     gate.Kind = "ca-expired"
+	WebhookCall   gate.Kind = "webhook-call" // the API server reports a failed call; Err is its answer
+	WebhookHangs  gate.Kind = "webhook-hangs"
+	NotDenied     gate.Kind = "not-denied" // no webhook denies an object that it has to deny
+	Suspended     gate.Kind = "suspended"
+	PodRefused    gate.Kind = "pod-refused"
+	QuotaBelowUse gate.Kind = "quota-below-use"
+	TrafficDenied gate.Kind = "traffic-denied"
+	AddressTaken  gate.Kind = "address-taken" // a pool has an address that belongs to a machine
+	Unannounced   gate.Kind = "unannounced"   // no node answers ARP for a Service's address
+	NoSession     gate.Kind = "no-session"    // a node has no BGP session with a router
+	SpecDiffers   gate.Kind = "spec-differs"
 )
 
 // Check is a gate's check, bound to its arguments: one attempt.

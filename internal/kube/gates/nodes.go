@@ -200,7 +200,7 @@ func NodeUnready(node corev1.Node) *gate.Finding {
 	what := "node " + node.Name
 	switch {
 	case ready == nil:
-		return problem(NeverReported, what, "has no condition Ready yet")
+		return problem(gate.NeverReported, what, "has no condition Ready yet")
 	case ready.Status != corev1.ConditionTrue:
 		why := cmp.Or(client.Condition{Reason: ready.Reason, Message: ready.Message}.Why(), "not ready")
 		if ready.Status == corev1.ConditionFalse && lacksNetwork.MatchString(ready.Message) {
@@ -321,7 +321,7 @@ func (s storage) checkNodes(ctx context.Context, a *client.API, driver string) e
 	case matter == 0:
 		return errors.New("no node takes pods yet")
 	case len(without) > 0:
-		return problem(DriverMissing, client.Titled("csidriver", "", driver),
+		return problem(gate.DriverMissing, client.Titled("csidriver", "", driver),
 			"not registered on %d of %d nodes: %s", len(without), matter, client.Several(without))
 	}
 	return nil
