@@ -207,13 +207,15 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// remember adds how the last run that changes the cluster left a stage that it did not begin.
+// remember adds why the last run that changes the cluster did not begin a stage, or refused its changes. A
+// stage with nothing to do needs no reason.
 func (one *StageStatus) remember(last *history.Timeline) {
-	if last == nil {
+	if last == nil || slices.Contains([]string{Ready, UpToDate, Refused}, one.State) {
 		return
 	}
+	refused := last.End != nil && last.End.Ending != nil && last.End.Ending.Result == event.OutcomeRefused
 	switch s := last.Part().Stage(one.Name); {
-	case s == nil || s.Turned:
+	case s == nil || s.Turned && (!refused || one.State == Failed):
 	case s.Result == event.ResultFailed:
 		one.Refused = s.Reason
 	case s.Result == event.ResultSkipped:

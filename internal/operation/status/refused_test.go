@@ -51,12 +51,20 @@ func TestAStatusNamesWhyTheLastRunDidNotBeginAStage(t *testing.T) {
 	of := func(kind event.Kind, text string) event.Event {
 		return event.Event{Kind: kind, Stage: "machines", Text: text}
 	}
+	began := []event.Event{selected("create"), of(event.StageStarted, ""),
+		of(event.StageFailed, "it would harm"),
+		{Kind: event.RunEnded, Ending: &event.Ending{Result: event.OutcomeRefused}}}
 	for name, test := range map[string]struct {
 		events []event.Event
 		want   StageStatus
 	}{
 		"refused": {[]event.Event{selected("create"), of(event.StageFailed, "VM 423 is foreign")},
 			StageStatus{Refused: "VM 423 is foreign"}},
+		"refused after its plan":           {began, StageStatus{State: Stale, Refused: "it would harm"}},
+		"failed where another was refused": {began, StageStatus{State: Failed}},
+		"refused, and the values are back": {began, StageStatus{State: Ready}},
+		"skipped, and there is nothing to do": {[]event.Event{selected("create"),
+			of(event.StageSkipped, "dependency seed failed")}, StageStatus{State: Ready}},
 		"skipped": {[]event.Event{selected("create"), of(event.StageSkipped, "dependency seed failed")},
 			StageStatus{Skipped: "dependency seed failed"}},
 		"failed after it began": {[]event.Event{selected("create"), of(event.StageStarted, ""),
@@ -65,7 +73,7 @@ func TestAStatusNamesWhyTheLastRunDidNotBeginAStage(t *testing.T) {
 			of(event.StageGone, ""), selected("create"), of(event.StageFailed, "VM 423 is foreign")},
 			StageStatus{Refused: "VM 423 is foreign"}},
 	} {
-		one := StageStatus{Name: "machines"}
+		one := StageStatus{Name: "machines", State: test.want.State}
 		one.remember(history.Fold(test.events))
 		if one.Refused != test.want.Refused || one.Skipped != test.want.Skipped {
 			t.Errorf("%s: refused %q, skipped %q", name, one.Refused, one.Skipped)

@@ -191,10 +191,10 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 	go func() { read <- expiry.Look(ctx, r, states, false) }()
 	all.Stages = run.Each(c.Config.Stages, func(s *config.Stage) StageStatus {
 		one, err := statusOf(ctx, r, s, states[s], held)
-		one.remember(all.Head.last)
 		if err == nil && one.compared {
 			err = one.compare(ctx, r, s, states[s], looks)
 		}
+		one.remember(all.Head.last)
 		one.err = err
 		return one
 	})
@@ -338,7 +338,7 @@ func (one *StageStatus) compare(ctx context.Context, r *run.Run, s *config.Stage
 	}
 	switch {
 	case len(refused) > 0:
-		one.State, one.Refused = Refused, ""
+		one.State = Refused
 		one.Reason = r.Cluster.Masker.Hide(strings.Join(refused, "\n"))
 	case len(one.Drifted) > 0:
 		one.State = Drifted
