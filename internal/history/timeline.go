@@ -10,6 +10,7 @@
 package history
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -159,7 +160,8 @@ func (t *Timeline) Add(e event.Event) {
 	case event.Receipted:
 		t.Receipt = e.Text
 	case event.FluxConverged:
-		if e.Flux != nil {
+		isNew := func(s event.FluxStep) bool { return s.Ready == nil || s.Ready.After(t.Began) }
+		if e.Flux != nil && slices.ContainsFunc(*e.Flux, isNew) { // else an earlier run has reported them
 			t.Flux = *e.Flux
 		}
 	case event.RunEnded:
@@ -219,7 +221,7 @@ func (p *Part) add(e event.Event) {
 
 func (s *Stage) add(e event.Event) {
 	had := s.Result == event.ResultReady || s.Result == event.ResultUpToDate
-	if had && e.Kind == event.StageUpToDate {
+	if had && (e.Kind == event.StageUpToDate && s.Turned || e.Step == "preflight") {
 		return // a later part of a rollout finds nothing to do: the stage's own turn stays
 	}
 	if s.Started.IsZero() {
@@ -265,6 +267,9 @@ func (s *Stage) begin(e event.Event) {
 
 func (s *Stage) end(e event.Event, result event.Result) {
 	s.Result, s.Reason, s.Running, s.Retry = result, "", nil, nil
+	if !s.Turned && (result == event.ResultUpToDate || result == event.ResultSkipped) {
+		s.Started = cmp.Or(s.Active, e.Time) // a preflight may be long ago
+	}
 	switch result {
 	case event.ResultFailed, event.ResultSkipped:
 		s.Reason = e.Text

@@ -98,6 +98,15 @@ func TestFold(t *testing.T) {
 			60 stage_started machines
 			90 stage_ready machines`,
 			[]string{"machines ready [60-90] preflight[0-2]"}},
+		"nor one that is up to date, or skipped": {`
+			0 step_started machines preflight
+			2 step_ended machines preflight
+			3 step_started pool preflight
+			5 step_ended pool preflight
+			60 stage_up_to_date machines
+			61 stage_skipped pool dependency seed failed`,
+			[]string{"machines up_to_date [60-60] preflight[0-2]",
+				"pool skipped dependency seed failed [61-61] preflight[3-5]"}},
 		"a stage that is up to date and runs again starts then": {`
 			0 stage_up_to_date infisical
 			60 stage_started infisical
@@ -224,6 +233,8 @@ func TestALookAtAStageAndALaterPartAreNoTurn(t *testing.T) {
 		3 stage_started image
 		4 stage_ready image
 		5 stage_up_to_date keys
+		37 step_started image preflight
+		39 step_ended image preflight
 		40 stage_up_to_date image
 		40 stage_up_to_date keys`)
 	for i := range all {

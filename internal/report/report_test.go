@@ -166,6 +166,15 @@ func TestRunWithoutAnEndIsUnfinished(t *testing.T) {
 	}
 }
 
+func TestFluxOfAnEarlierRunIsNoPartOfAReport(t *testing.T) {
+	r := newRun("20260301T130000.000-rollout-000001", "rollout blue/proxmox")
+	r.add(4000, event.Event{Kind: event.RunStarted}, event.Event{Kind: event.FluxConverged,
+		Flux: &[]event.FluxStep{{Name: "kustomization flux-system/root", Ready: ready(60)}}})
+	if all := report.New(r.events, nil); len(all.Flux) > 0 {
+		t.Errorf("got %+v", all.Flux)
+	}
+}
+
 // TestFormats compares every format with its golden file; CASTLE_UPDATE_SCRIPTS=1 writes them.
 func TestFormats(t *testing.T) {
 	r := newReport()
