@@ -231,10 +231,7 @@ func onlyGates(err error) bool {
 }
 
 func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %s%s", n, what, textIf(n != 1, "s"))
 }
 
 // textIf returns text, or "" if the condition is false.

@@ -29,11 +29,10 @@ func newReport(a *app) *cobra.Command {
 	cmd := a.valueFlags(&cobra.Command{
 		Use:   "report CLUSTER",
 		Short: "Report on a run: timeline, critical path, slow parts, causes",
-		Long: `Report on the newest create, destroy or recreate of a cluster, or on the run --run, from
-its journal: counts, a timeline in which Terraform and the gates are apart, the critical
-path, the slowest resources, retries, and why the run failed. castle compares the
-durations with the median of the earlier runs of the same kind that the state directory
-keeps.
+		Long: `Report on the newest run that could change a cluster, or on the run --run, from its
+journal: counts, a timeline in which Terraform and the gates are apart, the critical path,
+the slowest resources, retries, and why the run failed. castle compares the durations
+with the median of the earlier runs of the same kind that the state directory keeps.
 
 --format html writes one page that loads nothing from elsewhere, and junit a file that
 pipelines show as tests: a suite per stage, with its steps and gates. The command locks and
@@ -48,11 +47,8 @@ changes nothing, and contacts nothing but the store of the states, if there is o
 			}
 			return nil
 		},
-		RunE: a.onRecorded(nil, func(_ context.Context, c *cluster.Cluster, _ []string) error {
-			if a.output == "json" && format == "" {
-				format = "json"
-			}
-			format = cmp.Or(format, "text")
+		RunE: a.onRecorded(nil, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
+			format = cmp.Or(format, a.output)
 			reported, err := reportedRun(c, id)
 			if err != nil {
 				return err
@@ -61,6 +57,11 @@ changes nothing, and contacts nothing but the store of the states, if there is o
 			if err != nil {
 				return err
 			}
+			run, err := history.Of(c.Dir.Run(reported), cluster.Holder(ctx, c))
+			if err != nil {
+				return err
+			}
+			r.Resume = run.Resume            // of a run that was killed, too
 			return r.Write(a.values, format) // which has made the texts visible
 		}),
 	})

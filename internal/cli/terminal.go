@@ -27,13 +27,10 @@ import (
 
 // interruptedError is the cause of a run's cancellation. It wraps context.Canceled, so
 // that no caller treats the run as a success.
-type interruptedError struct{ resume string } // the command; empty if nothing has started
+type interruptedError struct{ resume string } // the command; empty unless a prompt was interrupted
 
 func (e interruptedError) Error() string {
-	if e.resume == "" {
-		return "interrupted"
-	}
-	return "interrupted; resume with: " + e.resume
+	return "interrupted" + textIf(e.resume != "", "; resume with: "+e.resume)
 }
 func (interruptedError) Unwrap() error { return context.Canceled }
 
@@ -182,7 +179,7 @@ func (i *interrupts) handle(ctx context.Context, times int, cancel context.Cance
 		cancel(interruptedError{})
 	default:
 		withinSecond(func() { run.Interrupt(times) })
-		cancel(interruptedError{i.command})
+		cancel(interruptedError{}) // the run's ending names the command
 		if times > 2 {
 			if err := run.Kill(context.WithoutCancel(ctx)); err != nil {
 				fmt.Fprintln(i.stderr, "castle:", err)

@@ -187,13 +187,9 @@ func New(events []event.Event, path []Step, earlier ...*history.Timeline) Report
 			r.Stages[i].Critical = r.Stages[i].Critical || r.Stages[i].Name == step.Stage
 		}
 	}
-	var before []*history.Timeline
-	for _, e := range earlier {
-		if kind, _, _ := strings.Cut(e.Title, " "); kind == r.Kind {
-			before = append(before, e)
-		}
-	}
-	r.compare(t, before)
+	r.compare(t, slices.DeleteFunc(slices.Clone(earlier), func(e *history.Timeline) bool {
+		return !strings.HasPrefix(e.Title, r.Kind+" ")
+	}))
 	slices.SortStableFunc(r.Slowest, func(a, b Resource) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	r.Slowest = r.Slowest[:min(len(r.Slowest), mostSlowest)]
 	return r
