@@ -31,7 +31,7 @@ integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' 
 kills       := TestRolloutKills|TestRestoreKills|TestPhoenixKills
 rare        := TestOpenTofu|TestRollout|TestRotationKilled|TestLabHardware|TestLabPlanted|TestLabTalos|TestTalosctl
 rare        := $(rare)|TestLabEdit|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestBoth
-rare        := $(rare)|TestLabFluxHandover|TestLabFluxTazlab|TestLabFleet
+rare        := $(rare)|TestLabFluxHandover|TestLabFluxTazlab|TestLabFleet|TestLabAddresses|TestLabWarm
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
@@ -194,7 +194,7 @@ integration: build vault s3 browser $(TERRAFORM) ## Run the tests that need real
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: rehearsals
-rehearsals: build vault s3 tofu talosctl real ## Run the long rehearsals: OpenTofu, talosctl, the real controllers, whole rollouts, passwords, hardware, planted secrets (a quarter of an hour)
+rehearsals: build vault s3 tofu talosctl real ## Run the long rehearsals: OpenTofu, talosctl, the real controllers, whole rollouts, passwords, hardware, addresses, planted secrets (a quarter of an hour)
 	$(call say,long rehearsals with real Terraform)
 	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
 	cd lab && go test -count 1 ./behaviours

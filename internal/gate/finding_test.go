@@ -41,10 +41,11 @@ func TestFindingTextNamesItsObject(t *testing.T) {
 	}
 }
 
-// TestWhatACreatePassesThroughIsNoCause keeps the live view at an expired CA, while what waits for the webhook
-// does not exist yet.
+// TestWhatACreatePassesThroughIsNoCause keeps the live view at an expired CA, while what waits for the
+// webhook does not exist yet.
 func TestWhatACreatePassesThroughIsNoCause(t *testing.T) {
-	for _, kind := range []Kind{"", NotFound, Waits, NoObjects, NotEstablished, NeverReported, DriverMissing} {
+	for _, kind := range []Kind{"", NotFound, Waits, NoObjects, NotEstablished, NeverReported,
+		DriverMissing} {
 		if kind.IsCause() {
 			t.Errorf("%q counts as a cause", kind)
 		}
