@@ -54,11 +54,8 @@ changes nothing, and contacts nothing but the store of the states, if there is o
 				return err
 			}
 			r, err := makeReport(c, reported)
-			if err != nil {
-				return err
-			}
-			run, err := history.Of(c.Dir.Run(reported), cluster.Holder(ctx, c))
-			if err != nil {
+			run, unread := history.Of(c.Dir.Run(reported), cluster.Holder(ctx, c))
+			if err = cmp.Or(err, unread); err != nil {
 				return err
 			}
 			r.Resume = run.Resume            // of a run that was killed, too

@@ -204,10 +204,8 @@ const (
 	NeverBootstrapped Kind = "never-bootstrapped"
 	// UpgradeNeeded: what runs has another version than the configuration names.
 	UpgradeNeeded Kind = "upgrade-needed"
-)
 
-// The kinds of what a healthy cluster passes through while it comes up. They last if something else is wrong.
-const (
+	// The others are of what a healthy cluster passes through. They last if something else is wrong.
 	NoObjects      Kind = "no-objects"      // no object of the kind exists
 	NotEstablished Kind = "not-established" // the API server has not finished installing a definition
 	NeverReported  Kind = "never-reported"  // a node without the condition Ready

@@ -101,10 +101,7 @@ func Of(files *state.Run, held *state.HeldError) (Run, error) {
 		return one, nil
 	}
 	one.Ended, one.Seconds = last.Time, last.Time.Sub(one.Started).Seconds()
-	one.Result = Died
-	if one.Changes() { // the same command continues it
-		one.Resume = first.Command
-	}
+	one.Result, one.Resume = Died, first.Command // which continues it
 	if last.Kind == event.RunEnded && last.Ending != nil {
 		one.end(last)
 	}

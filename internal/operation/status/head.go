@@ -37,8 +37,7 @@ type Head struct {
 	Castle     string       `json:"castle_version,omitempty"`     // that applied it
 	Endpoint   string       `json:"endpoint,omitempty"`
 	LastRun    *history.Run `json:"last_run,omitempty"` // the newest one; nil if there was none
-	// Next are the commands that the last run proposes which changes the cluster, if it ended with an error,
-	// or the command of that run, if it died.
+	// Next are the commands that go on after the last run that changes the cluster, if it failed or died.
 	Next []string `json:"next,omitempty"`
 
 	last *history.Timeline // of the last run that changes the cluster
@@ -103,12 +102,11 @@ func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
 
 // propose adds the commands that the last run proposes which changes the cluster.
 func (h *Head) propose(change *history.Run, hide func(string) string) {
-	commands := []string{change.Resume}
+	var commands []string
 	if end := h.last.End; end != nil && end.Ending != nil {
-		causes := xslices.Map(end.Ending.Causes, func(c event.Cause) string { return c.Next })
-		commands = append(causes, commands...)
+		commands = xslices.Map(end.Ending.Causes, func(c event.Cause) string { return c.Next })
 	}
-	for _, one := range commands {
+	for _, one := range append(commands, change.Resume) {
 		if one != "" && !slices.Contains(h.Next, hide(one)) {
 			h.Next = append(h.Next, hide(one))
 		}
