@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,7 @@ type Cluster struct {
 	Kubeconfig     []byte // the administrator's, for this process's own address
 	KubeconfigPath string
 	Client         client.Interface
-	REST           *rest.Config
+	REST           *rest.Config // reads what has not changed from memory
 	Routes         *Routes
 
 	ended chan error
@@ -54,10 +55,14 @@ func Start(ctx context.Context, c Config) (*Cluster, error) {
 	// The lab is its own administrator and needs no client-side rate limit.
 	l.REST.QPS, l.REST.Burst = 500, 1000
 	l.REST.WarningHandler = rest.NoWarnings{}
+	counted := &changes{}
+	l.REST.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &reads{next: next, changes: counted}
+	})
 	if l.Client, err = client.NewForConfig(l.REST); err != nil {
 		return nil, err
 	}
-	etcd, err := startEtcd(ctx, c.Dir)
+	etcd, err := startEtcd(ctx, c.Dir, counted)
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}

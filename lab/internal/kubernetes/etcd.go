@@ -17,10 +17,10 @@ const advertised = "http://localhost:2380"
 func socket(dir string) string  { return filepath.Join(dir, "etcd.sock") }
 func dataDir(dir string) string { return filepath.Join(dir, "etcd") }
 
-// startEtcd runs a one-member etcd and returns its client URL. It listens on unix sockets in the
-// private directory, because over TCP it would authenticate no client. It never syncs, because its
-// data need not survive a crash of the machine.
-func startEtcd(ctx context.Context, dir string) (string, error) {
+// startEtcd runs a one-member etcd, whose changes it counts, and returns its client URL. It listens on unix
+// sockets in the private directory, because over TCP it would authenticate no client. It never syncs, because
+// its data need not survive a crash of the machine.
+func startEtcd(ctx context.Context, dir string, counted *changes) (string, error) {
 	c := embed.NewConfig()
 	c.Dir = dataDir(dir)
 	c.UnsafeNoFsync = true
@@ -42,7 +42,7 @@ func startEtcd(ctx context.Context, dir string) (string, error) {
 	}
 	select {
 	case <-e.Server.ReadyNotify():
-		return client.String(), nil
+		return client.String(), counted.follow(e.Server.KV())
 	case err := <-e.Err():
 		return "", err
 	case <-e.Server.StopNotify():

@@ -43,6 +43,8 @@ func TestControlPlane(t *testing.T) {
 	check(t, err)
 	config.ServiceCIDR, config.PodCIDR = "10.96.0.0/12,fd00:10:96::/112", "10.244.0.0/16,fd00:10:244::/56"
 	config.CertSANs, config.Admission = []string{"192.0.2.210"}, []byte(podSecurity)
+	requests := &seen{}
+	config.Asked = requests.ask
 	dir, address := config.Dir, config.Listen
 	c, err := kubernetes.Start(ctx, config)
 	check(t, err)
@@ -194,6 +196,9 @@ func TestControlPlane(t *testing.T) {
 		check(t, nodes.Run(ctx, booted)) // a power cut, too short for anybody to notice
 		await(t, func() (watch.Interface, error) { return w, nil }, ready(corev1.ConditionFalse))
 		await(t, watchPods, ready(corev1.ConditionTrue))
+	})
+	t.Run("reads from memory what has not changed, and no longer", func(t *testing.T) {
+		readAgain(ctx, t, c, requests)
 	})
 	t.Run("tells the release of the server that is asked", func(t *testing.T) {
 		check(t, kubernetes.ReplaceReleases(dir, map[string]string{"127.9.0.1": "v1.36.3",

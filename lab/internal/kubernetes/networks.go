@@ -35,7 +35,7 @@ func runNetworks(ctx context.Context, c Config, api client.Interface) error {
 	for {
 		// The API may be busy; the next round asks again.
 		if nodes, err := api.CoreV1().Nodes().List(ctx, metav1.ListOptions{
-			LabelSelector: runningLabel + "=true,!" + networkLabel, ResourceVersion: "0"}); err == nil {
+			LabelSelector: runningLabel + "=true,!" + networkLabel}); err == nil {
 			for _, n := range nodes.Items {
 				if !networked(ctx, c, api, n) {
 					continue
@@ -64,7 +64,7 @@ func networked(ctx context.Context, c Config, api client.Interface, n corev1.Nod
 	case "unseen":
 		return true
 	}
-	pods, err := api.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0",
+	pods, err := api.CoreV1().Pods("").List(ctx, metav1.ListOptions{
 		FieldSelector: "spec.nodeName=" + n.Name + ",status.phase=Running"})
 	return err == nil && slices.ContainsFunc(pods.Items, bringsNetwork)
 }
