@@ -26,12 +26,14 @@ export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=$(ta
 
 # The tests that need real Terraform, and their packages: the others beside them have run before.
 integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)
-# These only repeat: soak-rollout, soak-restore and soak-phoenix run them, in test-long. It runs those of rare
-# too, which take minutes each and of which make test has a shorter part.
-kills       := TestRolloutKills|TestRestoreKills|TestPhoenixKills
-rare        := TestOpenTofu|TestRollout|TestRotationKilled|TestLabHardware|TestLabPlanted|TestLabTalos|TestTalosctl
-rare        := $(rare)|TestLabEdit|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestBoth
+# These only repeat: the soaks run them, in test-long. It runs those of rare too, which take minutes each and of
+# which make test has a shorter part.
+kills       := TestSoakLost|TestRolloutKills|TestRestoreKills|TestPhoenixKills
+rare        := TestOpenTofu|TestRollout|TestRotation|TestRotationKilled|TestTalosctl|TestBoth|TestSources
+rare        := $(rare)|TestCilium|TestProxmoxHands|TestTemplatesElsewhere|TestLabHardware|TestLabPlanted
+rare        := $(rare)|TestLabTalos|TestLabEdit|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI
 rare        := $(rare)|TestLabFluxHandover|TestLabFluxTazlab|TestLabFleet|TestLabAddresses|TestLabWarm
+rare        := $(rare)|TestLabOlder|TestLabLeaving|TestLabReplicas
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
@@ -165,7 +167,7 @@ release: tools # Publish the release of the tag: .github/workflows/release.yml.
 
 .PHONY: release-check
 release-check: tools ## Check the configuration of releases and their workflow
-	cd release && go mod tidy -diff
+	cd release && go mod tidy -diff && go vet ./... && go test ./... && go run $(STATICCHECK) -checks all ./...
 	go tool -modfile=release/go.mod actionlint .github/workflows/*.yml
 	$(goreleaser) check
 
@@ -194,9 +196,9 @@ integration: build vault s3 browser $(TERRAFORM) ## Run the tests that need real
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: rehearsals
-rehearsals: build vault s3 tofu talosctl real ## Run the long rehearsals: OpenTofu, talosctl, the real controllers, whole rollouts, passwords, hardware, addresses, planted secrets (a quarter of an hour)
+rehearsals: build vault s3 tofu talosctl real ## Run the long rehearsals: OpenTofu, talosctl, the real controllers, whole rollouts, passwords, networks, hardware (an hour)
 	$(call say,long rehearsals with real Terraform)
-	@go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
+	@go test -timeout 120m -parallel 4 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
 	cd lab && go test -count 1 ./behaviours
 
 .PHONY: soak
@@ -270,7 +272,6 @@ check: tools ## Check format, tidiness, vet, staticcheck and Terraform's format
 	go mod tidy -diff
 	cd lab && go mod tidy -diff
 	cd lab/vault && go vet ./...
-	cd release && go vet ./... && go test ./... && go run $(STATICCHECK) -checks all ./...
 	cd lab/s3 && go mod tidy -diff && go vet ./...
 	go vet ./... && go vet -tags $(tags),integration ./...
 	$(MAKE) darwin

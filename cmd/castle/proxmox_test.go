@@ -15,8 +15,13 @@ import (
 
 // TestProxmox runs castle with real Terraform and the real bpg/proxmox provider
 // against an emulated Proxmox on loopback.
-func TestProxmox(t *testing.T) {
-	run(t, "testdata/proxmox", func(env *testscript.Env) error {
+func TestProxmox(t *testing.T) { withProxmox(t, "testdata/proxmox") }
+
+// TestProxmoxHands does the same where people change machines by hand.
+func TestProxmoxHands(t *testing.T) { withProxmox(t, "testdata/proxmox-hands") }
+
+func withProxmox(t *testing.T, folder string) {
+	run(t, folder, func(env *testscript.Env) error {
 		d := newDatacenter(env.Defer)
 		env.Values[datacenterKey{}] = &d
 		environ, err := d.environ(env.WorkDir)

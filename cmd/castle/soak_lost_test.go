@@ -19,7 +19,7 @@ import (
 // TestSoakLost is a soak in which a kill ends the machine: castle, all that it has started, its state
 // directory, its caches and its clone are gone. The same command on the next machine completes the work.
 func TestSoakLost(t *testing.T) {
-	soakWith(t, "3", func(k *soak) {
+	soakWith(t, func(k *soak) {
 		t.Setenv("CASTLE_STATE_LOCK_TIME", "3s") // nobody looks on for a minute 40 times
 		t.Setenv("CASTLE_STATE_STORE", "")       // a rehearsal sets it to local; castle.hcl names the store
 		server := storetest.S3(t)

@@ -20,7 +20,7 @@ import (
 
 // These variables configure a soak. The names on the right reach the inside.
 //
-//	CASTLE_SOAK_KILLS   how many faults there are; the default is 5, of TestSoakLost 3
+//	CASTLE_SOAK_KILLS   how many faults there are; the default is 3
 //	CASTLE_SOAK_SEED    replays the schedule of a soak
 //	CASTLE_SOAK_ROUND   the first round of that schedule, for the one that has failed
 //	CASTLE_SOAK_MODE    faults of these kinds, such as kill,kill,syscall; the default is kill
@@ -33,11 +33,11 @@ var soakSettings = map[string]string{"CASTLE_SOAK_KILLS": "TF_VAR_castle_test_ki
 // command again: it must end in the cluster that an undisturbed create makes, or in a datacenter with nothing
 // but what was there before. soak_schedule_test.go has the faults.
 func TestSoak(t *testing.T) {
-	soakWith(t, "5", func(k *soak) { k.kinds = []string{kill} })
+	soakWith(t, func(k *soak) { k.kinds = []string{kill} })
 }
 
 // soakWith runs a soak, which prepare may change first, inside a rehearsal.
-func soakWith(t *testing.T, kills string, prepare func(*soak)) {
+func soakWith(t *testing.T, prepare func(*soak)) {
 	if here := os.Getenv(inLab); here != "" {
 		t.Chdir(here)
 		k := newSoak(t)
@@ -48,7 +48,7 @@ func soakWith(t *testing.T, kills string, prepare func(*soak)) {
 		k.run()
 		return
 	}
-	defaults := map[string]string{"CASTLE_SOAK_KILLS": kills,
+	defaults := map[string]string{"CASTLE_SOAK_KILLS": "3",
 		"CASTLE_SOAK_SEED": strconv.FormatInt(time.Now().Unix(), 10), "CASTLE_SOAK_ROUND": "1"}
 	var settings []string
 	for name, inside := range soakSettings {

@@ -16,11 +16,20 @@ import (
 )
 
 // TestTemplates follows the steps of a new user with the built castle: a repository,
-// the smallest cluster of each template, check, rehearse. It rehearses each template
-// once and each place for the secrets once: a platform and a place share only the
-// outputs that both places have. In the Proxmox rehearsal, Flux applies the skeleton
-// of its repository.
+// the smallest cluster of each template, check, rehearse. In the rehearsal, Flux applies
+// the skeleton of its repository.
 func TestTemplates(t *testing.T) {
+	templatesWork(t, map[string]string{"proxmox-talos": "secrets=infisical"})
+}
+
+// TestTemplatesElsewhere rehearses the other templates. Each is rehearsed once, and each place
+// for the secrets once: a platform and a place share only the outputs that both places have.
+func TestTemplatesElsewhere(t *testing.T) {
+	templatesWork(t, map[string]string{"metal-talos": "secrets=local", "hcloud-talos": "secrets=vault"})
+}
+
+// templatesWork tries each template with each place for the secrets, and rehearses those that are named.
+func templatesWork(t *testing.T, rehearsed map[string]string) {
 	answers := []string{"control_planes=1", "git_url=https://git.example.com/me/green"}
 	lan := []string{"network=192.168.1.0/24", "gateway=192.168.1.1"}
 	of := map[string][]string{
@@ -35,8 +44,6 @@ func TestTemplates(t *testing.T) {
 		"secrets=local": nil,
 		"secrets=vault": {"vault_address=https://vault.example.org:8200"},
 	}
-	rehearsed := map[string]string{"proxmox-talos": "secrets=infisical", "metal-talos": "secrets=local",
-		"hcloud-talos": "secrets=vault"}
 	all, err := fs.ReadDir(templates.Files, ".")
 	if err != nil {
 		t.Fatal(err)
@@ -63,9 +70,6 @@ func TestTemplates(t *testing.T) {
 				if out := built(t, "-C", repository,
 					"check"); !strings.Contains(out, ": 0 problems, 0 warnings") {
 					t.Errorf("check:\n%s", out)
-				}
-				if rehearsed[template.Name()] == "" {
-					t.Fatal("say how it is rehearsed")
 				}
 				if rehearsed[template.Name()] != start {
 					return

@@ -16,9 +16,19 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
 )
 
-// TestLabNodes rehearses the cluster mini and changes its nodes and their releases.
-func TestLabNodes(t *testing.T) {
-	scripts(t, "mini", "testdata/lab-nodes")
+// TestLabReleases rehearses the cluster mini and upgrades Talos and Kubernetes.
+func TestLabReleases(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-releases")
+}
+
+// TestLabOlder does so where castle does less: an older Talos, and somebody else who upgrades.
+func TestLabOlder(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-older")
+}
+
+// TestLabLeaving rehearses the cluster mini and removes machines, with and without their nodes.
+func TestLabLeaving(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-leaving")
 }
 
 // TestLabHarm rehearses the cluster mini and makes changes that a running machine would notice.
@@ -34,6 +44,11 @@ func TestLabHardware(t *testing.T) {
 // TestLabRollout rehearses the cluster mini and rolls changes out while machines are down.
 func TestLabRollout(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-rollout")
+}
+
+// TestLabReplicas rolls changes out while Longhorn's replicas keep machines where they are.
+func TestLabReplicas(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-replicas")
 }
 
 // TestLabCredentials rehearses the cluster mini and renews its credentials.
