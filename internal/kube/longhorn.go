@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,9 +45,9 @@ func (r replica) isUsed() bool { return r.Spec.HealthyAt != "" || r.Spec.FailedA
 // title names a volume with its PersistentVolumeClaim, by which people know it.
 func (v volume) title() string {
 	if of := v.Status.KubernetesStatus; of.PVCName != "" {
-		return fmt.Sprintf("volume %s (%s/%s)", v.Metadata.Name, of.Namespace, of.PVCName)
+		return fmt.Sprintf("%s (%s/%s)", v.Metadata.Name, of.Namespace, of.PVCName)
 	}
-	return "volume " + v.Metadata.Name
+	return v.Metadata.Name
 }
 
 // listLonghorn lists Longhorn's objects of a kind. A cluster without Longhorn has none.
@@ -69,19 +70,24 @@ func listLonghorn[T any](ctx context.Context, a *client.API, kind string) (all [
 	return all, err
 }
 
-func listReplicas(ctx context.Context, target gate.Target) (all []replica, err error) {
+func listVolumes(ctx context.Context, target gate.Target) (volumes []volume, replicas []replica, err error) {
 	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
-		all, err = listLonghorn[replica](ctx, a, "Replica")
+		if volumes, err = listLonghorn[volume](ctx, a, "Volume"); err == nil {
+			replicas, err = listLonghorn[replica](ctx, a, "Replica")
+		}
 		return err
 	})
-	return all, err
+	return volumes, replicas, err
 }
 
-// LastReplicas lists Longhorn's volumes whose only intact replicas are on a node, by the node's name. A
-// cluster without Longhorn has none.
+// LastReplicas lists Longhorn's volumes, with their claims, whose only intact replicas are on a node, by the
+// node's name. A cluster without Longhorn has none.
 func LastReplicas(ctx context.Context, target gate.Target) (map[string][]string, error) {
-	replicas, err := listReplicas(ctx, target)
-	nodes := map[string][]string{} // of each volume
+	all, replicas, err := listVolumes(ctx, target)
+	titles, nodes := map[string]string{}, map[string][]string{} // of each volume
+	for _, v := range all {
+		titles[v.Metadata.Name] = foreign.Text(v.title())
+	}
 	for _, r := range replicas {
 		if of := r.Spec.VolumeName; r.intact() && !slices.Contains(nodes[of], r.Spec.NodeID) {
 			nodes[of] = append(nodes[of], r.Spec.NodeID)
@@ -90,7 +96,7 @@ func LastReplicas(ctx context.Context, target gate.Target) (map[string][]string,
 	volumes := map[string][]string{}
 	for volume, on := range nodes {
 		if len(on) == 1 {
-			volumes[on[0]] = append(volumes[on[0]], volume)
+			volumes[on[0]] = append(volumes[on[0]], cmp.Or(titles[volume], volume))
 			slices.Sort(volumes[on[0]])
 		}
 	}
@@ -99,7 +105,7 @@ func LastReplicas(ctx context.Context, target gate.Target) (map[string][]string,
 
 // ReplicasOn lists the volumes that have a replica on a node, intact or not.
 func ReplicasOn(ctx context.Context, target gate.Target, node string) (volumes []string, err error) {
-	replicas, err := listReplicas(ctx, target)
+	_, replicas, err := listVolumes(ctx, target)
 	for _, r := range replicas {
 		if r.Spec.NodeID == node {
 			volumes = append(volumes, r.Spec.VolumeName)
@@ -112,14 +118,7 @@ func ReplicasOn(ctx context.Context, target gate.Target, node string) (volumes [
 // UnhealthyVolumes lists Longhorn's volumes that are faulted or have fewer intact replicas than they should,
 // in a sentence each. A volume that was never attached has no data yet.
 func UnhealthyVolumes(ctx context.Context, target gate.Target) (unhealthy []string, err error) {
-	var volumes []volume
-	var replicas []replica
-	err = client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
-		if volumes, err = listLonghorn[volume](ctx, a, "Volume"); err == nil {
-			replicas, err = listLonghorn[replica](ctx, a, "Replica")
-		}
-		return err
-	})
+	volumes, replicas, err := listVolumes(ctx, target)
 	for _, v := range volumes {
 		intact, isUsed := 0, v.Status.State == "attached"
 		for _, r := range replicas {
@@ -131,7 +130,7 @@ func UnhealthyVolumes(ctx context.Context, target gate.Target) (unhealthy []stri
 			}
 		}
 		if text := v.problem(intact); text != "" && isUsed && err == nil {
-			unhealthy = append(unhealthy, foreign.Text(v.title()+text))
+			unhealthy = append(unhealthy, foreign.Text("volume "+v.title()+text))
 		}
 	}
 	slices.Sort(unhealthy)

@@ -63,7 +63,7 @@ func BlockingVolumes(ctx context.Context, target gate.Target, node string) (bloc
 	s, err := readStorage(ctx, target, node)
 	for _, v := range s.volumes {
 		if text := s.blocks(v); text != "" {
-			blocking = append(blocking, foreign.Text(v.title()+text))
+			blocking = append(blocking, foreign.Text("volume "+v.title()+text))
 		}
 	}
 	slices.Sort(blocking)
@@ -99,8 +99,8 @@ func StuckVolumes(ctx context.Context, target gate.Target, node string) (stuck [
 		}
 		if isHere && others < v.Spec.NumberOfReplicas && len(s.free(v)) == 0 {
 			stuck = append(stuck, Stuck{Volume: v.Metadata.Name, Spared: intact > 1,
-				Text: foreign.Text(fmt.Sprintf("%s is to have %d replicas, and no other node takes that "+
-					"of node %s: add a node, or lower the volume's numberOfReplicas in Longhorn",
+				Text: foreign.Text(fmt.Sprintf("volume %s is to have %d replicas, and no other node takes "+
+					"that of node %s: add a node, or lower the volume's numberOfReplicas in Longhorn",
 					v.title(), v.Spec.NumberOfReplicas, node))})
 		}
 	}

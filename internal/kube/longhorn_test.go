@@ -54,9 +54,10 @@ func TestLastReplicasAreThoseWithoutAnIntactOneElsewhere(t *testing.T) {
 		"replicas/b-1": intactReplica("b", "w-01"), "replicas/b-2": failedReplica("b", "w-02"),
 		"replicas/c-1": intactReplica("c", "w-01"), "replicas/c-2": newReplica("c", "w-02"),
 		"replicas/d-1": intactReplica("d", "w-02"),
+		"volumes/d":    "status: {kubernetesStatus: {namespace: db, pvcName: \"data\\e[2J\"}}",
 	})
 	got, err := LastReplicas(t.Context(), target)
-	want := map[string][]string{"w-01": {"b", "c"}, "w-02": {"d"}}
+	want := map[string][]string{"w-01": {"b", "c"}, "w-02": {`d (db/data\u001b[2J)`}}
 	if !reflect.DeepEqual(got, want) || err != nil {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}

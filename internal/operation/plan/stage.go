@@ -224,7 +224,7 @@ func (p *planning) noteUpgrades(ctx context.Context, one *Stage) {
 	check := func(g *config.Gate) error { return waiting.CheckGate(asking, p.run, one.config, g) }
 	for _, err := range run.Each(one.config.ImmediateGates(), check) {
 		if gate.KindOf(err) == gate.UpgradeNeeded {
-			one.note("upgrade needed: %v", err)
+			one.note("%v", err)
 		}
 	}
 }
