@@ -33,7 +33,8 @@ rare        := TestOpenTofu|TestRollout|TestRotation|TestRotationKilled|TestTalo
 rare        := $(rare)|TestCilium|TestProxmoxHands|TestTemplatesElsewhere|TestLabHardware|TestLabPlanted
 rare        := $(rare)|TestLabTalos|TestLabEdit|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI
 rare        := $(rare)|TestLabFluxHandover|TestLabFluxTazlab|TestLabFleet|TestLabAddresses|TestLabWarm
-rare        := $(rare)|TestLabOlder|TestLabLeaving|TestLabReplicas
+rare        := $(rare)|TestLabOlder|TestLabLeaving|TestLabReplicas|TestLabFailed|TestLabHeals|TestLanding
+rare        := $(rare)|TestHCloudFaults|TestUseless
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
@@ -191,14 +192,15 @@ fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for 
 .PHONY: integration
 integration: build vault s3 browser $(TERRAFORM) ## Run the tests that need real Terraform (TERRAFORM=tofu: with OpenTofu)
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
+	@# Three at a time keep two processors busy; more of them take longer for the same.
 	@$(if $(TERRAFORM),CASTLE_TERRAFORM=$(TERRAFORM) PATH="$(CURDIR)/bin:$$PATH") \
-	go test -timeout 60m -parallel 4 -tags $(tags),integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
+	go test -timeout 60m -parallel 3 -tags $(tags),integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: rehearsals
 rehearsals: build vault s3 tofu talosctl real ## Run the long rehearsals: OpenTofu, talosctl, the real controllers, whole rollouts, passwords, networks, hardware (an hour)
 	$(call say,long rehearsals with real Terraform)
-	@go test -timeout 120m -parallel 4 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
+	@go test -timeout 120m -parallel 3 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
 	cd lab && go test -count 1 ./behaviours
 
 .PHONY: soak

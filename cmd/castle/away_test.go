@@ -34,6 +34,7 @@ var away = []struct {
 // TestStoreAway runs what a user meets when the store is away at the start, in the middle of an apply and at
 // the end, with a fake Terraform and real stores behind a proxy.
 func TestStoreAway(t *testing.T) {
+	t.Parallel()
 	for _, fault := range away {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel() // most of it is waiting

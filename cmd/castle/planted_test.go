@@ -38,6 +38,7 @@ import (
 // searches every file on the disk for the secrets: with the working copy in memory, and once on the disk,
 // where the search must find them all.
 func TestPlanted(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("terraform"); err != nil {
 		t.Fatalf("this test needs terraform on PATH: %v", err)
 	}

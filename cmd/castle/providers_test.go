@@ -22,6 +22,7 @@ import (
 // TestProviders runs the scripts about the providers' lock file with real Terraform and a filesystem mirror.
 // There, a stand-in for hashicorp/random has the versions that a script gives it.
 func TestProviders(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("terraform"); err != nil {
 		t.Fatalf("these tests need terraform on PATH: %v", err)
 	}

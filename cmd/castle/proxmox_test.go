@@ -21,6 +21,8 @@ func TestProxmox(t *testing.T) { withProxmox(t, "testdata/proxmox") }
 func TestProxmoxHands(t *testing.T) { withProxmox(t, "testdata/proxmox-hands") }
 
 func withProxmox(t *testing.T, folder string) {
+	t.Helper()
+	t.Parallel()
 	run(t, folder, func(env *testscript.Env) error {
 		d := newDatacenter(env.Defer)
 		env.Values[datacenterKey{}] = &d

@@ -30,6 +30,8 @@ func TestTemplatesElsewhere(t *testing.T) {
 
 // templatesWork tries each template with each place for the secrets, and rehearses those that are named.
 func templatesWork(t *testing.T, rehearsed map[string]string) {
+	t.Helper()
+	t.Parallel()
 	answers := []string{"control_planes=1", "git_url=https://git.example.com/me/green"}
 	lan := []string{"network=192.168.1.0/24", "gateway=192.168.1.1"}
 	of := map[string][]string{
@@ -85,6 +87,7 @@ func templatesWork(t *testing.T, rehearsed map[string]string) {
 
 // TestImportedCluster rehearses a cluster of talhelper, which has the template metal-bare.
 func TestImportedCluster(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file, repository := filepath.Join(dir, "talconfig.yaml"), filepath.Join(dir, "castles")
 	err := os.WriteFile(file, []byte(`

@@ -12,6 +12,7 @@ import (
 // TestTerraform runs what only real Terraform can show, on roots of
 // terraform_data, which is built in and needs no network.
 func TestTerraform(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("terraform"); err != nil {
 		t.Fatalf("these tests need terraform on PATH: %v", err)
 	}

@@ -32,6 +32,7 @@ import (
 
 // TestVault runs castle with real Terraform against a real Vault on loopback.
 func TestVault(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"lab-vault", "lab-providers"} {
 		if _, err := os.Stat("../../bin/" + program); err != nil {
 			t.Fatalf("it is not built (make build vault): %v", err)
