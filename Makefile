@@ -26,15 +26,15 @@ export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=$(ta
 
 # The tests that need real Terraform, and their packages: the others beside them have run before.
 integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)
-# These only repeat: the soaks run them, in test-long. It runs those of rare too, which take minutes each and of
-# which make test has a shorter part.
+# These only repeat: the soaks run them, in test-long. It runs those of rare too: one minute or more each, of things
+# of which make test, which has to end within half an hour on two processors, has a test that is shorter.
 kills       := TestSoakLost|TestRolloutKills|TestRestoreKills|TestPhoenixKills
-rare        := TestOpenTofu|TestRollout|TestRotation|TestRotationKilled|TestTalosctl|TestBoth|TestSources
-rare        := $(rare)|TestCilium|TestProxmoxHands|TestTemplatesElsewhere|TestLabHardware|TestLabPlanted
-rare        := $(rare)|TestLabTalos|TestLabEdit|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI
-rare        := $(rare)|TestLabFluxHandover|TestLabFluxTazlab|TestLabFleet|TestLabAddresses|TestLabWarm
-rare        := $(rare)|TestLabOlder|TestLabLeaving|TestLabReplicas|TestLabFailed|TestLabHeals|TestLanding
-rare        := $(rare)|TestHCloudFaults|TestUseless
+rare        := TestOpenTofu|TestRollout|TestRotation|TestRotationKilled|TestTalosctl|TestBoth|TestSources|TestDrift
+rare        := $(rare)|TestCilium|TestProxmoxHands|TestTemplatesElsewhere|TestHCloudFaults|TestUseless|TestLanding
+rare        := $(rare)|TestPhoenix|TestPipeline|TestLabHardware|TestLabPlanted|TestLabTalos|TestLabEdit
+rare        := $(rare)|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestLabFluxHandover
+rare        := $(rare)|TestLabFluxTazlab|TestLabFleet|TestLabAddresses|TestLabWarm|TestLabOlder|TestLabLeaving
+rare        := $(rare)|TestLabReplicas|TestLabFailed|TestLabHeals|TestLabKills|TestLabReleases|TestLabEverything
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
