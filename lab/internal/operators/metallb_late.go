@@ -36,7 +36,11 @@ func (m *metalLB) define(ctx context.Context) error {
 		if len(d.Object) == 0 {
 			continue
 		}
-		_, err := m.w.Untyped.Resource(definitions()).Create(ctx, &d, metav1.CreateOptions{})
+		kinds := m.w.Untyped.Resource(definitions())
+		if _, err := kinds.Get(ctx, d.GetName(), metav1.GetOptions{}); err == nil {
+			continue
+		}
+		_, err := kinds.Create(ctx, &d, metav1.CreateOptions{})
 		if err := cluster.Unless(err, apierrors.IsAlreadyExists); err != nil {
 			return err
 		}
