@@ -31,10 +31,10 @@ integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' 
 kills       := TestSoakLost|TestRolloutKills|TestRestoreKills|TestPhoenixKills
 rare        := TestOpenTofu|TestRollout|TestRotation|TestRotationKilled|TestTalosctl|TestBoth|TestSources|TestDrift
 rare        := $(rare)|TestCilium|TestProxmoxHands|TestTemplatesElsewhere|TestHCloudFaults|TestUseless|TestLanding
-rare        := $(rare)|TestPhoenix|TestPipeline|TestLabHardware|TestLabPlanted|TestLabTalos|TestLabEdit
+rare        := $(rare)|TestPipeline|TestLabHardware|TestLabPlanted|TestLabTalos|TestLabEdit
 rare        := $(rare)|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestLabFluxHandover
 rare        := $(rare)|TestLabFluxTazlab|TestLabFleet|TestLabAddresses|TestLabWarm|TestLabOlder|TestLabLeaving
-rare        := $(rare)|TestLabReplicas|TestLabFailed|TestLabHeals|TestLabKills|TestLabReleases|TestLabEverything
+rare        := $(rare)|TestLabReplicas|TestLabFailed|TestLabHeals|TestLabKills|TestLabEverything
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
@@ -122,15 +122,21 @@ browser: tools ## Install Chromium, for the test of the page that castle report 
 shells: tools ## Install zsh, fish and bash-completion, for the tests of castle's completion
 	$(call install,zsh:zsh fish:fish /usr/share/bash-completion/bash_completion:bash-completion)
 
+# With cgo, the linker would call gcc for what imports plugin, as kustomize does, and need half as long again. A larger
+# heap spares the garbage collector a sixth of the time. Every test binary would sleep for a second before it ends.
+race := GORACE=atexit_sleep_ms=20 GOGC=400 CGO_ENABLED=1 go test -timeout 60m -race -ldflags -linkmode=internal
+
+.PHONY: race
+race: tools ## Run the scripts of the command line with the race detector (twenty minutes)
+	$(race) ./cmd/castle
+
 .PHONY: test
 test: export CASTLE_TEST_SHELLS := 1 # the tests of completion fail where they would be skipped
 test: check build vault s3 browser shells ## Check the code, and run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
-	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
-	@# With cgo, the linker would call gcc for what imports plugin, as kustomize does, and need half as long again.
-	@# A larger heap spares the garbage collector a sixth of the time. With the race detector, every test binary
-	@# would sleep for a second before it ends.
-	GORACE=atexit_sleep_ms=20 GOGC=400 CGO_ENABLED=1 go test -timeout 30m -race -ldflags -linkmode=internal ./...
-	GOGC=400 go test ./internal/check
+	$(call say,unit tests with the race detector$(,) and the command line (minutes the first time))
+	@# The scripts start castle thousands of times, each of them several times slower with it: make race does that.
+	$(race) $$(go list ./... | grep -v '/cmd/castle$$')
+	GOGC=400 go test -timeout 30m ./cmd/castle ./internal/check
 	$(MAKE) integration
 	$(call say,how soon gates open$(,) alone because it is measured; then the other tests of the lab)
 	cd lab && go test ./gates && go test ./...
@@ -138,9 +144,10 @@ test: check build vault s3 browser shells ## Check the code, and run all tests: 
 	bin/castle rehearse blue
 
 .PHONY: test-long
-test-long: ## What make test leaves out: packages, ten minutes of fuzzing, long rehearsals, the soaks (three hours)
+test-long: ## What make test leaves out: packages, fuzzing, races of the scripts, long rehearsals, the soaks (four hours)
 	$(MAKE) release-test
 	$(MAKE) fuzz
+	$(MAKE) race
 	$(MAKE) rehearsals
 	$(MAKE) soak
 	$(MAKE) soak CASTLE_SOAK_LOSE=1
