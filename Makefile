@@ -124,18 +124,18 @@ shells: tools ## Install zsh, fish and bash-completion, for the tests of castle'
 
 # With cgo, the linker would call gcc for what imports plugin, as kustomize does, and need half as long again. A larger
 # heap spares the garbage collector a sixth of the time. Every test binary would sleep for a second before it ends.
-race := GORACE=atexit_sleep_ms=20 GOGC=400 CGO_ENABLED=1 go test -timeout 60m -race -ldflags -linkmode=internal
+race := GORACE=atexit_sleep_ms=20 GOGC=400 CGO_ENABLED=1 go test -race -ldflags -linkmode=internal
 
 .PHONY: race
 race: tools ## Run the scripts of the command line with the race detector (twenty minutes)
-	$(race) ./cmd/castle
+	$(race) -timeout 60m ./cmd/castle
 
 .PHONY: test
 test: export CASTLE_TEST_SHELLS := 1 # the tests of completion fail where they would be skipped
-test: check build vault s3 browser shells ## Check the code, and run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
+test: check build vault s3 browser shells ## Check the code, and run what every commit has to pass: unit, command line, real Terraform, the lab, and a rehearsal of blue
 	$(call say,unit tests with the race detector$(,) and the command line (minutes the first time))
 	@# The scripts start castle thousands of times, each of them several times slower with it: make race does that.
-	$(race) $$(go list ./... | grep -v '/cmd/castle$$')
+	$(race) -timeout 30m $$(go list ./... | grep -v '/cmd/castle$$')
 	GOGC=400 go test -timeout 30m ./cmd/castle ./internal/check
 	$(MAKE) integration
 	$(call say,how soon gates open$(,) alone because it is measured; then the other tests of the lab)
@@ -282,11 +282,11 @@ check: tools ## Check format, tidiness, vet, staticcheck and Terraform's format
 	cd lab && go mod tidy -diff
 	cd lab/vault && go vet ./...
 	cd lab/s3 && go mod tidy -diff && go vet ./...
-	@# No file is left out with the tag integration.
+	@# vet: no file is left out with the tag integration. staticcheck: what only those tests use is unused without it.
 	go vet -tags $(tags),integration ./...
 	$(MAKE) darwin
 	cd lab && go vet -tags $(tags),integration ./...
-	go run $(STATICCHECK) -checks all -tags $(tags),integration ./...
+	go run $(STATICCHECK) -checks all ./... && go run $(STATICCHECK) -checks all -tags $(tags),integration ./...
 	cd lab && go run $(STATICCHECK) -checks all ./...
 	CHECKPOINT_DISABLE=1 terraform fmt -check -recursive stages clusters
 
