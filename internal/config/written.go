@@ -116,12 +116,9 @@ func (w Written) NamesCluster() bool {
 
 // Sound reports whether Load has found no fault in the values of the stage's variables.
 func (s *Stage) Sound() bool {
-	for _, b := range s.bindings {
-		if b.broken {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(slices.Collect(maps.Values(s.bindings)), func(w *Written) bool {
+		return w.broken
+	})
 }
 
 // Committed returns the values in the files that belong into Git, in no order: terraform.tfvars, shared

@@ -57,7 +57,7 @@ func body(r *Report) g.Node {
 		g.If(len(r.Flux) > 0, fluxSection(r)),
 		g.If(r.Earlier > 0, slowerSection(r)),
 		g.If(len(r.Slowest) > 0, slowestSection(r)),
-		g.If(len(r.Stages) > 0, stagesSection(r)),
+		g.If(len(r.Stages) > 0, section("Stages and gates", g.Map(r.Stages, stageDetails))),
 		g.If(len(r.Retries) > 0, section("Retries", g.Map(r.Retries, retryBox))),
 		g.If(len(r.Notices) > 0, section("Notes", g.Map(r.Notices, preBox))),
 		g.If(r.Receipt != "", section("Receipt", preBox(r.Receipt))),
@@ -151,10 +151,6 @@ func resourceRow(x Resource) g.Node {
 	)
 }
 
-func stagesSection(r *Report) g.Node {
-	return section("Stages and gates", g.Map(r.Stages, stageDetails))
-}
-
 func stageDetails(s Stage) g.Node {
 	gates := g.Node(g.Map(s.Gates, gateLine))
 	if len(s.Gates) == 0 {
@@ -196,10 +192,7 @@ func gateLine(gate Gate) g.Node {
 }
 
 func retryBox(x Retry) g.Node {
-	place := x.Stage
-	if x.Step != "" {
-		place += ", " + x.Step
-	}
+	place := strings.TrimSuffix(x.Stage+", "+x.Step, ", ")
 	return html.Div(html.Class("box"), g.Text(place), html.Pre(g.Text(x.Text)))
 }
 

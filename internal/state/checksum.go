@@ -91,12 +91,6 @@ func Unseal(data []byte) (value []byte, err error) {
 // crash in between leaves a document that is sound.
 func copyOf(path string) string { return path + ".copy" }
 
-// writeKept writes a document and its copy. Only the document is flushed: without a sound document the copy
-// counts, and a power cut that takes the copy leaves the document. Repair then makes the copy again.
-func writeKept(path string, value []byte) error {
-	return writeBoth(path, Seal(value), value, atomicfile.WriteUnflushed, atomicfile.Write)
-}
-
 // writeBoth writes a file and its copy. If there is no room for both, the previous file stays.
 func writeBoth(path string, content, copied []byte, writeCopy, write func(string, []byte) error) error {
 	err := atomicfile.MkdirPrivate(filepath.Dir(path))
@@ -188,7 +182,10 @@ func (d *Dir) Repair() (notices []string, err error) {
 				continue
 			}
 			value, damage, unread := readKept(path)
-			restore := func() error { return writeKept(path, value) }
+			// Only the document is flushed: a power cut that takes the copy leaves the document.
+			restore := func() error {
+				return writeBoth(path, Seal(value), value, atomicfile.WriteUnflushed, atomicfile.Write)
+			}
 			switch kept, uncopied := ownfile.ReadFile(copyOf(path)); {
 			case unread != nil: // there is none, or its reader reports it
 			case damage != nil:

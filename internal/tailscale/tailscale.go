@@ -271,12 +271,9 @@ func (t tailnet) remove(ctx context.Context, known []gate.Known) error {
 }
 
 // tagsOf are the tags of a key's device.
-func tagsOf(k gate.Known) (all []string) {
+func tagsOf(k gate.Known) []string {
 	tags, _ := k.Attributes["tags"].([]any) //nolint:errcheck // then it has none
-	for _, tag := range tags {
-		all = append(all, fmt.Sprint(tag))
-	}
-	return all
+	return xslices.Map(tags, func(tag any) string { return fmt.Sprint(tag) })
 }
 
 // admittedBy reports whether a device has joined with a key.

@@ -109,7 +109,7 @@ func search(
 			return nil, fmt.Errorf("%s: not an absolute path", path)
 		}
 		v, err := versionOf(limited, wanted, cacheDir, path)
-		if err == nil && wanted.tooOld(v) {
+		if err == nil && v.LessThan(version.Must(version.NewVersion(wanted.oldest))) {
 			err = fmt.Errorf("%s is older than %s", v, wanted.oldest)
 		}
 		if err != nil {

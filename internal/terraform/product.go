@@ -1,10 +1,6 @@
 package terraform
 
-import (
-	"fmt"
-
-	"github.com/hashicorp/go-version"
-)
+import "fmt"
 
 // Product is a program that runs a root module: Terraform, or OpenTofu, which began as a copy of it. Their
 // states and lock files have one form and other content, so a cluster stays with one of them.
@@ -28,10 +24,6 @@ func ProductOf(program string) (Product, error) {
 		}
 	}
 	return Product{}, fmt.Errorf(`%q is no program that castle runs; "terraform" and "tofu" are`, program)
-}
-
-func (p Product) tooOld(v *version.Version) bool {
-	return v.LessThan(version.Must(version.NewVersion(p.oldest)))
 }
 
 // Fact names the program and its version as far as an apply depends on them; each platform has another

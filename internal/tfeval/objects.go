@@ -167,8 +167,7 @@ func (b Block) chartObjects(release Object) []Object {
 		text := insertion.ReplaceAllStringFunc(string(data), fill)
 		for document := range strings.SplitSeq(text, "\n---") {
 			head := func(line *regexp.Regexp) string {
-				found := append(line.FindStringSubmatch(document), "", "")
-				return strings.Trim(found[1], `"`)
+				return strings.Trim(append(line.FindStringSubmatch(document), "", "")[1], `"`)
 			}
 			o := Object{Stage: release.Stage, At: release.At, Group: groupOf(head(apiVersionLine)),
 				Kind: head(kindLine), Name: head(nameLine), Namespace: head(namespaceLine)}

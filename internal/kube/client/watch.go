@@ -32,12 +32,6 @@ func pauses() wait.Backoff {
 	return wait.Backoff{Duration: longestPause / 4, Factor: 2, Jitter: 0.2, Steps: 10, Cap: longestPause}
 }
 
-// searches are the pauses between attempts to find a kind after a change of a definition, for about five
-// seconds: no event announces the moment, shortly after it, from which on the API serves the kind.
-func searches() wait.Backoff {
-	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 8}
-}
-
 // Gate makes a gate of a check. Its Changed watches everything that the last attempt has read.
 func (c *Cluster) Gate(name string, check func(context.Context, *API) error) gate.Gate {
 	attempts := make(chan map[Selection]bool, 1)
@@ -99,7 +93,8 @@ func (w *watches) manage(ctx context.Context, attempts <-chan map[Selection]bool
 		case <-ctx.Done():
 			return
 		case <-w.defined:
-			search = searches()
+			// For about five seconds: no event announces the moment from which on the API serves the kind.
+			search = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 8}
 			again = time.After(search.Step())
 			continue
 		case <-again:

@@ -190,8 +190,5 @@ func (d *drain) pass(ctx context.Context) (waits []wait, err error) {
 		return waits, err
 	}
 	blocked, err := kube.BlockingVolumes(ctx, d.target, d.node)
-	for _, one := range blocked {
-		waits = append(waits, wait{reason: one})
-	}
-	return waits, err
+	return append(waits, xslices.Map(blocked, func(one string) wait { return wait{reason: one} })...), err
 }

@@ -84,7 +84,9 @@ func (a *attempt) steps() []step {
 		{"record what is applied", a.recordPlanned, planned},
 		{"apply", a.apply, func() bool { return a.plan != nil || a.planless }},
 		{"restore the objects of Helm releases", a.restoreReleases, nil},
-		{"record what it has configured", a.recordInstances, nil},
+		{"record what it has configured", func(context.Context) error {
+			return applied.RecordInstances(a.run, a.stage, a.creation.machine.has)
+		}, nil},
 	}
 }
 
@@ -182,10 +184,6 @@ func (a *attempt) record(context.Context) (err error) {
 	}
 	first := applied.RecordFirst(a.work, a.stage, a.before)
 	return errors.Join(a.dir.Fingerprint().Clear(), first, a.dir.Snapshot())
-}
-
-func (a *attempt) recordInstances(context.Context) error {
-	return applied.RecordInstances(a.run, a.stage, a.creation.machine.has)
 }
 
 // inspect runs the stage's preflights again and passes each inspection to use, unless a foreign object is in

@@ -111,7 +111,8 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, o Options) error {
 	if err := (&tokens{run: r, all: all, stages: stages}).check(ctx); err != nil {
 		return err
 	}
-	d.ahead = openAhead(r, stages)
+	d.ahead = &ahead{run: r, stages: stages, needs: graph.Reverse(stages, needsAmong(stages)),
+		begun: map[*Stage]bool{}, opened: map[*Stage]*opened{}}
 	r.Emit(event.Event{Kind: event.StagesSelected, Selection: selection(stages, d.ahead.needs)})
 	err = d.askFirst(ctx, stages)
 	for _, s := range stages {
@@ -363,13 +364,6 @@ type opened struct {
 	done chan struct{}
 	work *run.Workspace
 	err  error
-}
-
-func openAhead(r *run.Run, stages []*Stage) *ahead {
-	return &ahead{
-		run: r, stages: stages, needs: graph.Reverse(stages, needsAmong(stages)),
-		begun: map[*Stage]bool{}, opened: map[*Stage]*opened{},
-	}
 }
 
 // begin notes that a stage's turn has come, and prepares those whose turn may come next.

@@ -226,15 +226,11 @@ func (one *StageStatus) remember(last *history.Timeline) {
 func checkGates(ctx context.Context, r *run.Run, s *config.Stage, changed bool) (
 	names []string, closed []error) {
 	if last := applied.Gates(r, s); changed && last != nil {
-		for _, g := range last {
-			names = append(names, g.Name)
-		}
-		return names, run.Each(last, func(g gate.Gate) error { return g.Check(ctx) })
+		return xslices.Map(last, func(g gate.Gate) string { return g.Name }),
+			run.Each(last, func(g gate.Gate) error { return g.Check(ctx) })
 	}
-	for _, g := range s.Gates {
-		names = append(names, g.Name())
-	}
-	return names, run.Each(s.Gates, func(g *config.Gate) error { return waiting.CheckGate(ctx, r, s, g) })
+	return xslices.Map(s.Gates, (*config.Gate).Name),
+		run.Each(s.Gates, func(g *config.Gate) error { return waiting.CheckGate(ctx, r, s, g) })
 }
 
 // closedSince returns since when the journal of the last run on a stage has a gate closed, or else when that

@@ -275,9 +275,7 @@ func (p *project) list(ctx context.Context, some []*kind) (all []resource, err e
 			if err != nil {
 				return nil, fmt.Errorf("list the project's %ss: %w", k.name, refused(err))
 			}
-			for _, a := range found {
-				all = append(all, a.of(k))
-			}
+			all = append(all, xslices.Map(found, func(a answer) resource { return a.of(k) })...)
 			last := page
 			if page = 0; resp.Meta.Pagination != nil {
 				page = resp.Meta.Pagination.NextPage

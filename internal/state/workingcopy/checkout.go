@@ -120,10 +120,8 @@ func (r *record) at(head *commits.Commit) bool { return r.Commit != nil && r.Com
 // leads reports whether the directory has all that a commit has, and may have more: it was brought to that
 // commit, or the commit is one of the last run of this machine, or removes its lock.
 func (r *record) leads(head *commits.Commit) bool {
-	if len(r.Pending) > 0 {
-		return false
-	}
-	return r.at(head) || r.Run != "" && (head.Run == r.Run || head.Run == "" && head.Over == r.Run)
+	return len(r.Pending) == 0 &&
+		(r.at(head) || r.Run != "" && (head.Run == r.Run || head.Run == "" && head.Over == r.Run))
 }
 
 // describe names changed files: at most three.

@@ -146,7 +146,9 @@ func (c *Copy) await(
 			return *now, nil
 		}
 		if now.ID != head.ID {
-			return commits.Commit{}, heldBy(c, now)
+			by := now.Lock
+			return commits.Commit{}, &state.HeldError{Cluster: c.dir.Cluster(), Run: by.Run, Host: by.Host,
+				PID: by.PID, Since: by.Since, Store: c.log.URL(), Seen: now.Time}
 		}
 		died += fmt.Sprintf(": it gave no sign of life for %s; %s", lock.Lasts.Round(time.Second), then)
 	}
@@ -159,12 +161,6 @@ func (c *Copy) await(
 	}
 	notice(died)
 	return *head, nil
-}
-
-func heldBy(c *Copy, head *commits.Commit) error {
-	lock := head.Lock
-	return &state.HeldError{Cluster: c.dir.Cluster(), Run: lock.Run, Host: lock.Host, PID: lock.PID,
-		Since: lock.Since, Store: c.log.URL(), Seen: head.Time}
 }
 
 // gone reports whether the holder ran on this machine and its process does not exist any more. Processes of
