@@ -53,7 +53,7 @@ func maintenanceType() gate.PreflightType {
 		New: func(name string, _ gate.Target, values gate.Values) (gate.Preflight, error) {
 			c := &maintenance{
 				resource: values.String("resource"), founding: values.String("founding"),
-				interval: 2 * time.Second, timeout: cmp.Or(values.Duration("timeout"), 3*time.Minute),
+				interval: time.Second / 2, timeout: cmp.Or(values.Duration("timeout"), 3*time.Minute),
 			}
 			err := values.Decode("endpoints", &c.endpoints)
 			err = errors.Join(err, values.Decode("founders", &c.founders))
