@@ -58,6 +58,10 @@ type content struct {
 	bytes  int64
 }
 
+// errBlock is why a backup is not whole. An incremental one names a block that the bucket once had, and does
+// not write it again; a full one does.
+var errBlock = errors.New("is empty or not in the bucket")
+
 // readBackup returns the content of a backup, all of which is in the store.
 func readBackup(ctx context.Context, in store.Store, folder, volume, backup string) (c content, err error) {
 	of, err := readFile[volumeFile](ctx, in, folder+"/volume.cfg")
@@ -84,7 +88,7 @@ func readBackup(ctx context.Context, in store.Store, folder, volume, backup stri
 		}
 		size, there := sizes[folder+"/blocks/"+name[:2]+"/"+name[2:4]+"/"+name+".blk"]
 		if !there || size == 0 {
-			return c, fmt.Errorf("block %s (offset %d) is empty or not in the bucket", name, one.Offset)
+			return c, fmt.Errorf("block %s (offset %d) %w", name, one.Offset, errBlock)
 		}
 	}
 	return content{digest: digest(b.Blocks), bytes: b.Size}, nil

@@ -280,7 +280,7 @@ func (c *cluster) manage(at string, o map[string]any) {
 		o["status"] = map[string]any{"readyToUse": true, "creationTime": "2026-11-27T03:00:00Z"}
 	case "Backup":
 		of := o["metadata"].(map[string]any)["labels"].(map[string]any)["backup-volume"].(string)
-		c.upload(of, name)
+		c.upload(of, name, spec["backupMode"] == "full")
 		o["status"] = map[string]any{"state": "Completed", "volumeName": of, "labels": spec["labels"],
 			"url": "s3://castle@eu/lh/?backup=" + name + "&volume=" + of}
 	case "Volume":
@@ -309,15 +309,30 @@ type saved struct {
 	blocks []string
 }
 
-// upload writes a backup of a volume into the store, as longhorn/backupstore does.
-func (c *cluster) upload(volume, backup string) {
+// upload writes a backup of a volume into the store, as longhorn/backupstore does: unless it is a full one,
+// without the blocks that an earlier one has.
+func (c *cluster) upload(volume, backup string, full bool) {
+	earlier := map[string]bool{}
+	for _, one := range c.kept {
+		for _, text := range one.blocks {
+			earlier[one.volume+text] = true
+		}
+	}
 	c.kept[backup] = saved{volume, slices.Clone(c.content[volume])}
 	folder := folderOf("/lh", volume)
 	var blocks []block
 	for i, text := range c.content[volume] {
 		sum := checksum([]byte(text))
 		blocks = append(blocks, block{int64(i) << 21, sum})
-		c.write(folder+"/blocks/"+sum[:2]+"/"+sum[2:4]+"/"+sum+".blk", text)
+		key := folder + "/blocks/" + sum[:2] + "/" + sum[2:4] + "/" + sum + ".blk"
+		if full {
+			if err := c.in.Delete(context.Background(), key); err != nil {
+				c.t.Error(err)
+			}
+		}
+		if full || !earlier[volume+text] {
+			c.write(key, text)
+		}
 	}
 	c.write(folder+"/volume.cfg", fmt.Sprintf(`{"Name": %q, "Size": "1073741824"}`, volume))
 	list, err := json.Marshal(blocks)

@@ -215,23 +215,33 @@ func (v *volumes) Save(ctx context.Context, b survivor.Birth, frozen bool) (*sur
 	}); err != nil {
 		return nil, err
 	}
-	if err := v.wait(ctx, nil, func(ctx context.Context, a *client.API) error {
-		t, err := v.reach(ctx, a)
-		if err != nil {
-			return err
-		}
-		return eachOf(s.Volumes, func(of *survivor.Volume) error {
-			return v.backUp(ctx, a, t.GetNamespace(), b.Name, of.Name, of.Backup)
+	upload := func(all []survivor.Volume) error {
+		return v.wait(ctx, nil, func(ctx context.Context, a *client.API) error {
+			t, err := v.reach(ctx, a)
+			if err != nil {
+				return err
+			}
+			return eachOf(all, func(of *survivor.Volume) error {
+				return v.backUp(ctx, a, t.GetNamespace(), b.Name, of.Name, of.Backup)
+			})
 		})
-	}); err != nil {
+	}
+	if err := upload(s.Volumes); err != nil {
 		return nil, err
 	}
-	for i, of := range s.Volumes {
+	for i := range s.Volumes {
+		of := &s.Volumes[i]
 		is, err := v.read(ctx, of.Name, of.Backup)
+		if errors.Is(err, errBlock) {
+			of.Backup += full
+			if err = upload(s.Volumes[i : i+1]); err == nil {
+				is, err = v.read(ctx, of.Name, of.Backup)
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
-		s.Volumes[i].Digest = is.digest
+		of.Digest = is.digest
 		s.Bytes += is.bytes
 	}
 	if err := v.documents.Write(ctx, s); err != nil {

@@ -135,6 +135,9 @@ func (v *volumes) backUp(ctx context.Context, a *client.API, system, label, of, 
 		client.Number(b, 0, "status", "progress")))
 }
 
+// full ends the name of a backup that writes all blocks of its volume, those that the bucket had included.
+const full = "-full"
+
 // begin makes the Snapshot of a backup, and the Backup once that is taken.
 func begin(ctx context.Context, a *client.API, system, label, of, name string) (*client.Object, error) {
 	s, err := longhorn(ctx, a, "Snapshot", map[string]any{"namespace": system, "name": name,
@@ -147,9 +150,13 @@ func begin(ctx context.Context, a *client.API, system, label, of, name string) (
 		return nil, waits("volume "+of, strings.TrimSuffix("its snapshot is not taken yet: "+
 			foreign.OneLine(client.Text(s, "status", "error")), ": "))
 	}
+	mode := "incremental"
+	if strings.HasSuffix(name, full) {
+		mode = "full"
+	}
 	return longhorn(ctx, a, "Backup", map[string]any{"namespace": system, "name": name,
 		"labels": map[string]any{"backup-target": defaultTarget, "backup-volume": of, ofData: label}},
-		map[string]any{"snapshotName": name, "backupMode": "incremental",
+		map[string]any{"snapshotName": name, "backupMode": mode,
 			"labels": map[string]any{ofData: label}})
 }
 
