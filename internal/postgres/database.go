@@ -35,7 +35,15 @@ const badPassword = "28P01"
 // connect logs in as the superuser. The session writes, also where the database is frozen, and prints rows
 // the same way in every time zone.
 func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
-	as, err := d.account(ctx)
+	authority, err := d.secret(ctx, d.pgo+"-cluster-cert", "ca.crt")
+	if err != nil {
+		return nil, err
+	}
+	password, err := d.secret(ctx, d.secretOf(superuser), "password")
+	if gate.KindOf(err) == gate.NotFound {
+		err = fmt.Errorf("%w\n  castle needs the superuser: spec.users of the PostgresCluster has to name "+
+			superuser, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -49,10 +57,10 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	trusted := x509.NewCertPool()
-	if !trusted.AppendCertsFromPEM(as.authority) {
+	if !trusted.AppendCertsFromPEM(authority) {
 		return nil, fmt.Errorf("secret %s/%s-cluster-cert has no certificate in ca.crt", d.namespace, d.pgo)
 	}
-	config.User, config.Password, config.Database = superuser, string(as.password), d.dbname
+	config.User, config.Password, config.Database = superuser, string(password), d.dbname
 	config.TLSConfig = &tls.Config{RootCAs: trusted, ServerName: d.pgo + "-primary",
 		MinVersion: tls.VersionTLS12}
 	config.ConnectTimeout = 5 * time.Second
@@ -63,9 +71,9 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	c, err := pgx.ConnectConfig(ctx, config)
 	if refused, is := errors.AsType[*pgconn.PgError](err); is && refused.Code == badPassword {
 		return nil, &gate.Finding{Object: "database at " + d.address, Err: err, Text: fmt.Sprintf("refuses "+
-			"the password in the Secret %s/%s-pguser-%s: a restored database may have an older one, which "+
-			"PGO replaces only in a new PostgresCluster; set it there: ALTER ROLE %s PASSWORD …", d.namespace,
-			d.pgo, superuser, superuser)}
+			"the password in the Secret %s/%s: a restored database may have an older one, which PGO "+
+			"replaces only in a new PostgresCluster; set it there: ALTER ROLE %s PASSWORD …", d.namespace,
+			d.secretOf(superuser), superuser)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("database at %s: %s", d.address, foreign.OneLine(err.Error()))
@@ -197,7 +205,6 @@ func countTables(ctx context.Context, c *pgx.Conn, names []string) (all []surviv
 // compare returns nil if the database holds all that a save has. Without Frozen, more may have been written
 // after the save and restored with it, so that the tables may differ.
 func (d *database) compare(ctx context.Context, s survivor.Save) error {
-	object := "database at " + d.address
 	return d.within(ctx, func(c *pgx.Conn) error {
 		var recovers, readOnly bool
 		err := c.QueryRow(ctx, `SELECT pg_is_in_recovery(), EXISTS (SELECT FROM pg_file_settings
@@ -206,24 +213,24 @@ func (d *database) compare(ctx context.Context, s survivor.Save) error {
 			return err
 		}
 		if recovers {
-			return &gate.Finding{Kind: gate.Waits, Object: object, Text: "still replays its log"}
+			return &gate.Finding{Kind: gate.Waits, Text: "still replays its log"}
 		}
 		if readOnly { // the base backup was taken while castle had ended the writes
-			return &gate.Finding{Object: object, Text: "permits no writes; its restore lacks the options " +
+			return &gate.Finding{Text: "permits no writes; its restore lacks the options " +
 				"in survives.NAME.options; permit them: " + permitWrites}
 		}
-		if s.Position == nil {
-			return nil
-		}
-		if err := reached(ctx, c, s, object); err != nil || !s.Frozen {
+		if err := d.samePasswords(ctx, c); err != nil || s.Position == nil {
 			return err
 		}
-		return compareTables(ctx, c, s, object)
+		if err := reached(ctx, c, s); err != nil || !s.Frozen {
+			return err
+		}
+		return compareTables(ctx, c, s)
 	})
 }
 
 // reached returns nil if the log was replayed up to a save, and its marker is there.
-func reached(ctx context.Context, c *pgx.Conn, s survivor.Save, object string) error {
+func reached(ctx context.Context, c *pgx.Conn, s survivor.Save) error {
 	var is, marked bool
 	if err := c.QueryRow(ctx, `SELECT now_at >= $1::text::pg_lsn AND
 		substr(pg_walfile_name(now_at), 1, 8) > $2, to_regclass('castle.saves') IS NOT NULL
@@ -240,12 +247,12 @@ func reached(ctx context.Context, c *pgx.Conn, s survivor.Save, object string) e
 	if is && marked {
 		return nil
 	}
-	return &gate.Finding{Object: object, Text: fmt.Sprintf("was not restored up to %s (%s on timeline %s): "+
+	return &gate.Finding{Text: fmt.Sprintf("was not restored up to %s (%s on timeline %s): "+
 		"its log ends before that, or the restore has another target", s, s.Position[lsn],
 		s.Position[timeline])}
 }
 
-func compareTables(ctx context.Context, c *pgx.Conn, s survivor.Save, object string) error {
+func compareTables(ctx context.Context, c *pgx.Conn, s survivor.Save) error {
 	var names, differ []string
 	for _, t := range s.Tables {
 		names = append(names, t.Name)
@@ -263,9 +270,34 @@ func compareTables(ctx context.Context, c *pgx.Conn, s survivor.Save, object str
 	if len(differ) == 0 {
 		return nil
 	}
-	return &gate.Finding{Object: object, Text: fmt.Sprintf("differs from %s: %s; if an application has "+
+	return &gate.Finding{Text: fmt.Sprintf("differs from %s: %s; if an application has "+
 		"written since the restore, have it start after the database in Flux (dependsOn)", s,
 		strings.Join(differ, "; "))}
+}
+
+// samePasswords returns nil if PGO's users have the passwords of their Secrets. Restored users have those of
+// the backup: PGO writes others once its own record of them changes, and never looks at the database.
+func (d *database) samePasswords(ctx context.Context, c *pgx.Conn) error {
+	const query = `SELECT rolname, rolpassword FROM pg_authid
+		WHERE rolpassword <> '' AND rolname ~ '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'`
+	rows, _ := c.Query(ctx, query) //nolint:errcheck // CollectRows returns it
+	roles, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ Name, Verifier string }])
+	if err != nil {
+		return err
+	}
+	for _, role := range roles {
+		secret := d.secretOf(role.Name)
+		switch verifier, err := d.secret(ctx, secret, "verifier"); {
+		case gate.KindOf(err) == gate.NotFound: // the role is none of PGO's
+		case err != nil:
+			return err
+		case string(verifier) != role.Verifier:
+			return &gate.Finding{Text: fmt.Sprintf("has another password for %s than the "+
+				"Secret %s/%s: delete the Secret's field verifier, and PGO writes the password again",
+				role.Name, d.namespace, secret)}
+		}
+	}
+	return nil
 }
 
 // archiver returns why PostgreSQL does not archive; nil if its last attempt succeeded.

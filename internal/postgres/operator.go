@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/foreign"
-	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
@@ -83,36 +82,25 @@ func describe(o *client.Object) postgresCluster {
 	return is
 }
 
-// account is what castle logs in with: PGO's Secrets hold it.
-type account struct{ password, authority []byte }
-
 // superuser is the user whose Secret PGO makes if spec.users names it.
 const superuser = "postgres"
 
-// account reads the Secrets of the superuser and of the server's certificate.
-func (d *database) account(ctx context.Context) (found account, err error) {
+// secretOf names the Secret of a user, as PGO does.
+func (d *database) secretOf(user string) string { return d.pgo + "-pguser-" + user }
+
+// secret reads a field of a Secret.
+func (d *database) secret(ctx context.Context, name, key string) (value []byte, err error) {
 	err = client.Do(ctx, d.target, func(ctx context.Context, a *client.API) error {
-		get := func(name, key string) ([]byte, error) {
-			o, err := a.Get(ctx, client.Selection{Resource: client.Core("secrets"), Namespace: d.namespace,
-				Name: name}, "Secret")
-			if err != nil {
-				return nil, err
-			}
-			value, err := base64.StdEncoding.DecodeString(client.Text(o, "data", key))
-			if err != nil || len(value) == 0 {
-				return nil, fmt.Errorf("%s has no %s", client.Title(o), key)
-			}
-			return value, nil
-		}
-		if found.authority, err = get(d.pgo+"-cluster-cert", "ca.crt"); err != nil {
+		o, err := a.Get(ctx, client.Selection{Resource: client.Core("secrets"), Namespace: d.namespace,
+			Name: name}, "Secret")
+		if err != nil {
 			return err
 		}
-		found.password, err = get(d.pgo+"-pguser-"+superuser, "password")
-		if gate.KindOf(err) == gate.NotFound {
-			err = fmt.Errorf("%w\n  castle needs the superuser: spec.users of the PostgresCluster has to "+
-				"name %s", err, superuser)
+		value, err = base64.StdEncoding.DecodeString(client.Text(o, "data", key))
+		if err != nil || len(value) == 0 {
+			err = fmt.Errorf("%s has no %s", client.Title(o), key)
 		}
 		return err
 	})
-	return found, err
+	return value, err
 }
