@@ -322,18 +322,26 @@ func settle(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor
 }
 
 // First saves the data of a stage that has just become ready, unless this birth has a save: from then on,
-// they can be restored.
+// they can be restored. As a gate does, it waits for an object store that is away.
 func First(ctx context.Context, r *run.Run, s *config.Stage) error {
 	for _, d := range s.Survivors {
 		data, err := Bind(r, s, d)
 		if err != nil {
 			return err
 		}
-		saves, err := data.Survivor.Saves(ctx)
-		if err == nil {
-			err = new(Taken).take(ctx, r, data, saves, math.MaxInt64)
+		saved := gate.Gate{Name: "data." + d.Label, Check: func(ctx context.Context) error {
+			saves, err := data.Survivor.Saves(ctx)
+			if err == nil {
+				err = new(Taken).take(ctx, r, data, saves, math.MaxInt64)
+			}
+			return err
+		}}
+		answer := func(waits error) {
+			if waits != nil {
+				r.Notice("data " + d.Label + ": the first save waits: " + foreign.OneLine(waits.Error()))
+			}
 		}
-		if err != nil {
+		if err := gate.Wait(ctx, saved, gate.Policy{}, gate.Listener{Answer: answer}); err != nil {
 			return fmt.Errorf("data %s: the first save: %w", d.Label, err)
 		}
 	}
