@@ -106,8 +106,8 @@ func (x *rollout) configured() {
 func (x *rollout) ask(ctx context.Context) error {
 	if len(x.controlPlanes()) == 0 || x.target().Kubeconfig == nil {
 		return cluster.Usagef("no stage has configured a control plane with Talos, and a rollout "+
-			"changes clusters of such machines\n  create the cluster first: %s\n  machines of another kind "+
-			"are changed by hand: castle terraform", x.run.Cluster.Command("create"))
+			"changes clusters of such machines\n  %s configures one, or says why it does not\n  machines of "+
+			"another kind are changed by hand: castle terraform", x.run.Cluster.Command("create"))
 	}
 	nodes, err := drain.Nodes(ctx, x.target())
 	if err != nil {
