@@ -51,7 +51,13 @@ func (x *rollout) recall(ctx context.Context, nodes map[string]drain.By) error {
 	}
 	for _, m := range x.sorted() {
 		m.remade = all[m.name].Remade
-		if !m.joined || !all[m.name].Leaves {
+		if !all[m.name].Leaves {
+			continue
+		}
+		if !m.joined {
+			// Nobody knows whether it was made anew. The kubelet of the former one never registers again.
+			m.joined = m.wanted && m.is != talos.Configured{}
+			m.left = m.joined
 			continue
 		}
 		_, registered := nodes[m.node]

@@ -8,11 +8,14 @@ import (
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/effect"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
@@ -328,6 +331,36 @@ func TestAMachineThatIsMadeAnewGivesUpWhatTwoOthersHave(t *testing.T) {
 		s := newMachine("w-01", nil).step(action)
 		if got := s.keeps(stuck); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", action, got, want)
+		}
+	}
+}
+
+// A kill may come between the intent to make a machine anew and its end: its Node is gone then, and the plan
+// takes its configuration for that of another machine.
+func TestAMachineWhoseReplacementWasInterruptedIsMadeAnew(t *testing.T) {
+	dir, err := state.Open(t.TempDir(), "blue", "proxmox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makes := &config.Stage{Name: "machines", Layer: cluster.PlatformLayer,
+		Outputs: map[string]module.Output{cluster.MachinesOutput: {}}}
+	c := &cluster.Cluster{Dir: dir, Config: &config.Cluster{Stages: []*config.Stage{makes}}}
+	x := &rollout{run: &run.Run{Cluster: c}}
+	if err := x.record("w-01", func(p *progress) { p.Leaves = true }); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[Action]func(*machine){
+		Replace: func(m *machine) { m.joined = false },
+		Add:     func(m *machine) { m.joined, m.is, m.will = false, talos.Configured{}, talos.Configured{} },
+		Remove:  func(m *machine) { m.joined, m.wanted = false, false },
+	} {
+		x.machines = map[string]*machine{"w-01": newMachine("w-01", change)}
+		if err := x.recall(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		steps := stepsOf(x.sorted(), x.isReplaced, func(*machine) int { return 0 })
+		if len(steps) != 1 || steps[0].Action != want {
+			t.Errorf("%s: %v", want, steps)
 		}
 	}
 }
