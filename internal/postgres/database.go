@@ -216,8 +216,8 @@ func (d *database) compare(ctx context.Context, s survivor.Save) error {
 			return &gate.Finding{Kind: gate.Waits, Text: "still replays its log"}
 		}
 		if readOnly { // the base backup was taken while castle had ended the writes
-			return &gate.Finding{Text: "permits no writes; its restore lacks the options " +
-				"in survives.NAME.options; permit them: " + permitWrites}
+			return &gate.Finding{Text: "permits no writes; its restore lacks the options in " +
+				"survives.NAME.options; permit them: " + permitWrites}
 		}
 		if err := d.samePasswords(ctx, c); err != nil || s.Position == nil {
 			return err
@@ -247,9 +247,8 @@ func reached(ctx context.Context, c *pgx.Conn, s survivor.Save) error {
 	if is && marked {
 		return nil
 	}
-	return &gate.Finding{Text: fmt.Sprintf("was not restored up to %s (%s on timeline %s): "+
-		"its log ends before that, or the restore has another target", s, s.Position[lsn],
-		s.Position[timeline])}
+	return &gate.Finding{Text: fmt.Sprintf("was not restored up to %s (%s on timeline %s): its log ends "+
+		"before that, or the restore has another target", s, s.Position[lsn], s.Position[timeline])}
 }
 
 func compareTables(ctx context.Context, c *pgx.Conn, s survivor.Save) error {
@@ -292,9 +291,9 @@ func (d *database) samePasswords(ctx context.Context, c *pgx.Conn) error {
 		case err != nil:
 			return err
 		case string(verifier) != role.Verifier:
-			return &gate.Finding{Text: fmt.Sprintf("has another password for %s than the "+
-				"Secret %s/%s: delete the Secret's field verifier, and PGO writes the password again",
-				role.Name, d.namespace, secret)}
+			return &gate.Finding{Text: fmt.Sprintf("has another password for %s than the Secret %s/%s: "+
+				"delete the Secret's field verifier, and PGO writes the password again", role.Name,
+				d.namespace, secret)}
 		}
 	}
 	return nil
