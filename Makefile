@@ -33,6 +33,7 @@ rare        := TestOpenTofu|TestRollout|TestRotation|TestRotationKilled|TestTalo
 rare        := $(rare)|TestCilium|TestProxmoxHands|TestTemplatesElsewhere|TestHCloudFaults|TestUseless|TestLanding
 rare        := $(rare)|TestPipeline|TestLabHardware|TestLabPlanted|TestLabTalos|TestLabEdit
 rare        := $(rare)|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestLabFluxHandover
+rare        := $(rare)|TestPhoenixAway|TestPhoenixIncomplete|TestLabBlocked|TestLabDead|TestLabLost
 rare        := $(rare)|TestLabFluxTazlab|TestLabFleet|TestLabAddresses|TestLabWarm|TestLabOlder|TestLabLeaving
 rare        := $(rare)|TestLabReplicas|TestLabFailed|TestLabHeals|TestLabKills|TestLabEverything
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \

@@ -99,3 +99,14 @@ func bucket(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(os.Rename(found[0], to))
 }
+
+// TestPhoenixIncomplete lets backups lack what they list, and restored passwords be those of the backup.
+func TestPhoenixIncomplete(t *testing.T) {
+	scripts(t, "tazlab", "testdata/phoenix-incomplete", "--fault", "backup-incomplete=1",
+		"--fault", "password-diverged=1", "--fault", "restore-slow=20s")
+}
+
+// TestPhoenixAway lets the object store refuse everybody, and the archive lag behind the database.
+func TestPhoenixAway(t *testing.T) {
+	scripts(t, "tazlab", "testdata/phoenix-away", "--fault", "s3-refuses=20s", "--fault", "wal-behind=20s")
+}

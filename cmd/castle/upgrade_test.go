@@ -61,6 +61,22 @@ func TestLabFailed(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-failed", "--fault", "upgrade-fails=worker-01")
 }
 
+// TestLabBlocked rolls a change out while a budget and the last replica of a volume keep machines.
+func TestLabBlocked(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-blocked", "--fault", "drain-blocked=20s",
+		"--fault", "replica-last=worker-01")
+}
+
+// TestLabDead does so while a machine dies.
+func TestLabDead(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-dead", "--fault", "node-dead=worker-01")
+}
+
+// TestLabLost loses all control planes with their disks as soon as etcd is backed up.
+func TestLabLost(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-lost", "--fault", "control-planes-lost=1")
+}
+
 // TestLabRestore backs etcd up, loses the control plane, and restores it.
 func TestLabRestore(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-restore", "--fault", "etcd-full=1", "--fault", "snapshot-cut=1")
