@@ -35,7 +35,7 @@ rare        := $(rare)|TestPipeline|TestLabHardware|TestLabPlanted|TestLabTalos|
 rare        := $(rare)|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestLabFluxHandover
 rare        := $(rare)|TestPhoenixAway|TestPhoenixIncomplete|TestLabBlocked|TestLabDead|TestLabLost
 rare        := $(rare)|TestLabFluxTazlab|TestLabFleet|TestLabAddresses|TestLabWarm|TestLabOlder|TestLabLeaving
-rare        := $(rare)|TestLabReplicas|TestLabFailed|TestLabHeals|TestLabKills|TestLabEverything
+rare        := $(rare)|TestLabReplicas|TestLabFailed|TestLabHeals|TestLabKills|TestLabEverything|TestLabTaken
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.

@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,6 +44,23 @@ func TestFaultsHaveASection(t *testing.T) {
 	for name, is := range shown {
 		if !is {
 			t.Errorf("the section %s shows no line with the words that faults.txtar expects", name)
+		}
+	}
+}
+
+// TestFaultsAreRehearsed checks that a script rehearses each fault of the lab, with castle's own answers.
+func TestFaultsAreRehearsed(t *testing.T) {
+	files, err := filepath.Glob("../cmd/castle/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	for _, file := range files {
+		tests.WriteString(read(t, file))
+	}
+	for _, f := range fault.All() {
+		if !strings.Contains(tests.String(), `"`+f.Name+`=`) {
+			t.Errorf("no test of cmd/castle injects %s", f.Name)
 		}
 	}
 }

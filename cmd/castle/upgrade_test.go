@@ -61,10 +61,10 @@ func TestLabFailed(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-failed", "--fault", "upgrade-fails=worker-01")
 }
 
-// TestLabBlocked rolls a change out while a budget and the last replica of a volume keep machines.
+// TestLabBlocked rolls a change out while a budget, a degraded volume and a last replica keep machines.
 func TestLabBlocked(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-blocked", "--fault", "drain-blocked=20s",
-		"--fault", "replica-last=worker-01")
+		"--fault", "volume-degraded=20s", "--fault", "replica-last=worker-01")
 }
 
 // TestLabDead does so while a machine dies.
@@ -75,6 +75,12 @@ func TestLabDead(t *testing.T) {
 // TestLabLost loses all control planes with their disks as soon as etcd is backed up.
 func TestLabLost(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-lost", "--fault", "control-planes-lost=1")
+}
+
+// TestLabTaken creates a cluster where its id and its secret exist already.
+func TestLabTaken(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-taken", "--fault", "ghost-vm=442",
+		"--fault", "infisical-secret-exists=1")
 }
 
 // TestLabRestore backs etcd up, loses the control plane, and restores it.
