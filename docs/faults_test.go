@@ -48,7 +48,7 @@ func TestFaultsHaveASection(t *testing.T) {
 	}
 }
 
-// TestFaultsAreRehearsed checks that a script rehearses each fault of the lab, with castle's own answers.
+// TestFaultsAreRehearsed checks that a test of the command line injects each fault of the lab.
 func TestFaultsAreRehearsed(t *testing.T) {
 	files, err := filepath.Glob("../cmd/castle/*_test.go")
 	if err != nil {

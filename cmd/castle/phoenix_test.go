@@ -22,6 +22,17 @@ func TestPhoenix(t *testing.T) {
 	scripts(t, "tazlab", "testdata/phoenix")
 }
 
+// TestPhoenixIncomplete lets backups lack what they list, and restored passwords be those of the backup.
+func TestPhoenixIncomplete(t *testing.T) {
+	scripts(t, "tazlab", "testdata/phoenix-incomplete", "--fault", "backup-incomplete=1",
+		"--fault", "password-diverged=1", "--fault", "restore-slow=20s")
+}
+
+// TestPhoenixAway lets the object store refuse everybody, and the archive lag behind the database.
+func TestPhoenixAway(t *testing.T) {
+	scripts(t, "tazlab", "testdata/phoenix-away", "--fault", "s3-refuses=20s", "--fault", "wal-behind=20s")
+}
+
 // superuserSecret is where PGO keeps the password of the superuser.
 const superuserSecret = "/api/v1/namespaces/tazlab-db/secrets/tazlab-db-pguser-postgres"
 
@@ -98,15 +109,4 @@ func bucket(ts *testscript.TestScript, neg bool, args []string) {
 		to += ".away"
 	}
 	ts.Check(os.Rename(found[0], to))
-}
-
-// TestPhoenixIncomplete lets backups lack what they list, and restored passwords be those of the backup.
-func TestPhoenixIncomplete(t *testing.T) {
-	scripts(t, "tazlab", "testdata/phoenix-incomplete", "--fault", "backup-incomplete=1",
-		"--fault", "password-diverged=1", "--fault", "restore-slow=20s")
-}
-
-// TestPhoenixAway lets the object store refuse everybody, and the archive lag behind the database.
-func TestPhoenixAway(t *testing.T) {
-	scripts(t, "tazlab", "testdata/phoenix-away", "--fault", "s3-refuses=20s", "--fault", "wal-behind=20s")
 }

@@ -77,7 +77,7 @@ func TestLabLost(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-lost", "--fault", "control-planes-lost=1")
 }
 
-// TestLabTaken creates a cluster where its id and its secret exist already.
+// TestLabTaken creates a cluster of which a VM id and a secret exist already.
 func TestLabTaken(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-taken", "--fault", "ghost-vm=442",
 		"--fault", "infisical-secret-exists=1")

@@ -223,8 +223,7 @@ func (one *StageStatus) remember(last *history.Timeline) {
 
 // checkGates checks the gates of a stage once: those that were applied if its inputs have changed since, so
 // that a new configuration closes no gate of what runs.
-func checkGates(ctx context.Context, r *run.Run, s *config.Stage, changed bool) (
-	names []string, closed []error) {
+func checkGates(ctx context.Context, r *run.Run, s *config.Stage, changed bool) ([]string, []error) {
 	if last := applied.Gates(r, s); changed && last != nil {
 		return xslices.Map(last, func(g gate.Gate) string { return g.Name }),
 			run.Each(last, func(g gate.Gate) error { return g.Check(ctx) })

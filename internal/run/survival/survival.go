@@ -322,26 +322,27 @@ func settle(ctx context.Context, r *run.Run, s *config.Stage, d *config.Survivor
 }
 
 // First saves the data of a stage that has just become ready, unless this birth has a save: from then on,
-// they can be restored. As a gate does, it waits for an object store that is away.
+// they can be restored. As a gate does, it waits for an object store that is away, and not for the upload.
 func First(ctx context.Context, r *run.Run, s *config.Stage) error {
 	for _, d := range s.Survivors {
 		data, err := Bind(r, s, d)
 		if err != nil {
 			return err
 		}
-		saved := gate.Gate{Name: "data." + d.Label, Check: func(ctx context.Context) error {
-			saves, err := data.Survivor.Saves(ctx)
-			if err == nil {
-				err = new(Taken).take(ctx, r, data, saves, math.MaxInt64)
-			}
+		var saves []survivor.Save
+		answers := gate.Gate{Name: "data." + d.Label, Check: func(ctx context.Context) (err error) {
+			saves, err = data.Survivor.Saves(ctx)
 			return err
 		}}
-		answer := func(waits error) {
+		tell := func(waits error) {
 			if waits != nil {
 				r.Notice("data " + d.Label + ": the first save waits: " + foreign.OneLine(waits.Error()))
 			}
 		}
-		if err := gate.Wait(ctx, saved, gate.Policy{}, gate.Listener{Answer: answer}); err != nil {
+		if err = gate.Wait(ctx, answers, gate.Policy{}, gate.Listener{Answer: tell}); err == nil {
+			err = new(Taken).take(ctx, r, data, saves, math.MaxInt64)
+		}
+		if err != nil {
 			return fmt.Errorf("data %s: the first save: %w", d.Label, err)
 		}
 	}
