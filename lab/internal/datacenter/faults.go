@@ -77,8 +77,8 @@ func (f *Faults) set(name, value string) (err error) {
 	}
 	switch name {
 	case "ghost-vm":
-		if f.GhostVM, err = strconv.Atoi(value); err == nil && f.GhostVM < 100 {
-			err = fmt.Errorf("%s is not a VM id; use a number of at least 100", value)
+		if f.GhostVM, err = strconv.Atoi(value); err != nil || f.GhostVM < 100 {
+			return fmt.Errorf("%s is not a VM id; use a number of at least 100", value)
 		}
 	case "infisical-secret-exists":
 		f.SecretExists, err = strconv.ParseBool(value)
@@ -99,9 +99,12 @@ func (f *Faults) set(name, value string) (err error) {
 	case "password-diverged":
 		f.PasswordDiverged, err = strconv.ParseBool(value)
 	default:
-		err = fmt.Errorf("unknown fault; use one of %s", strings.Join(names, ", "))
+		return fmt.Errorf("unknown fault; use one of %s", strings.Join(names, ", "))
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("invalid value %q; use 1, or 0 for none", value)
+	}
+	return nil
 }
 
 // Complete gives the nodes of faults their full names, as the cluster has them. An unknown one is an error.

@@ -24,7 +24,8 @@ func TestParseFaults(t *testing.T) {
 		"webhook-late=soon": `fault webhook-late: invalid duration "soon"; use "90s" or "5m"`,
 		"webhook-late=-1s":  `fault webhook-late: invalid duration "-1s"`,
 		"ghost-vm=7":        "fault ghost-vm: 7 is not a VM id; use a number of at least 100",
-		"ghost-vm=database": "fault ghost-vm: strconv",
+		"etcd-full=always":  `fault etcd-full: invalid value "always"; use 1, or 0 for none`,
+		"ghost-vm=database": "fault ghost-vm: database is not a VM id; use a number of at least 100",
 		"replica-last=":     "fault replica-last: name a node, such as worker-01",
 		"node-dead=":        "fault node-dead: name a node, such as worker-01",
 		"power-cut=tomorrow": "unknown fault; use one of ghost-vm=ID, infisical-secret-exists=1, " +
