@@ -79,11 +79,9 @@ func (r Reservations) Text(variable string) string { return r.cluster.text(varia
 
 // hosts are the machines and the VIP, as far as their addresses are known.
 func (c *cluster) hosts() []AddressRange {
-	var all []AddressRange
-	for _, m := range c.machines {
-		all = append(all, m.address, m.second)
-	}
-	return slices.DeleteFunc(append(all, c.vip), func(a AddressRange) bool { return !a.First.IsValid() })
+	both := func(m machine) []AddressRange { return []AddressRange{m.address, m.second} }
+	all := append(xslices.FlatMap(c.machines, both), c.vip)
+	return slices.DeleteFunc(all, func(a AddressRange) bool { return !a.First.IsValid() })
 }
 
 // forwardPools are the pools that do not end before they begin.

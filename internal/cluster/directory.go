@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
@@ -21,12 +22,9 @@ import (
 func recordedName(ctx context.Context, shared *StateStore, root, reference string) (
 	name, platform string, err error) {
 	all, err := shared.Clusters(ctx, root)
-	var found []string
-	for _, cluster := range all {
-		if cluster == reference || strings.HasPrefix(cluster, reference+"/") {
-			found = append(found, cluster)
-		}
-	}
+	found := slices.DeleteFunc(all, func(cluster string) bool {
+		return cluster != reference && !strings.HasPrefix(cluster, reference+"/")
+	})
 	if len(found) > 1 {
 		return "", "", Usagef("cluster %q: several are recorded; say %s", reference,
 			strings.Join(found, " or "))

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -305,13 +306,10 @@ func (c *connector) reportGroup(layer string, g outline.Group) {
 }
 
 // distinctStages returns the stages of needs without s, each once, in the cluster's order.
-func (c *connector) distinctStages(s *Stage, needs []need) (stages []*Stage) {
-	for _, other := range c.load.cluster.Stages {
-		if other != s && slices.ContainsFunc(needs, func(n need) bool { return n.stage == other }) {
-			stages = append(stages, other)
-		}
-	}
-	return stages
+func (c *connector) distinctStages(s *Stage, needs []need) []*Stage {
+	return xslices.Filter(c.load.cluster.Stages, func(other *Stage) bool {
+		return other != s && slices.ContainsFunc(needs, func(n need) bool { return n.stage == other })
+	})
 }
 
 // checkCycles reports stages that wait for each other, or for each other's gates.
@@ -331,11 +329,7 @@ func (c *connector) checkCycles() {
 
 // allNeeds returns the needs of the stage and of its gates.
 func (s *Stage) allNeeds() []need {
-	all := slices.Clone(s.needs)
-	for _, g := range s.Gates {
-		all = append(all, g.needs...)
-	}
-	return all
+	return append(slices.Clone(s.needs), xslices.FlatMap(s.Gates, func(g *Gate) []need { return g.needs })...)
 }
 
 func (c *connector) reportCycle(path []*Stage) {

@@ -258,8 +258,5 @@ func (w *walk[N]) result(ctx context.Context) error {
 	for _, n := range w.nodes {
 		errs = append(errs, w.errs[n])
 	}
-	if ctx.Err() != nil {
-		errs = append(errs, context.Cause(ctx))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, context.Cause(ctx))...)
 }

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -137,11 +138,7 @@ func (i *Item) compare(offered []string) {
 		i.Note = cmp.Or(i.Note, "the source lists no release that can be compared")
 		return
 	}
-	var steps []*version.Version
-	for _, v := range newest {
-		steps = append(steps, v)
-	}
-	slices.SortFunc(steps, (*version.Version).Compare)
+	steps := slices.SortedFunc(maps.Values(newest), (*version.Version).Compare)
 	if len(steps) > 1 && !i.gradual {
 		steps = steps[len(steps)-1:]
 	}

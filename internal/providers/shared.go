@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
 )
@@ -150,12 +152,9 @@ func (s *Shared) Record(chosen Lock) error {
 // checksums for other platforms that are at hand: in a mirror on this machine, and in the files of other
 // clusters.
 func (s *Shared) complete(source string, entry Entry, isNew bool) Entry {
-	var unnamed []string
-	for _, hash := range entry.Hashes {
-		if strings.HasPrefix(hash, "h1:") && entry.Platforms[hash] == "" {
-			unnamed = append(unnamed, hash)
-		}
-	}
+	unnamed := xslices.Filter(entry.Hashes, func(hash string) bool {
+		return strings.HasPrefix(hash, "h1:") && entry.Platforms[hash] == ""
+	})
 	if len(unnamed) == 1 && !entry.Names(Here()) {
 		entry = entry.WithPlatform(Here(), unnamed[0])
 	}

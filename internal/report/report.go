@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/history"
 )
@@ -231,7 +233,8 @@ func sum(t *history.Timeline) Report {
 // end adds how the run ended.
 func (r *Report) end(e event.Event) {
 	if !e.Succeeded() {
-		r.Error = strings.Join(distinct(strings.Split(e.Text, "\n")), "\n")
+		lines := strings.Split(e.Text, "\n") // stages that fail for the same reason repeat it
+		r.Error = strings.Join(xslices.Deduplicate(lines, func(l string) string { return l }), "\n")
 	}
 	if end := e.Ending; end != nil {
 		r.Result, r.ExitCode, r.Resume = string(end.Result), &end.ExitCode, end.Resume
@@ -242,16 +245,6 @@ func (r *Report) end(e event.Event) {
 			})
 		}
 	}
-}
-
-// distinct returns each line once: stages that fail for the same reason repeat it.
-func distinct(lines []string) (once []string) {
-	for _, line := range lines {
-		if !slices.Contains(once, line) {
-			once = append(once, line)
-		}
-	}
-	return once
 }
 
 // addStage adds a stage, its gates and its resources.

@@ -81,13 +81,10 @@ func listBudgets(ctx context.Context, a *client.API) (all []budget, err error) {
 }
 
 // budgetsOf returns the budgets that hold for a Pod.
-func budgetsOf(p corev1.Pod, all []budget) (own []budget) {
-	for _, one := range all {
-		if one.Namespace == p.Namespace && one.pods.Matches(labels.Set(p.Labels)) {
-			own = append(own, one)
-		}
-	}
-	return own
+func budgetsOf(p corev1.Pod, all []budget) []budget {
+	return xslices.Filter(all, func(one budget) bool {
+		return one.Namespace == p.Namespace && one.pods.Matches(labels.Set(p.Labels))
+	})
 }
 
 func names(budgets []budget) string {

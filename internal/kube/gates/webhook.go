@@ -137,12 +137,8 @@ func (w Webhook) Entries(ctx context.Context, a *client.API) ([]admissionv1.Vali
 func Services(entries []admissionv1.ValidatingWebhook) []Service {
 	var all []Service
 	for _, e := range entries {
-		if e.ClientConfig.Service == nil {
-			continue
-		}
-		service := Service{e.ClientConfig.Service.Namespace, e.ClientConfig.Service.Name}
-		if !slices.Contains(all, service) {
-			all = append(all, service)
+		if s := e.ClientConfig.Service; s != nil && !slices.Contains(all, Service{s.Namespace, s.Name}) {
+			all = append(all, Service{s.Namespace, s.Name})
 		}
 	}
 	return all

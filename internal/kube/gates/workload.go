@@ -221,7 +221,7 @@ func checkAddress(object *client.Object, address string) error {
 	if err != nil {
 		return err
 	}
-	var has, lacks []string
+	var has []string
 	for _, ingress := range service.Status.LoadBalancer.Ingress {
 		has = append(has, cmp.Or(ingress.IP, ingress.Hostname))
 	}
@@ -229,11 +229,9 @@ func checkAddress(object *client.Object, address string) error {
 	if address == "" {
 		requested = requestedAddresses(service)
 	}
-	for _, want := range requested {
-		if !slices.ContainsFunc(has, func(one string) bool { return canonical(one) == canonical(want) }) {
-			lacks = append(lacks, want)
-		}
-	}
+	lacks := slices.DeleteFunc(slices.Clone(requested), func(want string) bool {
+		return slices.ContainsFunc(has, func(one string) bool { return canonical(one) == canonical(want) })
+	})
 	what := client.Title(object)
 	switch {
 	case service.Spec.Type != corev1.ServiceTypeLoadBalancer:

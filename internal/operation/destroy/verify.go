@@ -156,11 +156,8 @@ func (s *Stage) saveHeld() error {
 	if err != nil {
 		return err
 	}
-	for _, address := range s.Resources {
-		if !slices.Contains(held, address) {
-			held = append(held, address)
-		}
-	}
+	isHeld := func(address string) bool { return slices.Contains(held, address) }
+	held = append(held, slices.DeleteFunc(slices.Clone(s.Resources), isHeld)...)
 	return cluster.Held(s.dir).Write(held)
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/operation/create"
@@ -186,12 +188,9 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 // checkReadable reads the volatile stages of the secrets layer once more. Without that access a create
 // after the destroy would fail.
 func checkReadable(ctx context.Context, r *run.Run) error {
-	var volatile []*config.Stage
-	for _, s := range r.Cluster.Config.Stages {
-		if s.Volatile && s.Layer == cluster.SecretsLayer && !s.NeedsPlatform && len(s.Needs) == 0 {
-			volatile = append(volatile, s)
-		}
-	}
+	volatile := xslices.Filter(r.Cluster.Config.Stages, func(s *config.Stage) bool {
+		return s.Volatile && s.Layer == cluster.SecretsLayer && !s.NeedsPlatform && len(s.Needs) == 0
+	})
 	return create.Stages(ctx, r, volatile, create.Options{Refresh: true})
 }
 

@@ -67,14 +67,10 @@ func (x *rollout) leave(ctx context.Context, s *Step) error {
 	m := s.machine
 	if m.serves() {
 		// The cordon comes first: it tells the next rollout what an interrupted one has begun.
-		if err := x.cordon(ctx, s); err != nil {
-			return err
-		}
-		if err := x.moveReplicas(ctx, s); err != nil {
-			return err
-		}
-		if err := x.empty(ctx, s); err != nil {
-			return err
+		for _, do := range []func(context.Context, *Step) error{x.cordon, x.moveReplicas, x.empty} {
+			if err := do(ctx, s); err != nil {
+				return err
+			}
 		}
 	}
 	if err := x.record(m.name, func(p *progress) { p.Leaves = true }); err != nil {
@@ -158,13 +154,12 @@ func (x *rollout) leaveEtcd(ctx context.Context, s *Step) error {
 	}
 	if at := slices.IndexFunc(members, m.isMember); at >= 0 {
 		x.say(s)("leaves etcd")
-		if m.down != nil {
+		node, err := x.open(m)
+		switch {
+		case m.down != nil:
 			err = talos.RemoveMember(ctx, config, others[0], members[at].ID)
-		} else {
-			var node *talos.Node
-			if node, err = x.open(m); err == nil {
-				err = node.LeaveEtcd(ctx)
-			}
+		case err == nil:
+			err = node.LeaveEtcd(ctx)
 		}
 		if err != nil {
 			return err

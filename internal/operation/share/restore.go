@@ -69,14 +69,9 @@ func PrepareRestore(ctx context.Context, c *cluster.Cluster, number int64) (*Res
 		return nil, err
 	}
 	re.Same = re.Damaged == nil && maps.EqualFunc(present, earlier, bytes.Equal)
-	all := slices.Sorted(maps.Keys(now))
-	for _, stage := range slices.Sorted(maps.Keys(then)) {
-		if _, known := now[stage]; !known {
-			all = append(all, stage)
-		}
-	}
-	slices.Sort(all)
-	for _, stage := range all {
+	all := maps.Clone(then)
+	maps.Copy(all, now)
+	for _, stage := range slices.Sorted(maps.Keys(all)) {
 		re.Stages = append(re.Stages, StageChange{stage, now[stage], then[stage]})
 	}
 	return re, nil
