@@ -43,7 +43,7 @@ func Revisions() revision.System {
 			}
 		}
 		err = client.Do(ctx, s.Target, func(ctx context.Context, a *client.API) error {
-			return readRevisions(ctx, a, all)
+			return readRevisions(ctx, a, s, all)
 		})
 		for i := range all {
 			all[i].System = name
@@ -149,7 +149,7 @@ func reference(r schema.GroupVersionResource, namespace, name string) string {
 
 // readRevisions sets the revisions of objects, those of absent ones to "". It lists each kind once in each
 // namespace.
-func readRevisions(ctx context.Context, a *client.API, objects []revision.Object) error {
+func readRevisions(ctx context.Context, a *client.API, s revision.Stage, objects []revision.Object) error {
 	lists := map[string][]*revision.Object{}
 	for i := range objects {
 		objects[i].Revision = ""
@@ -169,6 +169,10 @@ func readRevisions(ctx context.Context, a *client.API, objects []revision.Object
 				for _, item := range items {
 					if item.Name == path.Base(o.Ref) {
 						o.Revision = revisionOf(item.ObjectMeta)
+						typ, name, _ := strings.Cut(strings.Split(o.Address, "[")[0], ".")
+						if s.Ignores(typ, name, "data", "metadata") { // others may write into it
+							o.Revision = string(item.UID)
+						}
 					}
 				}
 			}

@@ -99,3 +99,29 @@ output "unknown" { value = data.y.z }
 		t.Errorf("outputs with data %v", o)
 	}
 }
+
+func TestIgnoredAttributesAreThoseThatAreIgnoredAsAWhole(t *testing.T) {
+	m := module(`
+resource "vm" "a" {
+  lifecycle {
+    ignore_changes = [disk[0].import_from, smbios, tags]
+  }
+}
+resource "vm" "b" {}
+`, nil)
+	for _, c := range []struct {
+		name       string
+		attributes []string
+		want       bool
+	}{
+		{"a", []string{"smbios", "tags"}, true},
+		{"a", []string{"smbios", "memory"}, false},
+		{"a", []string{"disk"}, false}, // others of its parts are not
+		{"b", []string{"smbios"}, false},
+		{"absent", []string{"smbios"}, false},
+	} {
+		if got := m.Ignores("vm", c.name, c.attributes...); got != c.want {
+			t.Errorf("%s %q: %t", c.name, c.attributes, got)
+		}
+	}
+}

@@ -127,6 +127,9 @@ func stageOf(r *run.Run, s *config.Stage, st *state.State) revision.Stage {
 			}
 			return ""
 		},
+		Ignores: func(typ, name string, attributes ...string) bool {
+			return module().Ignores(typ, name, attributes...)
+		},
 		Secrets: func() []string { return tfeval.Strings(module().Local("names")) },
 	}
 	o.Target.Environ = r.Cluster.Options.Environ
