@@ -33,7 +33,8 @@ import (
 // Options narrow and sharpen a create.
 type Options struct {
 	Selection cluster.Selection
-	Refresh   bool // apply even what is up to date
+	Refresh   bool            // apply even what is up to date
+	Read      []*config.Stage // the volatile ones that this run has read already
 	// Adopt takes over machines that their uuids prove to be the cluster's, though no killed run was making
 	// them.
 	Adopt bool
@@ -107,6 +108,9 @@ func newCreation(r *run.Run, o Options) *creation {
 		progress: map[*config.Stage]*progress{}}
 	for _, s := range r.Cluster.Config.Stages {
 		c.progress[s] = &progress{}
+	}
+	for _, s := range o.Read {
+		c.progress[s].refresh.Do(func() {})
 	}
 	return c
 }

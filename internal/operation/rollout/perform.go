@@ -20,11 +20,13 @@ import (
 )
 
 // How long a step waits. A machine that cannot boot a new Talos goes back by itself after at most 70 minutes
-// (Talos, BootTimeout).
+// (Talos, BootTimeout). Servers need minutes before they boot at all.
 const (
 	drainTime   = 30 * time.Minute
 	installTime = 20 * time.Minute
-	restartTime = 75 * time.Minute
+	upgradeTime = 75 * time.Minute
+	restartTime = 20 * time.Minute
+	lateTime    = 10 * time.Minute // of a restart, until castle says what else can be done
 	settleTime  = 20 * time.Minute
 	rebuildTime = time.Hour     // of replicas that a machine had while it was away
 	moveTime    = 4 * time.Hour // of replicas to other machines
@@ -92,39 +94,33 @@ func (x *rollout) after(ctx context.Context, s *Step) error {
 
 // change installs, applies and restarts what a machine gets, with one restart where one suffices.
 func (x *rollout) change(ctx context.Context, s *Step) error {
-	m, say := s.machine, x.say(s)
+	m := s.machine
 	node, err := x.open(m)
 	if err != nil {
 		return err
 	}
 	before := m.condition.BootID
 	if m.down == nil {
-		if before, err = x.prepare(ctx, s, node); err != nil {
-			return err
-		}
+		before, err = x.prepare(ctx, s, node)
 	}
-	if s.applies {
-		if err := x.apply(ctx, s, false, create.Machine{}); err != nil {
-			return err
-		}
+	if err == nil && s.applies {
+		err = x.apply(ctx, s, false, create.Machine{})
 	}
-	if s.configures {
-		if err := x.apply(ctx, s, true, create.Machine{}); err != nil {
-			return err
-		}
+	if err == nil && s.configures {
+		err = x.apply(ctx, s, true, create.Machine{})
 	}
 	condition := talos.Condition{}
-	if s.Restarts {
-		if condition, err = x.restart(ctx, s, node, before); err != nil {
-			return err
-		}
-	}
-	if !s.Restarts {
-		waiting, stop := context.WithTimeout(ctx, settleTime)
+	switch {
+	case err != nil:
+	case s.Restarts:
+		condition, err = x.restart(ctx, s, node, before)
+	default:
+		bounded, stop := context.WithTimeout(ctx, settleTime)
 		defer stop()
-		if err := node.AwaitReady(waiting, say); err != nil {
-			return err
-		}
+		err = node.AwaitReady(bounded, x.say(s))
+	}
+	if err != nil {
+		return err
 	}
 	m.down, m.stopped = nil, false
 	return s.proveRelease(condition)
@@ -217,14 +213,29 @@ func (x *rollout) restart(ctx context.Context, s *Step, node *talos.Node, before
 			return talos.Condition{}, err
 		}
 	}
-	bounded, stop := context.WithTimeout(ctx, restartTime)
+	limit := restartTime
+	if s.installs != "" {
+		limit = upgradeTime
+	}
+	bounded, stop := context.WithTimeout(ctx, limit)
 	defer stop()
+	late := time.AfterFunc(lateTime, func() { x.run.Notice(s.late()) })
+	defer late.Stop()
 	condition, err := node.AwaitRestart(bounded, before, say)
-	if errors.Is(err, context.DeadlineExceeded) && s.installs != "" {
-		return condition, fmt.Errorf("%w\n  it is not decided whether the new Talos stays: one that cannot "+
-			"boot goes back by itself", err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w\n  %s", err, s.late())
 	}
 	return condition, err
+}
+
+// late says what to do about a machine that is long in coming back.
+func (s *Step) late() string {
+	text := "if it stays dead, an interruption and the same command with --replace " + s.Machine +
+		" make it anew"
+	if s.installs != "" {
+		text = "a new Talos that cannot boot goes back by itself within 70 minutes; " + text
+	}
+	return s.Machine + " should be back by now, and its console tells what it does; " + text
 }
 
 // restartsItself reports whether the machine restarts, or has restarted, because of what it has got.

@@ -138,13 +138,16 @@ func (x *rollout) do(ctx context.Context) error {
 	if slices.ContainsFunc(p.Steps, func(s *Step) bool { return s.starts }) {
 		return x.do(ctx) // a machine that was stopped tells only now what it runs
 	}
+	if time.Since(x.readAt) < recent {
+		o.Read = x.fresh
+	}
 	if err := create.Stages(ctx, x.run, stages, o); err != nil {
 		return err
 	}
 	return x.document().Clear()
 }
 
-// recent is the age up to which a backup of etcd serves for a rollout.
+// recent is the age up to which a backup of etcd, or what was read from a secret store, serves for a rollout.
 const recent = time.Hour
 
 // backUp backs up etcd, unless there is a recent backup.

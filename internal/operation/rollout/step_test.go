@@ -224,6 +224,15 @@ func TestARollbackIsTold(t *testing.T) {
 	}
 }
 
+func TestAMachineThatIsLongInComingBackIsToldWithTheWayOut(t *testing.T) {
+	for installs, undecided := range map[string]bool{"": false, "factory.talos.dev/x:v1.13.1": true} {
+		text := (&Step{Machine: "w-01", installs: installs}).late()
+		if !strings.Contains(text, "--replace w-01") || strings.Contains(text, "70 minutes") != undecided {
+			t.Errorf("installs %q: %s", installs, text)
+		}
+	}
+}
+
 func TestCastleWaitsForAMachineThatItRestarts(t *testing.T) {
 	off := errors.New("no route to host")
 	for _, tt := range []struct {
