@@ -170,7 +170,7 @@ func readRevisions(ctx context.Context, a *client.API, s revision.Stage, objects
 					if item.Name == path.Base(o.Ref) {
 						o.Revision = revisionOf(item.ObjectMeta)
 						typ, name, _ := strings.Cut(strings.Split(o.Address, "[")[0], ".")
-						if s.Ignores(typ, name, "data", "metadata") { // others may write into it
+						if typ != helmRelease && s.Ignores(typ, name) { // others may write into it
 							o.Revision = string(item.UID)
 						}
 					}

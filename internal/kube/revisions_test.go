@@ -23,8 +23,8 @@ func TestRevisionsAreListedOnceForAKindAndNamespace(t *testing.T) {
 	list("/api/v1/namespaces", `{"metadata": {"name": "flux-system", "uid": "c", "generation": 3}}`)
 	const kubernetes = "registry.terraform.io/hashicorp/kubernetes"
 	s := revision.Stage{InCluster: []string{kubernetes}, Target: gate.Target{Kubeconfig: f.kubeconfig()},
-		State: &state.State{}, Ignores: func(typ, name string, attributes ...string) bool {
-			return typ == "kubernetes_secret" && name == "adopted" && len(attributes) == 2
+		State: &state.State{}, Ignores: func(typ, name string) bool {
+			return typ == "kubernetes_secret" && name == "adopted"
 		}}
 	s.State.Resources = []state.Resource{{
 		Address: `kubernetes_secret.adopted["x"]`, Type: "kubernetes_secret", Mode: "managed",

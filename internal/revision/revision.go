@@ -47,8 +47,8 @@ type Stage struct {
 	Preflights map[string]gate.Values
 	// Argument evaluates an argument of a provider's block; empty if it is not set.
 	Argument func(provider, argument string) string
-	// Ignores reports whether Terraform leaves these attributes of a resource as they are.
-	Ignores func(typ, name string, attributes ...string) bool
+	// Ignores reports whether Terraform leaves a resource as it is, whatever changes.
+	Ignores func(typ, name string) bool
 	// Secrets lists the names that the stage reads from a secret store; none if it may read any.
 	Secrets func() []string
 }

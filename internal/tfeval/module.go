@@ -257,24 +257,15 @@ func (m *Module) Instances(kind, typ string) []Block {
 	return all
 }
 
-// Ignores reports whether Terraform leaves all of these attributes of a resource as they are.
-func (m *Module) Ignores(typ, name string, attributes ...string) bool {
-	var ignored []string
-	for _, b := range m.Blocks {
-		if b.Type != "resource" || !slices.Equal(b.Labels, []string{typ, name}) {
-			continue
-		}
-		for _, lifecycle := range b.Body.Blocks {
-			if changes := lifecycle.Body.Attributes["ignore_changes"]; changes != nil {
-				for _, whole := range changes.Expr.Variables() {
-					if len(whole) == 1 {
-						ignored = append(ignored, whole.RootName())
-					}
-				}
-			}
-		}
-	}
-	return !slices.ContainsFunc(attributes, func(a string) bool { return !slices.Contains(ignored, a) })
+// Ignores reports whether Terraform leaves a resource as it is, whatever changes: ignore_changes = all.
+func (m *Module) Ignores(typ, name string) bool {
+	return slices.ContainsFunc(m.Blocks, func(b *hclsyntax.Block) bool {
+		return b.Type == "resource" && slices.Equal(b.Labels, []string{typ, name}) &&
+			slices.ContainsFunc(b.Body.Blocks, func(lifecycle *hclsyntax.Block) bool {
+				changes := lifecycle.Body.Attributes["ignore_changes"]
+				return changes != nil && hcl.ExprAsKeyword(changes.Expr) == "all"
+			})
+	})
 }
 
 // Known lists the instances that are known.

@@ -100,28 +100,23 @@ output "unknown" { value = data.y.z }
 	}
 }
 
-func TestIgnoredAttributesAreThoseThatAreIgnoredAsAWhole(t *testing.T) {
+func TestAResourceIsIgnoredOnlyAsAWhole(t *testing.T) {
 	m := module(`
 resource "vm" "a" {
   lifecycle {
-    ignore_changes = [disk[0].import_from, smbios, tags]
+    ignore_changes = all
   }
 }
-resource "vm" "b" {}
+resource "vm" "b" {
+  lifecycle {
+    ignore_changes = [data, metadata]
+  }
+}
+resource "vm" "c" {}
 `, nil)
-	for _, c := range []struct {
-		name       string
-		attributes []string
-		want       bool
-	}{
-		{"a", []string{"smbios", "tags"}, true},
-		{"a", []string{"smbios", "memory"}, false},
-		{"a", []string{"disk"}, false}, // others of its parts are not
-		{"b", []string{"smbios"}, false},
-		{"absent", []string{"smbios"}, false},
-	} {
-		if got := m.Ignores("vm", c.name, c.attributes...); got != c.want {
-			t.Errorf("%s %q: %t", c.name, c.attributes, got)
+	for name, want := range map[string]bool{"a": true, "b": false, "c": false, "absent": false} {
+		if got := m.Ignores("vm", name); got != want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

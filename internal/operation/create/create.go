@@ -34,7 +34,7 @@ import (
 type Options struct {
 	Selection cluster.Selection
 	Refresh   bool            // apply even what is up to date
-	Read      []*config.Stage // the volatile ones that this run has read already
+	Read      []*config.Stage // volatile ones that this run has read: again only if they have changed
 	// Adopt takes over machines that their uuids prove to be the cluster's, though no killed run was making
 	// them.
 	Adopt bool
@@ -104,13 +104,10 @@ func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, o Options) 
 
 func newCreation(r *run.Run, o Options) *creation {
 	c := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm, found: o.Found,
-		issuers: o.Issuers, backup: o.Backup,
+		issuers: o.Issuers, backup: o.Backup, read: o.Read,
 		progress: map[*config.Stage]*progress{}}
 	for _, s := range r.Cluster.Config.Stages {
 		c.progress[s] = &progress{}
-	}
-	for _, s := range o.Read {
-		c.progress[s].refresh.Do(func() {})
 	}
 	return c
 }
@@ -125,6 +122,7 @@ type creation struct {
 	asking  sync.Mutex
 	issuers map[string][]string // see Options.Issuers
 	backup  string              // see Options.Backup
+	read    []*config.Stage     // see Options.Read
 	machine *Machine            // that alone is changed; nil: all that a stage has
 	saved   *savedPlan          // nil without one
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -61,7 +62,7 @@ func (c *creation) waitDeferredGates(ctx context.Context, s *config.Stage, gates
 // raise applies a stage and waits for its immediate gates.
 func (c *creation) raise(ctx context.Context, s *config.Stage) error {
 	for _, need := range s.Needs {
-		if need.Volatile {
+		if need.Volatile && !slices.Contains(c.read, need) {
 			if err := c.refreshStage(ctx, need); err != nil {
 				return fmt.Errorf("read %s again: %w", need.Name, err)
 			}

@@ -219,7 +219,7 @@ func (x *rollout) restart(ctx context.Context, s *Step, node *talos.Node, before
 	}
 	bounded, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	late := time.AfterFunc(lateTime, func() { x.run.Notice(s.late()) })
+	late := time.AfterFunc(lateTime, func() { x.run.Notice(s.late() + " (Ctrl-C ends the wait)") })
 	defer late.Stop()
 	condition, err := node.AwaitRestart(bounded, before, say)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -230,8 +230,7 @@ func (x *rollout) restart(ctx context.Context, s *Step, node *talos.Node, before
 
 // late says what to do about a machine that is long in coming back.
 func (s *Step) late() string {
-	text := "if it stays dead, an interruption and the same command with --replace " + s.Machine +
-		" make it anew"
+	text := "if it stays dead, the same command with --replace " + s.Machine + " makes it anew"
 	if s.installs != "" {
 		text = "a new Talos that cannot boot goes back by itself within 70 minutes; " + text
 	}

@@ -127,9 +127,7 @@ func stageOf(r *run.Run, s *config.Stage, st *state.State) revision.Stage {
 			}
 			return ""
 		},
-		Ignores: func(typ, name string, attributes ...string) bool {
-			return module().Ignores(typ, name, attributes...)
-		},
+		Ignores: func(typ, name string) bool { return module().Ignores(typ, name) },
 		Secrets: func() []string { return tfeval.Strings(module().Local("names")) },
 	}
 	o.Target.Environ = r.Cluster.Options.Environ

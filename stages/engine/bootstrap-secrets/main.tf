@@ -40,7 +40,7 @@ resource "kubernetes_secret_v1" "database" {
   data = { password = var.database_passwords[each.key] }
 
   lifecycle {
-    ignore_changes = [data, metadata]
+    ignore_changes = all
   }
 
   depends_on = [kubernetes_namespace_v1.wanted]
