@@ -37,8 +37,8 @@ func load(t *testing.T, name string) *config.Cluster {
 
 // beyond are variables that no rehearsal sets, and why.
 var beyond = map[string]string{
-	"gitops/sync/oci_digest": "the lab has no artifact with a digest that somebody has chosen; " +
-		"lab/internal/operators/flux tests the stand-in's",
+	"gitops/sync/oci_digest": "the artifact of clusters/addresses changes with each of its files; the " +
+		"script of TestLabAddresses pins what Flux has read",
 }
 
 // rehearsed reports whether all variables of a stage are to be set: those of the platform, of the storage,

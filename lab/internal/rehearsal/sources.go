@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gitops"
 	"github.com/ephemeral-castle/castle/lab/charts"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
+	"github.com/ephemeral-castle/castle/lab/internal/sources"
 )
 
 // parseSources reads --source, as folders by URL.
@@ -51,6 +52,10 @@ func (p *plan) elsewhere(hosts []string, notice func(string)) error {
 	}
 	if s.Repository == "" {
 		return nil
+	}
+	if has, err := sources.Digest(s.Repository); err == nil && s.Digest != "" && s.Digest != has {
+		notice(fmt.Sprintf("oci_digest pins %s, and the lab's artifact of %s is %s: Flux finds no other, so "+
+			"rehearse with that one, or without oci_digest", s.Digest, s.Repository, has))
 	}
 	all, err := gitops.Read(gitops.Options{Folder: s.Repository, Path: s.Path, Source: s.SourceKind})
 	var problems gitops.Problems

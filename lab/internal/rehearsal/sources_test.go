@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ephemeral-castle/castle/lab/internal/sources"
 )
 
 func TestDoublesReadWhatRealControllersCannotDecrypt(t *testing.T) {
@@ -28,6 +30,23 @@ func TestDoublesReadWhatRealControllersCannotDecrypt(t *testing.T) {
 		named := strings.Contains(told, "SOPS has encrypted apps/secret.yaml:1")
 		if p.Controllers != want || named != (want == "") {
 			t.Errorf("--controllers %q: %q, %q", flag, p.Controllers, told)
+		}
+	}
+}
+
+func TestADigestThatTheLabLacksIsNamedBeforeTheRehearsal(t *testing.T) {
+	fleet := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(fleet, "apps.yaml"), []byte("# nothing\n"), 0o600))
+	has, err := sources.Digest(fleet)
+	check(t, err)
+	other := "sha256:" + strings.Repeat("0a", 32)
+	for digest, want := range map[string]bool{"": false, has: false, other: true} {
+		told := ""
+		p := &plan{Survey: survey{Repository: fleet, Path: "./", SourceKind: "OCIRepository", Digest: digest}}
+		check(t, p.elsewhere(nil, func(text string) { told += text }))
+		named := strings.Contains(told, "oci_digest pins "+digest) && strings.Contains(told, has)
+		if named != want {
+			t.Errorf("%q: %q", digest, told)
 		}
 	}
 }

@@ -41,6 +41,7 @@ type survey struct {
 	Secrets        []string        // names of secrets that its modules ask Infisical or Vault for
 	Branches       []string        // of the repository that Flux follows
 	Tags           []string        // of the artifact that Flux follows, or ranges
+	Digest         string          // of the artifact that Flux follows, where it is pinned
 	Path           string          // in the repository or artifact: where Flux begins
 	GitURL         string          // of the repository or artifact
 	// Sources are folders of further repositories, by URL; Missing are those of which there is none.
@@ -259,6 +260,8 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.TailnetTags = append(s.TailnetTags, text)
 				case name == "oci_tag" || name == "oci_semver":
 					s.Tags = append(s.Tags, text)
+				case name == "oci_digest":
+					s.Digest = text
 				case name == "proxmox_api_token":
 					s.ProxmoxToken = text
 				case name == "proxmox_node_name" || name == "node_name":

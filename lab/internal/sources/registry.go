@@ -120,6 +120,16 @@ func (s *registryServer) write(to string) error {
 	return remote.Write(ref, image)
 }
 
+// Digest is the digest of a folder's artifact, which the registry of that folder serves.
+func Digest(folder string) (string, error) {
+	image, err := artifact(folder)
+	if err != nil {
+		return "", err
+	}
+	digest, err := image.Digest()
+	return digest.String(), err
+}
+
 // artifact is the folder as `flux push artifact` packs it.
 func artifact(folder string) (v1.Image, error) {
 	var packed bytes.Buffer

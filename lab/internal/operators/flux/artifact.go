@@ -2,6 +2,7 @@ package flux
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -46,12 +47,12 @@ func pullArtifact(ctx context.Context, o *unstructured.Unstructured, secret, cer
 		return "", &obstacle{"AuthenticationFailed", "failed to get credential: " + err.Error()}
 	}
 	options = append(options, remote.WithContext(ctx), remote.WithAuth(auth))
-	tag, err := tagOf(o, repository, options)
+	ref, err := referenceOf(o, repository, options)
 	if err != nil {
 		return "", &obstacle{"ReadOperationFailed", fmt.Sprintf("failed to determine the artifact tag for "+
 			"'%s': %v", address, err)}
 	}
-	described, err := remote.Get(tag, options...)
+	described, err := remote.Get(ref, options...)
 	if err != nil {
 		return "", &obstacle{"OCIArtifactPullFailed", "failed to determine artifact digest: " + err.Error()}
 	}
@@ -64,10 +65,10 @@ func pullArtifact(ctx context.Context, o *unstructured.Unstructured, secret, cer
 		return "", &obstacle{"OCIArtifactLayerOperationFailed", "failed to extract layer contents from " +
 			"artifact: " + err.Error()}
 	}
-	if digest := cluster.Text(o.Object, "spec", "ref", "digest"); digest != "" {
-		return digest, nil
+	if _, pinned := ref.(name.Digest); pinned {
+		return described.Digest.String(), nil
 	}
-	return tag.TagStr() + "@" + described.Digest.String(), nil
+	return ref.Identifier() + "@" + described.Digest.String(), nil
 }
 
 func repositoryOf(o *unstructured.Unstructured) (name.Repository, error) {
@@ -83,25 +84,22 @@ func repositoryOf(o *unstructured.Unstructured) (name.Repository, error) {
 	return name.NewRepository(path, options...)
 }
 
-// tagOf is the tag to pull. The artifact with the digest that a user pins is not in the lab: latest stands
-// in for it.
-func tagOf(o *unstructured.Unstructured, repository name.Repository,
-	options []remote.Option) (name.Tag, error) {
+// referenceOf is what to pull: a digest goes before a range, and a range before a tag.
+func referenceOf(o *unstructured.Unstructured, repository name.Repository,
+	options []remote.Option) (name.Reference, error) {
 	at := func(field string) string { return cluster.Text(o.Object, "spec", "ref", field) }
-	if at("semver") == "" || at("digest") != "" {
-		tag := at("tag")
-		if tag == "" || at("digest") != "" {
-			tag = name.DefaultTag
-		}
-		return repository.Tag(tag), nil
+	if digest := at("digest"); digest != "" {
+		return repository.Digest(digest), nil
+	} else if at("semver") == "" {
+		return repository.Tag(cmp.Or(at("tag"), name.DefaultTag)), nil
 	}
 	tags, err := remote.List(repository, options...)
 	if err != nil {
-		return name.Tag{}, err
+		return nil, err
 	}
 	constraint, err := semver.NewConstraint(at("semver"))
 	if err != nil {
-		return name.Tag{}, fmt.Errorf("semver '%s' parse error: %w", at("semver"), err)
+		return nil, fmt.Errorf("semver '%s' parse error: %w", at("semver"), err)
 	}
 	var fitting []*semver.Version
 	for _, tag := range tags {
@@ -110,7 +108,7 @@ func tagOf(o *unstructured.Unstructured, repository name.Repository,
 		}
 	}
 	if len(fitting) == 0 {
-		return name.Tag{}, fmt.Errorf("no match found for semver: %s", at("semver"))
+		return nil, fmt.Errorf("no match found for semver: %s", at("semver"))
 	}
 	newest := slices.MaxFunc(fitting, func(a, b *semver.Version) int { return a.Compare(b) })
 	return repository.Tag(newest.Original()), nil

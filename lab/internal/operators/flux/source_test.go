@@ -150,7 +150,8 @@ func TestFluxClonesOverSSHAndChecksBothKeys(t *testing.T) {
 
 func TestFluxPullsAnArtifactByTagRangeOrDigest(t *testing.T) {
 	k := newKeys(t)
-	server := httptest.NewServer(sources.Registry(fleet(t), []string{"v2", ">=1.2 <2"}, k))
+	folder := fleet(t)
+	server := httptest.NewServer(sources.Registry(folder, []string{"v2", ">=1.2 <2"}, k))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
 	auths := func(password string) map[string]string {
@@ -162,7 +163,10 @@ func TestFluxPullsAnArtifactByTagRangeOrDigest(t *testing.T) {
 		}
 		return map[string]string{corev1.DockerConfigJsonKey: string(text)}
 	}
-	digest := "sha256:" + strings.Repeat("0a", 32)
+	digest, err := sources.Digest(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for ref, want := range map[string]string{
 		``: "latest@sha256:", `"ref":{"tag":"v2"},`: "v2@sha256:",
 		`"ref":{"semver":">=1.0.0 <2.0.0"},`: "1.2.0@sha256:", `"ref":{"digest":"` + digest + `"},`: digest,
@@ -178,10 +182,14 @@ func TestFluxPullsAnArtifactByTagRangeOrDigest(t *testing.T) {
 		f.change(t, auths(k.Password))
 		f.applied(t, want)
 	}
-	missing := newFetching(t, "OCIRepository",
-		`"ref":{"tag":"v3"},"insecure":true,"url":"oci://`+host+`/me/fleet"`,
-		&corev1.Secret{Type: corev1.SecretTypeDockerConfigJson})
-	missing.change(t, auths(k.Password))
-	missing.refused(t, "OCIArtifactPullFailed", "failed to determine artifact digest: GET "+server.URL+
-		"/v2/me/fleet/manifests/v3: MANIFEST_UNKNOWN")
+	absent := "sha256:" + strings.Repeat("0a", 32)
+	for ref, at := range map[string]string{
+		`"tag":"v3"`: "v3", `"tag":"v2","digest":"` + absent + `"`: absent} {
+		missing := newFetching(t, "OCIRepository",
+			`"ref":{`+ref+`},"insecure":true,"url":"oci://`+host+`/me/fleet"`,
+			&corev1.Secret{Type: corev1.SecretTypeDockerConfigJson})
+		missing.change(t, auths(k.Password))
+		missing.refused(t, "OCIArtifactPullFailed", "failed to determine artifact digest: GET "+server.URL+
+			"/v2/me/fleet/manifests/"+at+": MANIFEST_UNKNOWN")
+	}
 }
