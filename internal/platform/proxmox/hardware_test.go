@@ -31,6 +31,13 @@ func TestHardwareThatIsMissingIsNamedBeforeAnythingIsMade(t *testing.T) {
 			unusable: []string{"storage files on node proxmox does not allow the content images, only " +
 				"import; needed by cp-01, worker-01"},
 			fix: "add it: pvesm set files --content import,images"},
+		"a disk that a machine leaves behind": {change: func(u *host.Use) { u.HA = true },
+			unusable: []string{"storage local-lvm is not shared, and high availability moves a machine to " +
+				"another node without its disk; needed by cp-01, worker-01"},
+			fix: "choose a shared storage, or set ha = { enabled = false }"},
+		"disks that move": {change: func(u *host.Use) {
+			u.HA, u.Storages = true, []string{"ceph-vm", "local-zfs"}
+		}},
 		"a bridge": {change: func(u *host.Use) { u.Bridges = []string{"vmbr9"} },
 			unusable: []string{"bridge vmbr9 on node proxmox does not exist, or this token may not see it; " +
 				"needed by cp-01, worker-01"},
@@ -75,6 +82,8 @@ func TestHardwareThatIsMissingIsNamedBeforeAnythingIsMade(t *testing.T) {
 					{Kind: "usb", Name: "zigbee"}},
 				Storages: []emulator.Storage{{ID: "local-lvm", Type: "lvmthin", Content: []string{"images"}},
 					{ID: "files", Type: "dir", Content: []string{"import"}},
+					{ID: "ceph-vm", Type: "rbd", Content: []string{"images"}, Shared: true},
+					{ID: "local-zfs", Type: "zfspool", Content: []string{"images"}},
 					{ID: "local", Type: "dir", Content: []string{"import", "images"}}}})
 			d.server.AddVM(emulator.VM{ID: 9000, Node: "pve2", Template: true, Config: map[string]string{
 				"scsi0": "local-lvm:base-9000-disk-0,size=8G"}})

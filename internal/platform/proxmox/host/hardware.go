@@ -102,6 +102,11 @@ func (u Use) parts(h Hosts, wanted map[string]int) (all []part) {
 		p, _, err = h.StorageProblem(ctx, u.Node, name, "images")
 		return p, err
 	})
+	if u.HA {
+		add("availability", u.Storages, func(ctx context.Context, name string) (Problem, error) {
+			return h.localProblem(ctx, u.Node, name)
+		})
+	}
 	add("bridge", u.Bridges, func(ctx context.Context, name string) (Problem, error) {
 		return h.bridgeProblem(ctx, u.Node, name)
 	})
@@ -123,6 +128,18 @@ func (u Use) parts(h Hosts, wanted map[string]int) (all []part) {
 	}
 	slices.SortStableFunc(all, func(a, b part) int { return strings.Compare(a.name, b.name) })
 	return all
+}
+
+// localProblem is that of a highly available machine with a disk on a storage that its node has alone. A pool
+// of ZFS may be replicated to others. https://pve.proxmox.com/wiki/High_Availability, Requirements.
+func (h Hosts) localProblem(ctx context.Context, node, name string) (p Problem, err error) {
+	all, err := h.Storages(ctx, node)
+	local := func(s Storage) bool { return s.ID == name && s.Shared == 0 && s.Type != "zfspool" }
+	if slices.ContainsFunc(all, local) {
+		p = Problem{fmt.Sprintf("storage %s is not shared, and high availability moves a machine to another "+
+			"node without its disk", name), "choose a shared storage, or set ha = { enabled = false }"}
+	}
+	return p, err
 }
 
 // bridge is one of a node, or a virtual network of its software-defined network.

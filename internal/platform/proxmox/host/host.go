@@ -23,6 +23,7 @@ type Problem struct{ What, Fix string }
 // Storage is a storage as one node sees it.
 type Storage struct {
 	ID      string `json:"storage"`
+	Type    string `json:"type"`    // such as lvmthin
 	Content string `json:"content"` // comma-separated
 	Active  int    `json:"active"`
 	Shared  int    `json:"shared"`
