@@ -166,7 +166,14 @@ func checkPools(c *cluster, report reporter) {
 	if c.api.First.IsValid() && !slices.ContainsFunc(used, is(c.api.First)) {
 		used = append(used, c.api)
 	}
-	for _, a := range append([]AddressRange{c.gateway, c.host}, c.dns...) {
+	bgp := tfeval.Map(c.variable("cilium_bgp").Value)
+	others := append([]AddressRange{c.gateway, c.host}, c.dns...)
+	peers := tfeval.Map(bgp["peers"])
+	for _, name := range names(peers) {
+		others = append(others, c.single("router "+name, tfeval.Attribute(peers[name], "address"),
+			"cilium_bgp", "peers", name, "address"))
+	}
+	for _, a := range others {
 		if a.First.IsValid() && (a.What == c.gateway.What || a.First != c.gateway.First) {
 			used = append(used, a)
 		}
@@ -179,7 +186,8 @@ func checkPools(c *cluster, report reporter) {
 	all := c.forwardPools()
 	for i, p := range all {
 		within := func(n netip.Prefix) bool { return n.Contains(p.First) && n.Contains(p.Last) }
-		if c.network.IsValid() && !c.gatewayOutside() && !within(c.network) && !within(c.second) {
+		if routed := len(bgp) > 0; c.network.IsValid() && !routed && !c.gatewayOutside() &&
+			!within(c.network) && !within(c.second) {
 			report("pool-outside", p.at, p.What+": outside of the network",
 				"Nodes answer ARP for these addresses in %s (%s). Choose addresses of this network, outside "+
 					"of the router's DHCP range.", c.network, syntax.Place(c.gateway.at))

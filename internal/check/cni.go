@@ -22,6 +22,7 @@ const (
 // for them does.
 func checkCNI(c *cluster, report reporter, first rendered) {
 	control, choice := first.config.Cluster(), c.variable("cni")
+	prism := first.config.Machine().Features().KubePrism()
 	none := control.Network().CNI().Name() == "none"
 	brings := c.bringsCNI()
 	waits := func(s *config.Stage) bool {
@@ -41,6 +42,10 @@ func checkCNI(c *cluster, report reporter, first rendered) {
 		report("cni-twice", choice.At(), chosen+": leaves kube-proxy, which Cilium replaces",
 			"Stage %s (%s) installs Cilium without need of kube-proxy, and both would translate the "+
 				"addresses of Services. Set cni = \"cilium\".", brings.Name, syntax.Place(brings.At()))
+	case brings != nil && brings.Source == ciliumStage && !prism.Enabled():
+		report("kubeprism-off", origin(c, choice.At(), "kubePrism"), "KubePrism is off, and Cilium needs it",
+			"Stage %s (%s) installs Cilium, whose agents ask the API at localhost:7445. Remove the patch of "+
+				"machine.features.kubePrism.", brings.Name, syntax.Place(brings.At()))
 	case !none || brings != nil:
 	case manifestBringsCNI(control.InlineManifests(), control.ExtraManifestURLs()):
 		if known && !slices.ContainsFunc(c.config.Stages, waits) {

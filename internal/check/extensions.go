@@ -10,6 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/syntax"
+	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -21,25 +22,6 @@ const schematicsVariable = "talos_machine_schematics"
 
 // longhornExtensions are those without which Longhorn attaches no volume on Talos.
 var longhornExtensions = []string{"siderolabs/iscsi-tools", "siderolabs/util-linux-tools"}
-
-// knownExtensions are extensions of the image factory that clusters often have. A name that is near one of
-// them is probably misspelled.
-func knownExtensions() []string {
-	const names = `amd-ucode amdgpu binfmt-misc btrfs cloudflared crun drbd fuse3 gasket-driver glibc
-		gvisor i915 intel-ice-firmware intel-ucode iscsi-tools kata-containers lldpd mdadm mei
-		nebula netbird newt nfsd nfsrahead nonfree-kmod-nvidia-lts
-		nonfree-kmod-nvidia-production nut-client nvidia-container-toolkit-lts
-		nvidia-container-toolkit-production nvidia-open-gpu-kernel-modules-lts
-		nvidia-open-gpu-kernel-modules-production nvme-cli qemu-guest-agent realtek-firmware
-		spin stargz-snapshotter tailscale thunderbolt trident-iscsi-tools uinput
-		usb-modem-drivers util-linux-tools v4l-uvc-drivers vmtoolsd-guest-agent wasmedge xe
-		xen-guest-agent youki zerotier zfs`
-	known := strings.Fields(names)
-	for i, name := range known {
-		known[i] = "siderolabs/" + name
-	}
-	return known
-}
 
 // checkExtensions reports names that the image factory would refuse only when it makes an image, and what
 // Longhorn needs.
@@ -103,8 +85,8 @@ func extensionsOf(list cty.Value) []string { return xslices.Map(tfeval.Elements(
 // checkNames reports extensions that are probably misspelled, at their places in a list.
 func checkNames(extensions []string, at func(i string) hcl.Range, report reporter) {
 	for i, name := range extensions {
-		near := syntax.Nearest(name, knownExtensions())
-		if near != "" && near != name && !slices.Contains(knownExtensions(), name) {
+		near := syntax.Nearest(name, talos.KnownExtensions())
+		if near != "" && near != name && !slices.Contains(talos.KnownExtensions(), name) {
 			report("extension-unknown", at(strconv.Itoa(i)), "extension "+name+": not known",
 				"castle knows no such extension; did you mean %q?", near)
 		}

@@ -358,16 +358,21 @@ func operators() map[string][]string {
 		"cloudnative-pg":         {"postgresql.cnpg.io"},
 		"external-secrets":       {"external-secrets.io", "generators.external-secrets.io"},
 		"flux2":                  {"source.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io", toolkitHelm},
+		"gateway-helm":           {"gateway.envoyproxy.io"},
+		"grafana-operator":       {"grafana.integreatly.org"},
 		"keda":                   {"keda.sh"},
 		"kube-prometheus-stack":  {"monitoring.coreos.com"},
 		"kyverno":                {"kyverno.io"},
 		"longhorn":               {"longhorn.io"},
 		"metallb":                {"metallb.io"},
+		"node-feature-discovery": {"nfd.k8s-sigs.io"},
 		"pgo":                    {"postgres-operator.crunchydata.com"},
+		"rook-ceph":              {"ceph.rook.io"},
 		"tailscale-operator":     {"tailscale.com"},
 		"traefik":                {"traefik.io"},
 		"trust-manager":          {"trust.cert-manager.io"},
 		"vault-secrets-operator": {"secrets.hashicorp.com"},
+		"volsync":                {"volsync.backube"},
 	}
 }
 

@@ -243,33 +243,6 @@ func fieldOf(problem string) []string {
 	return nil
 }
 
-// absentModules are kernel modules that guides still name and no Talos has, with the remedy.
-func absentModules() map[string]string {
-	const iscsi = "that is the extension siderolabs/iscsi-tools, and the module is called iscsi_tcp"
-	return map[string]string{
-		"iscsi_generic": "iscsi_tcp does its work",
-		"iscsi":         "the module is called iscsi_tcp",
-		"libiscsi_tcp":  "iscsi_tcp brings it",
-		"open-iscsi":    iscsi,
-		"open_iscsi":    iscsi,
-		"longhorn":      "Longhorn needs nbd, iscsi_tcp and configfs",
-	}
-}
-
-// knownModules are modules of Talos' kernel and of its extensions that clusters load by name.
-func knownModules() []string {
-	return strings.Fields(`8021q amdgpu ahci bcache binfmt_misc bonding br_netfilter ceph cifs configfs
-		dm_cache dm_crypt dm_mirror dm_multipath dm_raid dm_snapshot dm_thin_pool drbd drbd_transport_tcp
-		dummy fuse gasket apex i915 i6300esb ib_umad ib_uverbs ip_gre ip_tables ip6_tables ip_vs ip_vs_rr
-		ip_vs_sh ip_vs_wrr ip6table_filter ip6table_nat iptable_filter iptable_mangle iptable_nat
-		iptable_raw ipmi_devintf ipmi_si iscsi_tcp it87 kvm kvm_amd kvm_intel macvlan mlx5_core mlx5_ib nbd
-		netconsole nf_conntrack nf_tables nfs nfsd nfsv4 nvidia nvidia_drm nvidia_modeset nvidia_uvm
-		nvme_fabrics nvme_rdma nvme_tcp nvmet nvmet_tcp openvswitch overlay raid456 rbd rdma_rxe rdma_ucm
-		scsi_transport_iscsi sunrpc target_core_mod tcm_loop thunderbolt tls tun udf uio uio_hv_generic
-		uio_pci_generic vduse vfio vfio_iommu_type1 vfio_pci vhost vhost_net vhost_vdpa vhost_vsock
-		virtio_balloon virtio_net vport_gre vrf vxlan wireguard xe xt_set zfs zram`)
-}
-
 func checkKernelModules(c *cluster, report reporter) {
 	loadedBy := map[string]rendered{} // a machine for each module
 	for _, r := range slices.Backward(c.rendered) {
@@ -282,14 +255,14 @@ func checkKernelModules(c *cluster, report reporter) {
 	for _, name := range names(loadedBy) {
 		at := origin(c, loadedBy[name].at, name)
 		canonical := strings.ReplaceAll(name, "-", "_")
-		hint := syntax.DidYouMean(canonical, knownModules())
+		hint := syntax.DidYouMean(canonical, talos.KnownModules())
 		if hint == "" {
 			hint = ". If an extension of the schematic brings it, ignore this warning."
 		}
-		if instead, is := absentModules()[name]; is {
+		if instead, is := talos.AbsentModules()[name]; is {
 			report("kernel-module", at, "kernel module "+name+": does not exist",
 				"No kernel of Talos has it: %s. Remove it.", instead)
-		} else if !slices.Contains(knownModules(), canonical) {
+		} else if !slices.Contains(talos.KnownModules(), canonical) {
 			report("kernel-module-unknown", at, "kernel module "+name+": not known",
 				"castle knows it neither of Talos' kernel nor of an extension%s", hint)
 		}

@@ -118,11 +118,18 @@ func checkScheduling(c *cluster, report reporter) {
 		return r.config == nil || r.role == "worker" || r.config.Cluster().ScheduleOnControlPlanes()
 	}
 	needsPods := slices.IndexFunc(c.config.Stages, func(s *config.Stage) bool { return len(s.InCluster) > 0 })
-	if len(c.rendered) == 0 || needsPods < 0 || slices.ContainsFunc(c.rendered, takesPods) {
-		return
+	open, known := tfeval.Whole(c.outputs()["platform"]["worker_count"])
+	switch taints := c.variable("node_taints"); {
+	case len(c.rendered) == 0 || needsPods < 0:
+	case !slices.ContainsFunc(c.rendered, takesPods):
+		report(noSchedulable, c.at("nodes"), "nodes: no machine takes Pods",
+			"All machines are control planes, which Talos closes to Pods without a toleration, and stage %q "+
+				"needs Pods. Add a worker, or set allow_scheduling_on_controlplanes = true.",
+			c.config.Stages[needsPods].Name)
+	case known && open == 0 && len(tfeval.Map(taints.Value)) > 0 && !c.invalid["node_taints"]:
+		report("nodes-tainted", taints.At(), "node_taints: no machine takes Pods without a toleration",
+			"Stage %q needs Pods, and they wait for a node for ever unless its chart's values tolerate the "+
+				"taints. Leave one worker without, or end its taints in :PreferNoSchedule.",
+			c.config.Stages[needsPods].Name)
 	}
-	report(noSchedulable, c.at("nodes"), "nodes: no machine takes Pods",
-		"All machines are control planes, which Talos closes to Pods without a toleration, and stage %q "+
-			"needs Pods. Add a worker, or set allow_scheduling_on_controlplanes = true.",
-		c.config.Stages[needsPods].Name)
 }

@@ -83,7 +83,7 @@ func Rules() []Rule {
 		pool-holds-other
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
 		install-image-version cloud-controller-missing
-		cni-missing cni-twice talos-too-old kubernetes-unsupported provider-unnamed
+		cni-missing cni-twice kubeprism-off talos-too-old kubernetes-unsupported provider-unnamed
 		provider-conflict provider-host tofu-file
 		provider-lock configs-mode
 		state-mode longhorn-extensions schematic-twice data-elsewhere`) {
@@ -93,7 +93,7 @@ func Rules() []Rule {
 		`replicas-too-many gates-unasked owned-twice left-to-nobody
 		beside-operator before-operator variable-unset gitops-unreadable machine-config-unknown
 		kernel-module-unknown machine-cert-sans talos-unknown chart-old pods-without-services
-		nodes-without-family node-ip-outside cni-none cilium-bug source-missing sops-key-missing
+		nodes-without-family nodes-tainted node-ip-outside cni-none cilium-bug source-missing sops-key-missing
 		sops-undecrypted suspended clone-branch gitops-ignored extension-unknown git-unencrypted
 		artifact-unread slow-first health-check-never controller-missing`) {
 		all = append(all, Rule{Kind: Kind(kind), Warns: true})

@@ -26,6 +26,11 @@ variable "cilium_pool_interfaces" {
   description = "Regular expressions of the network interfaces on which nodes announce addresses, such as ^eth[0-9]+. Empty: all."
   type        = list(string)
   default     = []
+
+  validation {
+    condition     = alltrue([for expression in var.cilium_pool_interfaces : expression != "" && can(regexall(expression, ""))])
+    error_message = "An entry of cilium_pool_interfaces is a regular expression, such as ^eth[0-9]+."
+  }
 }
 
 variable "cilium_bgp" {

@@ -139,6 +139,14 @@ variable "network" {
   }
 
   validation {
+    condition = try(can(regex("^fe80:", var.network.secondary_gateway)) || alltrue([
+      cidrhost("${var.network.secondary_gateway}/${split("/", var.network.secondary_subnet)[1]}", 0) == cidrhost(var.network.secondary_subnet, 0),
+      !contains(values(var.nodes)[*].secondary_address, var.network.secondary_gateway),
+    ]), true) # the validations above report the rest
+    error_message = "network.secondary_gateway lies in network.secondary_subnet, or begins with fe80:, and no node has it."
+  }
+
+  validation {
     condition = alltrue([
       for node in var.nodes :
       try(cidrhost("${node.address}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0), false)

@@ -11,6 +11,11 @@ variable "registry_mirrors" {
   default = {}
 
   validation {
+    condition     = alltrue([for registry in keys(var.registry_mirrors) : can(regex("^(\\*|[^/@ ]+)$", registry))])
+    error_message = "A key of registry_mirrors is a registry's host, with its port if it has one, such as docker.io, or *: nothing else is ever asked for."
+  }
+
+  validation {
     condition = alltrue(flatten([
       for mirror in values(var.registry_mirrors) : concat([length(mirror.endpoints) > 0], [for url in mirror.endpoints : can(regex("^https?://[^/@]+(/[^@]*)?$", url))])
     ]))
@@ -38,6 +43,11 @@ variable "registry_ca_certificates" {
   validation {
     condition     = alltrue([for pem in values(var.registry_ca_certificates) : startswith(trimspace(pem), "-----BEGIN CERTIFICATE-----")])
     error_message = "registry_ca_certificates holds certificates in PEM, by the host name of the registry."
+  }
+
+  validation {
+    condition     = alltrue([for registry in keys(var.registry_ca_certificates) : can(regex("^[^/@ ]+$", registry))])
+    error_message = "A key of registry_ca_certificates is a registry's host, with its port if it has one, such as cache.lan:5000."
   }
 }
 
@@ -75,6 +85,11 @@ variable "ntp_servers" {
   description = "NTP servers of the machines, as names or addresses. Empty: Talos' own, time.cloudflare.com."
   type        = list(string)
   default     = []
+
+  validation {
+    condition     = alltrue([for server in var.ntp_servers : can(regex("^[A-Za-z0-9.-]+$", server)) || can(cidrhost("${server}/128", 0))])
+    error_message = "An entry of ntp_servers is a name or an address alone, such as 192.168.1.1: with a port or a scheme, Talos finds no server, and a machine waits for the time before it goes on."
+  }
 }
 
 variable "extra_hosts" {

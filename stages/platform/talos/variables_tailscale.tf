@@ -5,11 +5,6 @@ variable "tailscale" {
   sensitive   = true
 
   validation {
-    condition     = var.tailscale == null || length(var.talos_extensions) == 0 || contains(var.talos_extensions, "siderolabs/tailscale")
-    error_message = "The input tailscale needs siderolabs/tailscale in talos_extensions: without the extension nobody uses the keys."
-  }
-
-  validation {
     condition     = (var.tailscale == null) == (length(var.tailscale_tags) == 0)
     error_message = "tailscale_tags and the input tailscale belong together: tailscale = platform.tailscale in cluster.hcl, in the inputs of the stage that makes Kubernetes."
   }
@@ -19,6 +14,16 @@ variable "tailscale_tags" {
   description = "Tags of the devices, as for platform/tailscale. castle then waits until each machine is in the tailnet."
   type        = list(string)
   default     = []
+
+  # A schematic's id does not tell its extensions.
+  validation {
+    condition = length(var.tailscale_tags) == 0 || alltrue([
+      for name, machine in var.machines : contains(concat(var.talos_extensions, flatten([
+        for key, given in var.talos_machine_schematics : given.id != null ? ["siderolabs/tailscale"] : given.extensions if contains([machine.role, name], key)
+      ])), "siderolabs/tailscale")
+    ]) || length(var.talos_extensions) == 0 && length(var.talos_machine_schematics) == 0
+    error_message = "A machine lacks siderolabs/tailscale in talos_extensions or talos_machine_schematics: without the extension it never joins the tailnet."
+  }
 }
 
 variable "tailscale_extra_args" {

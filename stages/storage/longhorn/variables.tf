@@ -25,6 +25,11 @@ variable "longhorn_data_path" {
   description = "Where Longhorn keeps its data on a node. The platform mounts the second disk there."
   type        = string
   default     = "/var/lib/longhorn"
+
+  validation {
+    condition     = can(regex("^/var/[^/]", var.longhorn_data_path))
+    error_message = "longhorn_data_path begins with /var/: nothing else of a node can be written to."
+  }
 }
 
 variable "longhorn_replica_count" {
@@ -89,6 +94,11 @@ variable "longhorn_s3_ca_file" {
   description = "Absolute path of a file with the certificate of the authority that signed the S3 server's, in PEM. Without it the system's authorities count."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.longhorn_s3_ca_file == null || startswith(coalesce(var.longhorn_s3_ca_file, "/"), "/")
+    error_message = "longhorn_s3_ca_file is an absolute path: Terraform runs in a folder of castle's own."
+  }
 }
 
 variable "longhorn_values" {
