@@ -131,14 +131,19 @@ race := GORACE=atexit_sleep_ms=20 GOGC=400 CGO_ENABLED=1 go test -race -ldflags 
 race: tools ## Run the scripts of the command line with the race detector (twenty minutes)
 	$(race) -timeout 60m ./cmd/castle
 
+# What works with either program, with OpenTofu. TestOpenTofu and make integration TERRAFORM=tofu run more.
+either := TestTerraform|TestProviders
+
 .PHONY: test
 test: export CASTLE_TEST_SHELLS := 1 # the tests of completion fail where they would be skipped
-test: check build vault s3 browser shells ## Check the code, and run what every commit has to pass: unit, command line, real Terraform, the lab, and a rehearsal of blue
+test: check build vault s3 browser shells tofu ## Check the code, and run what every commit has to pass: unit, command line, real Terraform, the lab, and a rehearsal of blue
 	$(call say,unit tests with the race detector$(,) and the command line (minutes the first time))
 	@# The scripts start castle thousands of times, each of them several times slower with it: make race does that.
 	$(race) -timeout 30m $$(go list ./... | grep -v '/cmd/castle$$')
 	GOGC=400 go test -timeout 30m ./cmd/castle ./internal/check
 	$(MAKE) integration
+	$(call say,a part of them with OpenTofu)
+	CASTLE_TERRAFORM=tofu PATH="$(CURDIR)/bin:$$PATH" go test -timeout 20m -tags $(tags),integration -run '^($(either))$$' ./cmd/castle
 	$(call say,how soon gates open$(,) alone because it is measured; then the other tests of the lab)
 	cd lab && go test ./gates && go test ./...
 	$(call say,rehearsing blue)
@@ -150,6 +155,7 @@ test-long: ## What make test leaves out: packages, fuzzing, races of the scripts
 	$(MAKE) fuzz
 	$(MAKE) race
 	$(MAKE) rehearsals
+	$(MAKE) integration TERRAFORM=tofu
 	$(MAKE) soak
 	$(MAKE) soak CASTLE_SOAK_LOSE=1
 	$(MAKE) soak-rollout

@@ -84,6 +84,11 @@ func (o Options) Config() config.Options {
 	}
 }
 
+// ForProgram returns the environment in which the chosen program finds its own configuration.
+func (o Options) ForProgram() []string {
+	return terraform.Configured(o.Environ, func() string { return config.ReadProgram(o.Config()) })
+}
+
 // GateTypes returns every type of gate that a stage may use.
 func GateTypes() []gate.Type {
 	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes(),

@@ -7,6 +7,34 @@ import (
 	"testing"
 )
 
+func TestOpenTofuReadsItsOwnConfiguration(t *testing.T) {
+	home := t.TempDir()
+	environ := []string{"HOME=" + home}
+	of := func(program string, environ []string) string {
+		return cliConfig(filter(Configured(environ, func() string { return program })))
+	}
+	if got := of("tofu", environ); got != filepath.Join(home, ".terraformrc") {
+		t.Errorf("without .tofurc, tofu reads %s", got)
+	}
+	own := filepath.Join(home, ".tofurc")
+	if err := os.WriteFile(own, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for program, want := range map[string]string{"tofu": own, "terraform": filepath.Join(home, ".terraformrc"),
+		"": filepath.Join(home, ".terraformrc")} {
+		if got := of(program, environ); got != want {
+			t.Errorf("%q reads %s, not %s", program, got, want)
+		}
+	}
+	named := filepath.Join(home, "rc")
+	if err := os.WriteFile(named, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := of("tofu", append(environ, "TF_CLI_CONFIG_FILE="+named)); got != named {
+		t.Errorf("a file that is named: %s", got)
+	}
+}
+
 func TestOriginsFollowTerraformsConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	mirror, rc := filepath.Join(dir, "mirror"), filepath.Join(dir, "rc")

@@ -1,6 +1,10 @@
 package terraform
 
-import "fmt"
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+)
 
 // Product is a program that runs a root module: Terraform, or OpenTofu, which began as a copy of it. Their
 // states and lock files have one form and other content, so a cluster stays with one of them.
@@ -24,6 +28,18 @@ func ProductOf(program string) (Product, error) {
 		}
 	}
 	return Product{}, fmt.Errorf(`%q is no program that castle runs; "terraform" and "tofu" are`, program)
+}
+
+// Configured returns an environment that names OpenTofu's own configuration, ~/.tofurc, if that is the program
+// and the file is there: without it, OpenTofu reads that of Terraform, too.
+// https://opentofu.org/docs/cli/config/config-file
+func Configured(environ []string, program func() string) []string {
+	env := filter(environ)
+	file := filepath.Join(env["HOME"], ".tofurc")
+	if env["TF_CLI_CONFIG_FILE"] == "" && exists(file) && program() == OpenTofu.Program {
+		return append(slices.Clone(environ), "TF_CLI_CONFIG_FILE="+file)
+	}
+	return environ
 }
 
 // Fact names the program and its version as far as an apply depends on them; each platform has another

@@ -225,8 +225,9 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 	}
 	if p.Options.Providers == fromRegistry {
 		notice("installing the providers from the sources in Terraform's CLI configuration")
+		environ := terraform.Configured(p.Options.Environ, func() string { return product.Program })
 		var lock providers.Lock
-		if lock, err = p.Survey.download(ctx, found, p.path("mirror"), p.Options.Environ); err == nil {
+		if lock, err = p.Survey.download(ctx, found, p.path("mirror"), environ); err == nil {
 			err = os.WriteFile(p.path(providers.FileName), lock.File(), 0o600)
 		}
 	} else {
