@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/siderolabs/gen/xslices"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/gitops"
@@ -481,11 +482,9 @@ func (r *repository) before(k *gitops.Kustomization) []*gitops.Kustomization {
 				continue
 			}
 			all = append(all, d)
-			for _, child := range r.kustomizations {
-				if child.Parent == d && d.Wait {
-					all = append(all, child)
-				}
-			}
+			all = append(all, xslices.Filter(r.kustomizations, func(child *gitops.Kustomization) bool {
+				return child.Parent == d && d.Wait
+			})...)
 			add(d)
 		}
 		if k.Parent != nil {

@@ -163,10 +163,7 @@ func (a *app) continueFleet(ctx context.Context, o *fleetOptions, f *fleet.Fleet
 	if err != nil && !is[*naming.Error](err) {
 		return nil, err
 	}
-	status := map[string]string{}
-	for _, c := range listed {
-		status[c.Name()] = c.Status
-	}
+	status := xslices.ToMap(listed, func(c clusters.Cluster) (string, string) { return c.Name(), c.Status })
 	done, there := map[string]bool{}, fleet.Names(f.Clusters())
 	did := slices.DeleteFunc(run.Did, func(e event.Event) bool {
 		undone := slices.Contains([]string{clusters.Absent, clusters.Failed, clusters.Interrupted},
@@ -241,9 +238,7 @@ func machinesOf(ctx context.Context, o cluster.Options, name string) (all []stri
 		return []string{"its machines are not known: " + foreign.OneLine(err.Error())}
 	}
 	stages, err := destroy.Select(c, destroy.Options{})
-	for _, s := range stages {
-		all = append(all, s.Machines(c.Masker.Hide)...)
-	}
+	all = xslices.FlatMap(stages, func(s *destroy.Stage) []string { return s.Machines(c.Masker.Hide) })
 	if err = errors.Join(err, c.Store.Close()); err != nil {
 		all = append(all, "its machines are not known: "+foreign.OneLine(err.Error()))
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/labels"
@@ -145,10 +146,7 @@ func (f *Fleet) Select(s Selector) *Fleet {
 
 // Clusters returns the clusters of all waves, in their order.
 func (f *Fleet) Clusters() (all []Cluster) {
-	for _, w := range f.Waves {
-		all = append(all, w.Clusters...)
-	}
-	return all
+	return xslices.FlatMap(f.Waves, func(w *Wave) []Cluster { return w.Clusters })
 }
 
 // Each calls do for all values, at most parallel at a time, in their order. It begins none any more once ctx

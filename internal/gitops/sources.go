@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 	k8syaml "sigs.k8s.io/yaml"
@@ -77,9 +78,7 @@ func (s *sources) folder(folder string) (k types.Kustomization) {
 	}
 	names := slices.Concat(k.Crds, k.Configurations, k.Generators, k.Transformers, k.Validators,
 		[]string{k.OpenAPI["path"]})
-	for _, p := range k.Patches {
-		names = append(names, p.Path)
-	}
+	names = append(names, xslices.Map(k.Patches, func(p types.Patch) string { return p.Path })...)
 	for _, r := range k.Replacements {
 		names = append(names, r.Path)
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ephemeral-castle/castle/internal/syntax"
@@ -118,9 +119,7 @@ func cut(n *yaml.Node, keys ...string) {
 // items are the values of a list.
 func items(n *yaml.Node) (list []*yaml.Node) {
 	if n != nil && n.Kind == yaml.SequenceNode {
-		for _, e := range n.Content {
-			list = append(list, follow(e))
-		}
+		list = xslices.Map(n.Content, follow)
 	}
 	return list
 }

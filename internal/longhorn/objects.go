@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -36,10 +37,7 @@ const (
 // listVolumes lists Longhorn's volumes by their names.
 func listVolumes(ctx context.Context, a *client.API) (map[string]client.Object, error) {
 	all, err := a.ListIn(ctx, group, "Volume", "")
-	by := map[string]client.Object{}
-	for _, o := range all {
-		by[o.GetName()] = o
-	}
+	by := xslices.ToMap(all, func(o client.Object) (string, client.Object) { return o.GetName(), o })
 	return by, err
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -78,9 +79,7 @@ func Run(ctx context.Context, o cluster.Options, transport http.RoundTripper) ([
 
 // Charts looks for the charts of clusters alone.
 func Charts(ctx context.Context, transport http.RoundTripper, clusters ...*config.Cluster) (items []*Item) {
-	for _, c := range clusters {
-		items = append(items, charts(c)...)
-	}
+	items = xslices.FlatMap(clusters, charts)
 	query(ctx, items, transport)
 	return items
 }
@@ -142,9 +141,7 @@ func (i *Item) compare(offered []string) {
 	if len(steps) > 1 && !i.gradual {
 		steps = steps[len(steps)-1:]
 	}
-	for _, v := range steps {
-		i.Path = append(i.Path, v.Original())
-	}
+	i.Path = append(i.Path, xslices.Map(steps, (*version.Version).Original)...)
 	i.Status = Current
 	switch {
 	case !found:

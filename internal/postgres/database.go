@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/foreign"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -252,10 +253,8 @@ func reached(ctx context.Context, c *pgx.Conn, s survivor.Save) error {
 }
 
 func compareTables(ctx context.Context, c *pgx.Conn, s survivor.Save) error {
-	var names, differ []string
-	for _, t := range s.Tables {
-		names = append(names, t.Name)
-	}
+	var differ []string
+	names := xslices.Map(s.Tables, func(t survivor.Table) string { return t.Name })
 	now, err := countTables(ctx, c, names)
 	if err != nil {
 		return err

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/store"
 	"github.com/ephemeral-castle/castle/internal/survivor"
@@ -56,10 +58,7 @@ func (d *database) Saves(ctx context.Context) (all []survivor.Save, err error) {
 		if all, err = d.documents.Saves(ctx, in); err != nil {
 			return err
 		}
-		saved := map[string]bool{}
-		for _, s := range all {
-			saved[s.Path] = true
-		}
+		saved := xslices.ToMap(all, func(s survivor.Save) (string, bool) { return s.Path, true })
 		births, err := d.documents.Births(ctx, in, mostBirths, func(b survivor.Birth) error {
 			if !d.below(b.Path) {
 				return fmt.Errorf("its path %q is not below %s", b.Path, d.base)

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
@@ -323,10 +325,7 @@ func (v *pipelineValues) data(name string, value any) map[string]any {
 	if v.Install == "" {
 		castle = "this castle (" + p.Version + "): a development build, which no job can install"
 	}
-	var references []string
-	for _, c := range v.Clusters {
-		references = append(references, c.Reference)
-	}
+	references := xslices.Map(v.Clusters, func(c PipelineCluster) string { return c.Reference })
 	labels := "self-hosted" // of a runner of GitHub
 	if p.Runner != "" {
 		labels = yamlList([]string{"self-hosted", p.Runner})

@@ -29,6 +29,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/naming"
 	"github.com/ephemeral-castle/castle/internal/ownfile"
@@ -180,10 +182,7 @@ func (d *Dir) Leftovers() ([]string, error) {
 // aside returns the folders of stages that a killed run did not finish to remove.
 func aside(d *Dir) (all []string, err error) {
 	names, err := fs.Glob(ownfile.FS(d.path), removed+"*")
-	for _, name := range names {
-		all = append(all, filepath.Join(d.path, name))
-	}
-	return all, err
+	return xslices.Map(names, func(name string) string { return filepath.Join(d.path, name) }), err
 }
 
 func removeAside(d *Dir) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 )
@@ -139,11 +140,9 @@ func blame(m *Module, f *Failure, condition hcl.Expression) {
 			continue
 		}
 		f.Collection = name
-		for _, key := range keys {
-			if m.With(name, of(key)).fails(condition, nil) {
-				f.Elements = append(f.Elements, key)
-			}
-		}
+		f.Elements = append(f.Elements, xslices.Filter(keys, func(key string) bool {
+			return m.With(name, of(key)).fails(condition, nil)
+		})...)
 		if len(f.Elements) > 0 {
 			return
 		}

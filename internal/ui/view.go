@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mattn/go-runewidth"
+	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/foreign"
@@ -64,11 +65,7 @@ func view(t *history.Timeline, now time.Time, u history.Usual, c canvas) []strin
 	if len(rows) == 1 && p.Command == "" {
 		return nil // nothing is at work
 	}
-	lines := make([]string, 0, len(rows))
-	for _, r := range fit(rows, c) {
-		lines = append(lines, r.draw(c))
-	}
-	return lines
+	return xslices.Map(fit(rows, c), func(r row) string { return r.draw(c) })
 }
 
 // layers returns the layers in the order in which their stages appear.

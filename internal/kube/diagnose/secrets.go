@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ephemeral-castle/castle/internal/kube/client"
@@ -105,9 +106,7 @@ func leaves(document any) []string {
 			all = append(all, leaves(inner)...)
 		}
 	case []any:
-		for _, inner := range x {
-			all = append(all, leaves(inner)...)
-		}
+		all = append(all, xslices.FlatMap(x, leaves)...)
 	case string:
 		if len(x) >= shortestPart {
 			all = append(all, x)

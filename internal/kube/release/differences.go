@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -275,11 +276,9 @@ func changed(path string, live, applied any) []string {
 	}
 	all := maps.Clone(was)
 	maps.Copy(all, is)
-	var paths []string
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		paths = append(paths, changed(join(path, key), was[key], is[key])...)
-	}
-	return paths
+	return xslices.FlatMap(slices.Sorted(maps.Keys(all)), func(key string) []string {
+		return changed(join(path, key), was[key], is[key])
+	})
 }
 
 // named is a list of objects by their names; nil if they have none.

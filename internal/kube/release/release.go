@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,9 +54,7 @@ func Objects(ctx context.Context, target gate.Target, namespace, name string) ([
 	var found []Object
 	err := do(ctx, target, func(ctx context.Context, a *client.API) error {
 		all, err := manifest(ctx, a, namespace, name)
-		for _, m := range all {
-			found = append(found, m.object)
-		}
+		found = append(found, xslices.Map(all, func(m manifested) Object { return m.object })...)
 		return err
 	})
 	return found, err

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -166,10 +168,7 @@ func (p *savedPlan) stale(moved ...string) error {
 func (p *savedPlan) planAgain() string {
 	command := p.run.Cluster.Command("plan")
 	if len(p.plan.Stages) < len(p.run.Cluster.Config.Stages) {
-		var names []string
-		for _, s := range p.plan.Stages {
-			names = append(names, s.Name)
-		}
+		names := xslices.Map(p.plan.Stages, func(s review.SavedStage) string { return s.Name })
 		command += " --only " + strings.Join(names, ",")
 	}
 	return command + " --plan-out " + p.plan.Path

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
@@ -40,11 +42,7 @@ func recordedIDs(v gate.Values, known []gate.Known) (recorded map[int]bool, lack
 			recorded[ids[key]] = true
 		}
 	}
-	for _, id := range slices.Sorted(maps.Values(ids)) {
-		if !recorded[id] {
-			lacking = append(lacking, id)
-		}
-	}
+	lacking = xslices.Filter(slices.Sorted(maps.Values(ids)), func(id int) bool { return !recorded[id] })
 	return recorded, lacking
 }
 

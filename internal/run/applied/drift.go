@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -34,10 +36,7 @@ func (d Drift) String() string {
 	if d.Unknown != "" {
 		return "unknown: " + d.Unknown
 	}
-	var texts []string
-	for _, one := range d.Differences {
-		texts = append(texts, one.String())
-	}
+	texts := xslices.Map(d.Differences, revision.Difference.String)
 	const most = 5
 	if more := len(texts) - most; more > 0 {
 		texts = append(texts[:most], fmt.Sprintf("and %d more", more))

@@ -200,15 +200,13 @@ func inspectGate(r *run.Run, s *config.Stage, g *config.Gate, last error) inspec
 
 // inspectClosedGates returns the diagnoses of the stage's closed gates.
 func inspectClosedGates(r *run.Run, s Subject) []inspection {
-	var all []inspection
-	for _, g := range s.gates() {
-		all = append(all, func(ctx context.Context) gate.Diagnosis {
+	return xslices.Map(s.gates(), func(g *config.Gate) inspection {
+		return func(ctx context.Context) gate.Diagnosis {
 			last := waiting.CheckGate(ctx, r, s.Stage, g)
 			if last == nil {
 				return gate.Diagnosis{}
 			}
 			return inspectGate(r, s.Stage, g, last)(ctx)
-		})
-	}
-	return all
+		}
+	})
 }

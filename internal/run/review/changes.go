@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/release"
@@ -141,9 +143,7 @@ func Lines(changes []Change) (lines []string) {
 		if c.Machine != "" {
 			lines = append(lines, "      "+c.Machine)
 		}
-		for _, lost := range c.Lost {
-			lines = append(lines, "      "+lost)
-		}
+		lines = append(lines, xslices.Map(c.Lost, func(lost string) string { return "      " + lost })...)
 	}
 	return lines
 }
@@ -282,11 +282,9 @@ func (c *Change) attribute(drift map[string]planned.Drift) {
 			return contains(p, path) || contains(path, p)
 		})
 	}
-	for _, path := range c.Paths {
-		if meets(d.Paths, path) {
-			c.Drift = append(c.Drift, path)
-		}
-	}
+	c.Drift = append(c.Drift, xslices.Filter(c.Paths, func(path string) bool {
+		return meets(d.Paths, path)
+	})...)
 	d.Paths = slices.DeleteFunc(slices.Clone(d.Paths), func(p string) bool { return meets(c.Drift, p) })
 	if len(d.Paths) > 0 && c.Action != "delete" && c.Action != "replace" {
 		drift[c.Address] = d

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/siderolabs/gen/xslices"
 )
 
 // Head returns the newest commit; nil if there is none. It takes one round trip if that is the one that this
@@ -152,10 +154,7 @@ func (l *Log) List(ctx context.Context) ([]*Commit, error) {
 		return nil, err
 	}
 	all, err := l.readAll(ctx, sequences, l.read)
-	there := map[string]bool{}
-	for _, key := range objects {
-		there[path.Base(key)] = true
-	}
+	there := xslices.ToMap(objects, func(key string) (string, bool) { return path.Base(key), true })
 	head := slices.Max(append(sequences, 0))
 	all = slices.DeleteFunc(all, func(c *Commit) bool {
 		lost := func(f File) bool { return !there[f.Object] }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/session"
 )
 
@@ -27,9 +29,6 @@ func (e haEntry) Key() string { return cmp.Or(e.SID, e.Rule) }
 // Availability returns the options of all resources of high availability, or of its rules, by name.
 func (h Hosts) Availability(ctx context.Context, kind string) (map[string]string, error) {
 	entries, err := session.List[haEntry](ctx, h.Session, "cluster/ha/"+kind)
-	all := map[string]string{}
-	for _, e := range entries {
-		all[e.Key()] = fmt.Sprint(e)
-	}
+	all := xslices.ToMap(entries, func(e haEntry) (string, string) { return e.Key(), fmt.Sprint(e) })
 	return all, err
 }

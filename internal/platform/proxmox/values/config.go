@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/platform"
 )
 
@@ -60,10 +62,7 @@ func On(value string) bool { return value != "" && value != "0" && value != "fal
 // MACs are the addresses of the machine's network cards.
 func (c Config) MACs() (all []string) {
 	cards := c.Cards()
-	for _, name := range slices.Sorted(maps.Keys(cards)) {
-		all = append(all, cards[name])
-	}
-	return all
+	return xslices.Map(slices.Sorted(maps.Keys(cards)), func(name string) string { return cards[name] })
 }
 
 // Cards are the addresses of the machine's network cards in upper case, by option.
