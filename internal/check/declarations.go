@@ -85,8 +85,7 @@ func (d declarations) add(b *hclsyntax.Block, stage string, report reporter) {
 		found[b.Type+"."+strings.Join(b.Labels, ".")] = b.DefRange()
 	}
 	for _, name := range names(found) {
-		first, twice := d[name]
-		if twice && !strings.HasSuffix(found[name].Filename, "override.tf") {
+		if first, twice := d[name]; twice && !strings.HasSuffix(found[name].Filename, "override.tf") {
 			report("declared-twice", found[name], fmt.Sprintf("stage %s: %s is declared twice", stage, name),
 				"The first one is at %s. Rename or remove one of them.", syntax.Place(first))
 		}

@@ -107,8 +107,7 @@ func (c *Cluster) Place() string {
 // Holder returns the live run that holds a cluster's lock, here or in the store; nil if there is none, or if
 // that is unknown.
 func Holder(ctx context.Context, c *Cluster) *state.HeldError {
-	held := c.Dir.Holder()
-	if held != nil || c.Copy == nil {
+	if held := c.Dir.Holder(); held != nil || c.Copy == nil {
 		return held
 	}
 	head, err := c.Copy.Log().Head(ctx)

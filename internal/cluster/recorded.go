@@ -111,8 +111,7 @@ func (c *Cluster) CheckSources() error {
 
 // layerOf returns a stage's recorded layer, or its configured one if a killed run left no record.
 func layerOf(c *Cluster, stage string) (string, error) {
-	rec, err := c.Dir.Stage(stage).Record()
-	if !errors.Is(err, fs.ErrNotExist) {
+	if rec, err := c.Dir.Stage(stage).Record(); !errors.Is(err, fs.ErrNotExist) {
 		return rec.Layer, err
 	}
 	for _, s := range c.Config.Stages {

@@ -240,8 +240,7 @@ func (c *connector) reportAbsent() (suggested []string) {
 		}
 		slices.Sort(names)
 		has := func(source, output string) bool {
-			maker := c.disabled(layer, output)
-			if maker != nil {
+			if maker := c.disabled(layer, output); maker != nil {
 				return maker.Source == source
 			}
 			return slices.Contains(c.load.library.provides(layer, output), source)

@@ -174,8 +174,7 @@ func (l *loader) addOutputs() {
 	for i, s := range l.cluster.Stages {
 		owners := l.cluster.owners[s.Layer]
 		same := func(other *Stage) bool { return other.Source == s.Source }
-		twin := slices.IndexFunc(l.cluster.Stages[:i], same)
-		if twin >= 0 && len(s.Outputs) > 0 {
+		if twin := slices.IndexFunc(l.cluster.Stages[:i], same); twin >= 0 && len(s.Outputs) > 0 {
 			first := l.cluster.Stages[twin].Name
 			l.diags.add(s.entry.At, "stage "+s.Name+": the source of stage "+first, "Both have the outputs "+
 				"of %s, and %s.%s could mean either. Remove one of them, or copy the folder and rename its "+
@@ -184,8 +183,7 @@ func (l *loader) addOutputs() {
 		}
 		told := map[*Stage]bool{} // most often one stage too many, and not one output
 		for _, name := range slices.Sorted(maps.Keys(s.Outputs)) {
-			first := owners[name]
-			if first == nil {
+			if first := owners[name]; first == nil {
 				owners[name] = s
 			} else if !told[first] {
 				told[first] = true

@@ -221,8 +221,7 @@ type blockNames map[string]hcl.Range
 
 // isFirst notes a block, or reports that it is the second of its name.
 func (n blockNames) isFirst(p *problems, name, of string, at hcl.Range) bool {
-	first, twice := n[name]
-	if twice {
+	if first, twice := n[name]; twice {
 		p.add(at, of+"second block "+name, "The first one is at %s. Rename or remove one of them.",
 			syntax.Place(first))
 		return false

@@ -163,8 +163,7 @@ func (v Values) Decode(name string, into any) error {
 
 // ValidDuration accepts a positive Go duration: "90s", "5m", "1h30m".
 func ValidDuration(x cty.Value) error {
-	d, err := time.ParseDuration(x.AsString())
-	if err != nil || d <= 0 {
+	if d, err := time.ParseDuration(x.AsString()); err != nil || d <= 0 {
 		return fmt.Errorf(`invalid duration %q; use "90s" or "5m"`, x.AsString())
 	}
 	return nil
@@ -182,8 +181,7 @@ func ValidForm[T any](parse func(string) (T, error), form string) func(cty.Value
 
 // ValidCount accepts a whole number of at least one.
 func ValidCount(x cty.Value) error {
-	n, accuracy := x.AsBigFloat().Int64()
-	if accuracy != big.Exact || n < 1 {
+	if n, accuracy := x.AsBigFloat().Int64(); accuracy != big.Exact || n < 1 {
 		return fmt.Errorf("invalid count %s; use a whole number of at least 1", x.AsBigFloat().Text('g', -1))
 	}
 	return nil

@@ -187,8 +187,7 @@ func (f *files) isFolder(folder string) bool { return f.IsDir(f.absolute(folder)
 // kustomizationFile is the one that kustomize reads in a folder; empty: there is none.
 func (f *files) kustomizationFile(folder string) string {
 	for _, name := range konfig.RecognizedKustomizationFileNames() {
-		file := path.Join(folder, name)
-		if f.FileSystem.Exists(f.absolute(file)) && !f.isFolder(file) {
+		if file := path.Join(folder, name); f.FileSystem.Exists(f.absolute(file)) && !f.isFolder(file) {
 			return file
 		}
 	}

@@ -270,8 +270,7 @@ func (v *volumes) stopped(ctx context.Context, a *client.API) error {
 		return err
 	}
 	for _, c := range all {
-		is := in[c.volume]
-		if client.Text(&is, "status", "state") != detached {
+		if is := in[c.volume]; client.Text(&is, "status", "state") != detached {
 			return waits("volume "+c.volume, fmt.Sprintf("(claim %s/%s) is not detached yet", c.Namespace,
 				c.Name))
 		}

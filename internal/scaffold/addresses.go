@@ -98,8 +98,7 @@ func (a *answers) within(p netip.Prefix) string {
 // Talos has its own for Services and Pods.
 func proposeCloudNetwork(a *answers) string {
 	for n := range 96 {
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), 1, 0}), 24)
-		if a.within(p) == "" {
+		if p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), 1, 0}), 24); a.within(p) == "" {
 			return p.String()
 		}
 	}

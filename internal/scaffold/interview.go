@@ -129,8 +129,7 @@ func (i *interview) next() (k *key, before []*key, problem string, err error) {
 // proposal returns the user's earlier answer to a question, castle's proposal if that is invalid now.
 func (i *interview) proposal(k *key) string {
 	defer delete(i.c.answers.values, k.name)
-	text := i.typed[k.name]
-	if text != "" && i.c.answer(k, text) == nil {
+	if text := i.typed[k.name]; text != "" && i.c.answer(k, text) == nil {
 		return text
 	}
 	return i.c.propose(k)

@@ -223,8 +223,7 @@ func CheckDisk(root string) (Disk, error) {
 	}
 	slices.Sort(dirs)
 	for _, dir := range slices.Compact(dirs) {
-		info, err := os.Lstat(dir)
-		if err == nil && info.Mode().Perm()&0o077 != 0 {
+		if info, err := os.Lstat(dir); err == nil && info.Mode().Perm()&0o077 != 0 {
 			disk.Exposed = append(disk.Exposed, Exposed{Path: dir, Mode: info.Mode().Perm()})
 		}
 	}

@@ -165,8 +165,7 @@ func (t tailnet) joined(ctx context.Context, names []string, tags map[string][]s
 
 // expired tells why a machine cannot join any more; "" while its key lives.
 func expired(at string) string {
-	moment, err := time.Parse(time.RFC3339, at)
-	if err == nil && time.Now().Before(moment) {
+	if moment, err := time.Parse(time.RFC3339, at); err == nil && time.Now().Before(moment) {
 		return ""
 	}
 	if at == "" {

@@ -100,8 +100,7 @@ var (
 func ProviderEnv(environ []string) []string {
 	var seen []string
 	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		if isProviders(name) {
+		if name, _, _ := strings.Cut(entry, "="); isProviders(name) {
 			seen = append(seen, entry)
 		}
 	}

@@ -185,8 +185,7 @@ func installed(
 	home := filepath.Join(cacheDir, pinned)
 	b = Binary{filepath.Join(home, "terraform"), pinned, Terraform.Program}
 	if recorded, err := ownfile.ReadFile(filepath.Join(home, "sha256")); err == nil {
-		digest, err := digestOf(b.Path)
-		if err == nil && digest == strings.TrimSpace(string(recorded)) {
+		if digest, err := digestOf(b.Path); err == nil && digest == strings.TrimSpace(string(recorded)) {
 			return b, nil
 		}
 	}

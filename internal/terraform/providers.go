@@ -154,8 +154,7 @@ func (r *Root) mismatch(ctx context.Context, err error) error {
 		if r.Providers != nil {
 			found.Lock, found.Upgrade = r.Providers.Name(), r.Providers.Upgrade()
 		}
-		lock, unread := providers.ReadFile(r.lockPath(), ownfile.ReadFile)
-		if unread == nil {
+		if lock, unread := providers.ReadFile(r.lockPath(), ownfile.ReadFile); unread == nil {
 			found.Expected = lock[pkg.Source].Of(pkg.Platform)
 		}
 		found.locate(ctx, r, m[1])

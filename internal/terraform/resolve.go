@@ -49,8 +49,7 @@ func (o Resolution) Resolve(ctx context.Context) (_ providers.Lock, err error) {
 		if known := o.Locked[source]; known.Version == entry.Version {
 			entry = withOwn(entry.Merged(known), own[source]) // init has compared it
 		}
-		origin := origins.Of(source)
-		if origin.Local != "" {
+		if origin := origins.Of(source); origin.Local != "" {
 			if entry, err = entry.Complete(origin.Local, source, o.Platforms); err != nil {
 				return nil, err
 			}

@@ -212,8 +212,7 @@ func (r *Root) processes() ([]process.Process, error) {
 // It was interrupted before it could begin anything, so a short grace is enough.
 func (r *Root) settle() error {
 	for end := time.Now().Add(settleGrace); time.Now().Before(end); time.Sleep(pollInterval) {
-		running, err := r.processes()
-		if err != nil || len(running) == 0 {
+		if running, err := r.processes(); err != nil || len(running) == 0 {
 			return err
 		}
 	}

@@ -74,8 +74,7 @@ func readFiles(folder fs.FS, pattern, place string, variables map[string]cty.Val
 		if err != nil || !wanted(data) {
 			continue
 		}
-		f, diags := hclsyntax.ParseConfig(data, place+name, hcl.InitialPos)
-		if !diags.HasErrors() {
+		if f, diags := hclsyntax.ParseConfig(data, place+name, hcl.InitialPos); !diags.HasErrors() {
 			files = append(files, f)
 		}
 	}

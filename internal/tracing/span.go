@@ -158,8 +158,7 @@ func attributes(pairs ...string) (all []attribute.KeyValue) {
 // stage returns the open span of an event's stage. Without one, the event comes before the stage's turn, or
 // the run is none in which stages have turns.
 func (t *Tracer) stage(e event.Event) *stage {
-	s := t.stages[e.Stage]
-	if s != nil && (s.failed == "" || e.Kind == event.Diagnosed) {
+	if s := t.stages[e.Stage]; s != nil && (s.failed == "" || e.Kind == event.Diagnosed) {
 		return s
 	}
 	t.endStage(e.Stage, e.Time, "")

@@ -172,8 +172,7 @@ func blockers(p *history.Part, waiting []*history.Stage, working int) string {
 			needs = s.GatesNeed
 		}
 		for _, name := range needs {
-			need := p.Stage(name)
-			if need != nil && need.Working() && !slices.Contains(names, name) {
+			if need := p.Stage(name); need != nil && need.Working() && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

@@ -50,8 +50,7 @@ func crd() definition {
 }
 
 func validDefinition(x cty.Value) error {
-	plural, group, ok := strings.Cut(x.AsString(), ".")
-	if !ok || plural == "" || group == "" {
+	if plural, group, ok := strings.Cut(x.AsString(), "."); !ok || plural == "" || group == "" {
 		return fmt.Errorf("%q is not a definition's name such as ipaddresspools.metallb.io", x.AsString())
 	}
 	return validName(x)

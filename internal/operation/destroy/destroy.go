@@ -243,8 +243,7 @@ func (d *destruction) datacenter(s *Stage) (platform.Datacenter, error) {
 	}
 	var set []string
 	for _, p := range cluster.Platforms() {
-		a := p.Environment(d.run.Cluster.Options.Environ)
-		if a.Endpoint != "" && a.Token != "" {
+		if a := p.Environment(d.run.Cluster.Options.Environ); a.Endpoint != "" && a.Token != "" {
 			return p.Open(a)
 		}
 		endpoint, token := p.Variables()

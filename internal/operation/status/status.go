@@ -231,8 +231,7 @@ func (s *Status) unknown(found *unrecorded.Found) {
 		reason = fmt.Sprintf("machines of the cluster that this state does not know: %d", n)
 	}
 	for i := range s.Stages {
-		one := &s.Stages[i]
-		if one.State == Absent && slices.Contains(found.Stages, one.Name) {
+		if one := &s.Stages[i]; one.State == Absent && slices.Contains(found.Stages, one.Name) {
 			one.State, one.Reason = Unknown, reason
 		}
 	}

@@ -121,8 +121,7 @@ func configuration(r *run.Run) ([]byte, error) {
 			if res.Type != review.ApplyType || text == "" {
 				continue
 			}
-			is, err := talos.ReadConfigured([]byte(text))
-			if err != nil || is.ControlPlane {
+			if is, err := talos.ReadConfigured([]byte(text)); err != nil || is.ControlPlane {
 				return []byte(text), err
 			}
 		}

@@ -163,8 +163,7 @@ func ofCertificates(i Item, texts ...[]byte) Item {
 	i.Reason = "there is no certificate in it"
 	for _, text := range texts {
 		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-			c, err := x509.ParseCertificate(block.Bytes)
-			if err == nil && c.NotAfter.After(i.Expires) {
+			if c, err := x509.ParseCertificate(block.Bytes); err == nil && c.NotAfter.After(i.Expires) {
 				i.Issued, i.Expires, i.Reason = c.NotBefore, c.NotAfter, ""
 			}
 		}

@@ -126,8 +126,7 @@ func ServerOf(values gate.Values) Server {
 }
 
 func validAddress(v cty.Value) error {
-	u, err := url.Parse(v.AsString())
-	if err != nil || u.Scheme != "https" || u.Host == "" {
+	if u, err := url.Parse(v.AsString()); err != nil || u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("%q is not an address such as \"https://vault.example.org:8200\"", v.AsString())
 	}
 	return nil

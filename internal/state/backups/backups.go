@@ -148,8 +148,7 @@ func (s *Shelf) keys(ctx context.Context) (map[string][]string, error) {
 	keys, err := s.store.List(ctx, s.prefix)
 	all := map[string][]string{}
 	for _, key := range keys {
-		id, _, _ := strings.Cut(strings.TrimPrefix(key, s.prefix), "/")
-		if naming.Suits(id) {
+		if id, _, _ := strings.Cut(strings.TrimPrefix(key, s.prefix), "/"); naming.Suits(id) {
 			all[id] = append(all[id], key)
 		}
 	}

@@ -194,8 +194,7 @@ func (l *Log) numbers(ctx context.Context) ([]int64, error) {
 	keys, err := l.store.List(ctx, l.prefix("log"))
 	var all []int64
 	for _, key := range keys {
-		n, unread := strconv.ParseInt(path.Base(key), 10, 64)
-		if unread == nil && key == l.key(n) {
+		if n, unread := strconv.ParseInt(path.Base(key), 10, 64); unread == nil && key == l.key(n) {
 			all = append(all, n)
 		}
 	}

@@ -48,8 +48,7 @@ func Open(dir *state.Dir, log *commits.Log, w commits.Writer) (*Copy, error) {
 	}
 	other := &OtherError{Cluster: dir.Cluster(), Dir: dir.Path(), Configured: log.URL()}
 	if r == nil {
-		own, err := hasOwn(dir)
-		if err != nil || own {
+		if own, err := hasOwn(dir); err != nil || own {
 			return nil, errors.Join(err, other)
 		}
 	} else if r.URL != log.URL() {

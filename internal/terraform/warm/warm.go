@@ -89,8 +89,7 @@ func Start(all []Provider, o Options) *Servers {
 	s := &Servers{
 		ready: make(chan struct{}), stop: stop, running: map[string]*plugin.Client{}, log: o.Log,
 	}
-	err := privateDir(o.Sockets)
-	if err != nil {
+	if err := privateDir(o.Sockets); err != nil {
 		s.logf("castle could not start providers for all commands of the stage, so Terraform does: %v", err)
 		all = nil
 	}

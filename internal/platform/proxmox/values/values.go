@@ -63,8 +63,7 @@ func (a Attributes) Left(has map[string]string) map[string]string {
 
 // ReadAttributes decodes the attributes of a resource.
 func ReadAttributes(all map[string]any) (a Attributes) {
-	text, err := json.Marshal(all)
-	if err == nil {
+	if text, err := json.Marshal(all); err == nil {
 		_ = json.Unmarshal(text, &a) // it decodes all that it can
 	}
 	if id, ok := all["vm_id"].(string); ok { // as another module may have it
