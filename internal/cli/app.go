@@ -209,6 +209,13 @@ func (a *app) lockFlag(cmd *cobra.Command) {
 		"wait so long while another run holds the cluster's lock; `DURATION` such as 30m")
 }
 
+// runFlags adds the flags of a command that changes the cluster in a run, and returns cmd.
+func (a *app) runFlags(cmd *cobra.Command) *cobra.Command {
+	a.lockFlag(cmd)
+	reportFlag(a, cmd)
+	return cmd
+}
+
 // lockInterval is how long castle waits before it tries again to take a lock.
 const lockInterval = 2 * time.Second
 

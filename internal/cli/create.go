@@ -82,9 +82,7 @@ pipeline can thus apply a plan that nobody has reviewed.`,
 		"with --plan: the `SHA256` of the file, as castle plan --plan-out printed it")
 	cmd.Flags().BoolVar(&o.RefuseLosses, "refuse-losses", false,
 		"with --plan: apply nothing if the plan replaces or destroys a resource")
-	a.lockFlag(cmd)
-	reportFlag(a, cmd)
-	return cmd
+	return a.runFlags(cmd)
 }
 
 // backupFlag adds --backup of a birth.

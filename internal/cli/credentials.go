@@ -22,7 +22,7 @@ func newCredentials(a *app) *cobra.Command {
 }
 
 func newCredentialsRenew(a *app) *cobra.Command {
-	cmd := a.valueFlags(&cobra.Command{
+	return a.runFlags(a.valueFlags(&cobra.Command{
 		Use:   "renew CLUSTER",
 		Short: "Renew the kubeconfig and the talosconfig, and prove them",
 		Long: `Issue new client certificates for the kubeconfig and the talosconfig of a cluster, also if
@@ -39,10 +39,7 @@ they expire: only new authorities revoke them (castle recreate --rotate).`,
 		RunE: a.onCluster(a.runReporter, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 			return reporting(a, c, func() error { return credentials.Run(ctx, c) })
 		}),
-	})
-	a.lockFlag(cmd)
-	reportFlag(a, cmd)
-	return cmd
+	}))
 }
 
 func showCertificates(a *app) action {

@@ -98,9 +98,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 	cmd.Flags().BoolVar(&o.Graceful, "graceful", false,
 		"delete the resources inside the cluster before the cluster")
 	discardFlag(cmd, &o.DiscardData)
-	a.lockFlag(cmd)
-	reportFlag(a, cmd)
-	return cmd
+	return a.runFlags(cmd)
 }
 
 // discardFlag adds --discard-data.

@@ -63,7 +63,5 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 	discardFlag(cmd, &o.DiscardData)
 	backupFlag(cmd, &o.Backup)
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
-	a.lockFlag(cmd)
-	reportFlag(a, cmd)
-	return cmd
+	return a.runFlags(cmd)
 }

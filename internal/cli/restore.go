@@ -45,9 +45,7 @@ The same command completes a restore that failed or was killed.`,
 	})
 	cmd.Flags().StringVar(&o.Backup, "backup", "", "restore from this `BACKUP`: its id, or newest")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
-	a.lockFlag(cmd)
-	reportFlag(a, cmd)
-	return cmd
+	return a.runFlags(cmd)
 }
 
 // confirmRestore shows what a restore does and asks.

@@ -73,9 +73,7 @@ A chart whose version has changed is upgraded as by create, with the gates of it
 	cmd.Flags().BoolVar(&o.Force, "force", false, "delete Pods that no controller starts again")
 	cmd.Flags().BoolVar(&o.WithoutBackup, "without-backup", false, "take no backup of etcd before")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
-	a.lockFlag(cmd)
-	reportFlag(a, cmd)
-	return cmd
+	return a.runFlags(cmd)
 }
 
 func listRollout(a *app, o *rollout.Options) action {

@@ -11,7 +11,7 @@ import (
 )
 
 func newRotate(a *app) *cobra.Command {
-	cmd := a.valueFlags(&cobra.Command{
+	return a.runFlags(a.valueFlags(&cobra.Command{
 		Use:   "rotate CLUSTER passwords",
 		Short: "Give the users of the database new passwords, without a failed login",
 		Long: `Each database user has two login roles, such as admin and admin-alt, and clients use one.
@@ -31,8 +31,5 @@ other role could not take over. The same command completes a killed rotation.`,
 		RunE: a.onCluster(a.runReporter, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 			return reporting(a, c, func() error { return rotation.Run(ctx, c) })
 		}),
-	})
-	a.lockFlag(cmd)
-	reportFlag(a, cmd)
-	return cmd
+	}))
 }
