@@ -34,14 +34,8 @@ type Difference struct {
 func Differences(ctx context.Context, target gate.Target, namespace, name string) ([]Difference, error) {
 	var found []Difference
 	err := do(ctx, target, func(ctx context.Context, a *client.API) error {
-		all, err := manifest(ctx, a, namespace, name)
-		if err != nil {
-			return err
-		}
-		differing, err := compareAll(ctx, a, all)
-		for _, d := range differing {
-			found = append(found, d.is)
-		}
+		differing, err := compareAll(ctx, a, namespace, name)
+		found = append(found, xslices.Map(differing, func(d different) Difference { return d.is })...)
 		return err
 	})
 	return found, err
@@ -52,11 +46,7 @@ func Differences(ctx context.Context, target gate.Target, namespace, name string
 func Restore(ctx context.Context, target gate.Target, namespace, name string) ([]Difference, error) {
 	var restored []Difference
 	err := do(ctx, target, func(ctx context.Context, a *client.API) error {
-		all, err := manifest(ctx, a, namespace, name)
-		if err != nil {
-			return err
-		}
-		differing, err := compareAll(ctx, a, all)
+		differing, err := compareAll(ctx, a, namespace, name)
 		if err != nil {
 			return err
 		}
@@ -80,7 +70,11 @@ type different struct {
 // atOnce bounds the requests of one comparison that are under way.
 const atOnce = 8
 
-func compareAll(ctx context.Context, a *client.API, all []manifested) ([]different, error) {
+func compareAll(ctx context.Context, a *client.API, namespace, name string) ([]different, error) {
+	all, err := manifest(ctx, a, namespace, name)
+	if err != nil {
+		return nil, err
+	}
 	found, errs := make([]*Difference, len(all)), make([]error, len(all))
 	var comparing sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
