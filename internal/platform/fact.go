@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
 // Fact is how a machine of a state is in the datacenter now.
@@ -93,11 +95,7 @@ func (f *Fact) Mask(hide func(string) string) {
 	f.Key, f.Called, f.Node, f.Where = hide(f.Key), hide(f.Called), hide(f.Node), hide(f.Where)
 	f.Status, f.UUID = hide(f.Status), hide(f.UUID)
 	f.Network, f.VLAN = hide(f.Network), hide(f.VLAN)
-	for _, all := range [][]string{f.Differs, f.Pending} {
-		for i, text := range all {
-			all[i] = hide(text)
-		}
-	}
+	secret.HideAll(hide, f.Differs, f.Pending)
 	for _, all := range []map[string]string{f.Disks, f.Cards} {
 		for option, text := range all {
 			all[option] = hide(text)

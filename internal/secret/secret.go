@@ -322,6 +322,15 @@ func (l *lines) pass(end int, all bool) error {
 	return err
 }
 
+// HideAll passes each text of the lists through hide, in place.
+func HideAll(hide func(string) string, lists ...[]string) {
+	for _, texts := range lists {
+		for i, text := range texts {
+			texts[i] = hide(text)
+		}
+	}
+}
+
 // HideLikely masks everything in text that looks like a credential: private keys,
 // tokens, passwords in URLs and in "password=…". It is for texts of other programs,
 // such as a Pod's log; a Masker hides the secrets that castle knows.

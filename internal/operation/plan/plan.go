@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
+	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/recorded"
 )
@@ -245,19 +246,13 @@ func (p *Plan) mask(hide func(string) string) {
 	if p.Unknown != nil {
 		p.Unknown.Mask(hide)
 	}
-	for i := range p.Machines {
-		p.Machines[i] = hide(p.Machines[i])
-	}
+	secret.HideAll(hide, p.Machines)
 	if p.Rollout != nil {
 		p.Rollout.Mask(hide)
 	}
 	for _, s := range p.Stages {
 		s.Reason = hide(s.Reason)
-		for _, texts := range [][]string{s.Differs, s.Refused, s.Notes} {
-			for i := range texts {
-				texts[i] = hide(texts[i])
-			}
-		}
+		secret.HideAll(hide, s.Differs, s.Refused, s.Notes)
 		for i := range s.Changes {
 			s.Changes[i].Mask(hide)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/release"
+	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/terraform/planned"
@@ -103,7 +104,7 @@ type Drift struct {
 // Mask hides secrets in the names.
 func (d *Drift) Mask(hide func(string) string) {
 	d.Address = hide(d.Address)
-	maskAll(hide, d.Paths)
+	secret.HideAll(hide, d.Paths)
 }
 
 // Mask hides secrets in the names.
@@ -111,17 +112,9 @@ func (c *Change) Mask(hide func(string) string) {
 	for _, text := range []*string{&c.Address, &c.Reason, &c.From, &c.Machine} {
 		*text = hide(*text)
 	}
-	for _, texts := range [][]string{c.Attributes, c.Paths, c.Drift, c.Lost} {
-		maskAll(hide, texts)
-	}
+	secret.HideAll(hide, c.Attributes, c.Paths, c.Drift, c.Lost)
 	for i, v := range c.Values {
 		c.Values[i] = Value{hide(v.Path), hide(v.Was), hide(v.Is)}
-	}
-}
-
-func maskAll(hide func(string) string, texts []string) {
-	for i := range texts {
-		texts[i] = hide(texts[i])
 	}
 }
 

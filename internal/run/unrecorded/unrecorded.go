@@ -26,6 +26,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/platform"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/waiting"
+	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -72,9 +73,7 @@ func (f *Found) None() bool { return len(f.Machines) == 0 && f.NotAsked == "" }
 // Mask hides secrets in every text.
 func (f *Found) Mask(hide func(string) string) {
 	f.NotAsked = hide(f.NotAsked)
-	for i := range f.Fixes {
-		f.Fixes[i] = hide(f.Fixes[i])
-	}
+	secret.HideAll(hide, f.Fixes)
 	for i := range f.Machines {
 		m := &f.Machines[i]
 		m.Name, m.Node, m.where, m.Status = hide(m.Name), hide(m.Node), hide(m.where), hide(m.Status)
