@@ -109,7 +109,7 @@ func showStatus(ctx context.Context, a *app, c *cluster.Cluster, refresh, exitCo
 	switch {
 	case err != nil || !exitCode || s.AllReady():
 		return err
-	case s.AnyRefused():
+	case s.Any(status.Refused):
 		return exitError(exitPreflight)
 	case s.OnlyGates():
 		return exitError(exitGate)
@@ -231,7 +231,7 @@ func printHead(p page, s status.Status) {
 		is   status.Condition
 	}{{"ready", s.Head.Ready}, {"changes pending", s.Head.Pending}, {"running", s.Head.Running}} {
 		answer := words[c.is.Status] + ": "
-		if c.name == "ready" && c.is.Status == status.True && s.AnyAbsent() {
+		if c.name == "ready" && c.is.Status == status.True && s.Any(status.Absent) {
 			answer = "" // the reason counts those that are ready
 		}
 		row(c.name, answer+foreign.OneLine(c.is.Reason))

@@ -30,7 +30,7 @@ func TestALookThatFindsAnotherMachineRefuses(t *testing.T) {
 		}
 		all := Status{Stages: []StageStatus{one}}
 		all.sumUp()
-		if one.State != Refused || one.Reason != other || !all.AnyRefused() || all.AllReady() ||
+		if one.State != Refused || one.Reason != other || !all.Any(Refused) || all.AllReady() ||
 			all.OnlyGates() || all.Head.Ready.Status != False || all.Head.Pending.Status != True {
 			t.Errorf("%s: %+v", look.State, all)
 		}

@@ -152,14 +152,9 @@ func (s Status) overdue() (names []string) {
 // says nothing about the cluster.
 func (s Status) lacksMachines() bool { return s.Unknown != nil && len(s.Unknown.Stages) > 0 }
 
-// AnyRefused reports whether a create would refuse a stage.
-func (s Status) AnyRefused() bool {
-	return slices.ContainsFunc(s.Stages, func(one StageStatus) bool { return one.State == Refused })
-}
-
-// AnyAbsent reports whether a stage is absent.
-func (s Status) AnyAbsent() bool {
-	return slices.ContainsFunc(s.Stages, func(one StageStatus) bool { return one.State == Absent })
+// Any reports whether a stage has this state, such as Refused: a create would refuse it.
+func (s Status) Any(state string) bool {
+	return slices.ContainsFunc(s.Stages, func(one StageStatus) bool { return one.State == state })
 }
 
 // Run checks every gate once and compares every stage with its last good apply: its inputs, and the revisions
