@@ -193,6 +193,7 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 			asks.Outside(time.Now())
 		}
 	}
+	o.Kubernetes.Logs = o.Logs
 	cluster, err := kubernetes.Start(ctx, o.Kubernetes)
 	if err != nil {
 		return err

@@ -238,7 +238,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		return nil, err
 	}
 	if d.others, err = sources.Elsewhere(ctx, filepath.Join(c.Dir, "git", "others"), c.Sources, c.Missing,
-		c.Branches); err != nil {
+		c.Branches, c.Tags); err != nil {
 		return nil, err
 	}
 	f := &front.Front{Authority: c.Authority, Proof: c.Proof, Address: c.Front, Port: c.FrontPort,

@@ -221,6 +221,12 @@ func (c Config) charts() (charts.Options, error) {
 		if o.Pulled, err = charts.ReadFolder(c.Charts); err != nil {
 			return o, err
 		}
+		for _, fault := range []string{"crd-absent", "daemonset-no-node"} {
+			if c.Faults.Times[fault] != 0 && charts.Has(o.Pulled, "metallb", "") {
+				return o, fmt.Errorf("%s is of the stand-in of MetalLB's chart, and --charts has the real "+
+					"one: rehearse without one of them", fault)
+			}
+		}
 	}
 	if c.Controllers == "" {
 		return o, nil

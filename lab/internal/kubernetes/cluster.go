@@ -67,7 +67,7 @@ func Start(ctx context.Context, c Config) (*Cluster, error) {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	e := &egress{client: l.Client, routes: l.Routes}
-	if e.nodes, err = newKubelets(l.Client, e, c.CA); err != nil {
+	if e.nodes, err = newKubelets(l.Client, e, c.CA, c.Logs); err != nil {
 		return nil, fmt.Errorf("kubelets: %w", err)
 	}
 	l.run(ctx, "kubelets", func() error { return e.nodes.run(ctx) })

@@ -18,6 +18,7 @@ type KeyPair struct {
 // private keys: it travels over pipes, never on a command line.
 type Config struct {
 	Dir    string // everything that it writes, 0700; a second start there finds the same cluster again
+	Logs   string // of processes that run in place of a Deployment's Pods, NAME.log; empty: none does
 	Listen string // the API server's address and port on the loopback: 127.0.0.1:6443
 
 	CA                KeyPair // signs the server's certificate and the administrator's

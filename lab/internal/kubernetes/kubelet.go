@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,10 +35,12 @@ const (
 )
 
 // kubelets serve what the API server asks the nodes for: kubectl logs, exec and port-forward. No container
-// runs, so logs tell what the API shows of one, a command sees its environment and its files, and a port
-// leads to the process that stands in for its workload. They listen in memory: only the API server is there.
+// runs, so logs tell what the API shows of one, or what the process in its place logs; a command sees its
+// environment and its files, and a port leads to the process that stands in for its workload. They listen in
+// memory: only the API server is there.
 type kubelets struct {
 	client client.Interface
+	folder string // with the logs of such processes, a file for each Deployment
 	egress *egress
 	conns  chan net.Conn
 	closed chan struct{}
@@ -43,7 +48,7 @@ type kubelets struct {
 	server *http.Server
 }
 
-func newKubelets(api client.Interface, e *egress, ca KeyPair) (*kubelets, error) {
+func newKubelets(api client.Interface, e *egress, ca KeyPair, logs string) (*kubelets, error) {
 	signer, err := parseAuthority(ca)
 	if err != nil {
 		return nil, fmt.Errorf("CA: %w", err)
@@ -57,7 +62,8 @@ func newKubelets(api client.Interface, e *egress, ca KeyPair) (*kubelets, error)
 	if err != nil {
 		return nil, err
 	}
-	k := &kubelets{client: api, egress: e, conns: make(chan net.Conn), closed: make(chan struct{})}
+	k := &kubelets{client: api, folder: logs, egress: e, conns: make(chan net.Conn),
+		closed: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.logs)
 	for _, path := range []string{"/exec/{namespace}/{pod}/{container}",
@@ -166,8 +172,8 @@ func (k *kubelets) logs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusOK)
-	io.WriteString(w, logOf(pod, container, options)) //nolint:errcheck // it has gone
-	http.NewResponseController(w).Flush()             //nolint:errcheck // likewise
+	io.WriteString(w, k.logOf(pod, container, options)) //nolint:errcheck // it has gone
+	http.NewResponseController(w).Flush()               //nolint:errcheck // likewise
 	if options.Follow {
 		k.whileRuns(r.Context(), pod)
 	}
@@ -205,12 +211,40 @@ func started(pod *corev1.Pod, container string) (at time.Time) {
 	return at
 }
 
-// logOf is what the log of a container has of these options.
-func logOf(pod *corev1.Pod, container *corev1.Container, options *corev1.PodLogOptions) string {
-	type line struct {
-		at   time.Time
-		text string
+// line is one of a log.
+type line struct {
+	at   time.Time
+	text string
+}
+
+// written are the lines of the process that runs in place of a Pod's container; none without one.
+func (k *kubelets) written(pod *corev1.Pod) (all []line) {
+	owner := metav1.GetControllerOf(pod)
+	if k.folder == "" || owner == nil {
+		return nil
 	}
+	deployment := owner.Name[:max(0, strings.LastIndex(owner.Name, "-"))] // without a ReplicaSet's hash
+	text, err := os.ReadFile(filepath.Join(k.folder, filepath.Base(deployment)+".log"))
+	if err != nil {
+		return nil
+	}
+	at := pod.CreationTimestamp.Time
+	for one := range strings.Lines(string(text)) {
+		var stamp struct{ TS string }
+		if json.Unmarshal([]byte(one), &stamp) == nil {
+			for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.000Z0700"} {
+				if t, err := time.Parse(layout, stamp.TS); err == nil {
+					at = t
+				}
+			}
+		}
+		all = append(all, line{at, strings.TrimSuffix(one, "\n")})
+	}
+	return all
+}
+
+// logOf is what the log of a container has of these options.
+func (k *kubelets) logOf(pod *corev1.Pod, container *corev1.Container, options *corev1.PodLogOptions) string {
 	all := []line{{started(pod, container.Name),
 		fmt.Sprintf("lab: container %s is started, in the API alone: image %s does not run", container.Name,
 			container.Image)}}
@@ -218,6 +252,9 @@ func logOf(pod *corev1.Pod, container *corev1.Container, options *corev1.PodLogO
 		if c.Type == corev1.ContainersReady && c.Status == corev1.ConditionTrue {
 			all = append(all, line{c.LastTransitionTime.Time, "lab: the Pod's containers are ready"})
 		}
+	}
+	if process := k.written(pod); len(process) > 0 {
+		all = process
 	}
 	since := time.Time{}
 	if options.SinceTime != nil {

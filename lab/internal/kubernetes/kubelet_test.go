@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,7 +34,7 @@ func runningPod(t *testing.T, c *kubernetes.Cluster) corev1.Pod {
 }
 
 // answerPods asks for what kubectl logs, exec and port-forward do.
-func answerPods(t *testing.T, c *kubernetes.Cluster) {
+func answerPods(t *testing.T, c *kubernetes.Cluster, folder string) {
 	pod := runningPod(t, c)
 	last := int64(1)
 	logs := func(options corev1.PodLogOptions) (string, error) {
@@ -56,6 +58,14 @@ func answerPods(t *testing.T, c *kubernetes.Cluster) {
 		!strings.Contains(err.Error(), "previous terminated container") {
 		t.Errorf("logs of a former container: %v", err)
 	}
+	file := filepath.Join(folder, "operator.log")
+	const begun = `{"ts":"2026-01-02T03:04:05.000Z","msg":"begun"}` + "\n"
+	check(t, os.WriteFile(file, []byte(begun+"second\n"), 0o600))
+	if text, err := logs(corev1.PodLogOptions{Timestamps: true}); err != nil ||
+		text != "2026-01-02T03:04:05Z "+begun+"2026-01-02T03:04:05Z second\n" {
+		t.Errorf("logs of the process in its place: %q, %v", text, err)
+	}
+	check(t, os.Remove(file))
 	for command, want := range map[string]string{
 		"hostname":                        pod.Name + "\n",
 		"printenv GREETING FROM":          "hello\nfrom the ConfigMap\n",

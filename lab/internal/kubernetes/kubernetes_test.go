@@ -43,6 +43,7 @@ func TestControlPlane(t *testing.T) {
 	check(t, err)
 	config.ServiceCIDR, config.PodCIDR = "10.96.0.0/12,fd00:10:96::/112", "10.244.0.0/16,fd00:10:244::/56"
 	config.CertSANs, config.Admission = []string{"192.0.2.210"}, []byte(podSecurity)
+	config.Logs = t.TempDir()
 	requests := &seen{}
 	config.Asked = requests.ask
 	dir, address := config.Dir, config.Listen
@@ -128,7 +129,7 @@ func TestControlPlane(t *testing.T) {
 		check(t, c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, "guard",
 			metav1.DeleteOptions{}))
 	})
-	t.Run("serves logs, commands and ports of Pods", func(t *testing.T) { answerPods(t, c) })
+	t.Run("serves logs, commands and ports of Pods", func(t *testing.T) { answerPods(t, c, config.Logs) })
 	t.Run("binds a claim to the volume that its driver has made", func(t *testing.T) {
 		provision(ctx, t, c)
 	})

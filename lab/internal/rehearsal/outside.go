@@ -107,7 +107,8 @@ func Run(ctx context.Context, o Options, stdout, stderr io.Writer) (code int, er
 				err = errors.Join(err, kept)
 			} else if code != 0 || err != nil {
 				fmt.Fprintf(stderr, "castle: the logs of this rehearsal are in %s, until there are %d newer "+
-					"ones\n", work, mostLogs)
+					"ones; its cluster is gone: `castle rehearse %s -- sh` leaves you in the lab, to create "+
+					"it and to look at it\n", work, mostLogs, o.Cluster)
 			}
 		}
 		if started {

@@ -83,6 +83,9 @@ func (p *plan) elsewhere(hosts []string, notice func(string)) error {
 				continue
 			}
 			if folder := s.Sources[url]; folder != "" {
+				if semver := text(o, "ref", "semver"); semver != "" {
+					s.Tags = append(s.Tags, semver)
+				}
 				_, err := os.Stat(filepath.Join(folder, "index.yaml"))
 				if helm := o.GetKind() == "HelmRepository"; helm != (err == nil) {
 					notice(fmt.Sprintf("%s %s/%s (%s): %s is served from %s as a %s repository: index.yaml, "+

@@ -10,10 +10,11 @@ import (
 )
 
 // Elsewhere serves further sources to everybody, under their URLs: a folder of oci:// as each tag of an
-// artifact, one with an index.yaml as a Helm repository, a clone as the Git repository that it is, another
-// folder as a Git repository with one commit on the usual branches beside these. Git holds its files in dir.
+// artifact and with these, one with an index.yaml as a Helm repository, a clone as the Git repository that it
+// is, another folder as a Git repository with one commit on the usual branches beside these. Git holds its
+// files in dir.
 // It returns the handler of a request, nil for none; that of a missing one answers as a server without it.
-func Elsewhere(ctx context.Context, dir string, folders map[string]string, missing, branches []string) (
+func Elsewhere(ctx context.Context, dir string, folders map[string]string, missing, branches, tags []string) (
 	func(host, path string) http.Handler, error) {
 	handlers := map[string]http.Handler{}
 	for _, url := range missing {
@@ -21,7 +22,7 @@ func Elsewhere(ctx context.Context, dir string, folders map[string]string, missi
 	}
 	for url, folder := range folders {
 		if strings.HasPrefix(url, "oci://") {
-			handlers[place(url)] = Registry(folder, nil, Keys{})
+			handlers[place(url)] = Registry(folder, tags, Keys{})
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(folder, "index.yaml")); err == nil {

@@ -16,9 +16,16 @@ func TestFurtherSourcesAreServedUnderTheirURLs(t *testing.T) {
 	find, err := Elsewhere(t.Context(), t.TempDir(), map[string]string{
 		"https://charts.example.org/stable": charts, "https://git.example.org/me/apps.git": apps,
 		"oci://ghcr.io/me/parts": apps},
-		[]string{"https://git.example.org/me/none", "oci://ghcr.io/me/none"}, []string{"main"})
+		[]string{"https://git.example.org/me/none", "oci://ghcr.io/me/none"}, []string{"main"},
+		[]string{">=1.2 <2"})
 	if err != nil {
 		t.Fatal(err)
+	}
+	listed := httptest.NewRecorder() // those among which Flux looks for a range
+	find("ghcr.io", "/v2/me/parts/tags/list").ServeHTTP(listed,
+		httptest.NewRequest(http.MethodGet, "/v2/me/parts/tags/list", nil))
+	if !strings.Contains(listed.Body.String(), `"1.2.0"`) {
+		t.Errorf("tags: %s", listed.Body)
 	}
 	get := func(host, path string) int {
 		h := find(host, path)
@@ -66,7 +73,7 @@ func TestSomebodysCloneIsServedAsItIsAndStaysSo(t *testing.T) {
 	runGit(t, "clone", "--quiet", "--bare", clone, bare)
 	write(t, folder, map[string]string{"a.yaml": "plain"})
 	find, err := Elsewhere(t.Context(), t.TempDir(), map[string]string{"https://x/clone": clone,
-		"https://x/bare": bare, "https://x/folder": folder}, nil, []string{"trunk"})
+		"https://x/bare": bare, "https://x/folder": folder}, nil, []string{"trunk"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,7 +182,7 @@ func (f *Controllers) arguments(d *appsv1.Deployment) ([]string, error) {
 	if f.w.Speed() > 0 {
 		pause = max(time.Second, time.Duration(float64(requeue)/f.w.Speed()))
 	}
-	args := []string{"--metrics-addr=0", "--health-addr=0", "--log-encoding=console",
+	args := []string{"--metrics-addr=0", "--health-addr=0", "--log-encoding=json",
 		"--requeue-dependency=" + pause.String()}
 	if d.Name != "source-controller" {
 		return args, nil
