@@ -4,6 +4,7 @@ SHELL         := bash
 .DEFAULT_GOAL := help
 
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
+GO         := 1.26.6
 KUBERNETES := 1.36.3
 PROXMOX_VERSION := 0.111.1
 PROXMOX    := bin/terraform-provider-proxmox_v$(PROXMOX_VERSION)
@@ -308,7 +309,8 @@ darwin: # Vet castle and its unit tests for macOS.
 
 .PHONY: tools
 tools: # Install with apt what building and testing need and this machine lacks.
-	@command -v go >/dev/null || { echo "castle is built with Go 1.26 or later: https://go.dev/dl/" >&2; exit 1; }
+	@printf '%s\n' go$(GO) "$$(go env GOVERSION 2>/dev/null)" | sort -VC || \
+	  { echo "castle and its lab are built with Go $(GO) or later: https://go.dev/dl/" >&2; exit 1; }
 	$(call install,git:git gcc:gcc tmux:tmux strace:strace)
 
 , := ,
