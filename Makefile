@@ -175,7 +175,12 @@ release-snapshot: tools ## Build all files of a release into dist/ (half an hour
 	$(call say,building the tools$(,) and castle and its lab for each platform)
 	mkdir -p bin
 	sed -E '$(if $(ONLY),s/(targets: ).*/\1[$(ONLY)]/)' .goreleaser.yaml > bin/goreleaser.yaml
-	$(goreleaser) release --config bin/goreleaser.yaml --clean --snapshot --skip=docker,sign
+	@# At a tag, with nothing changed, these are the files of the release: the version is in names and programs.
+	snapshot=--snapshot; \
+	if git describe --tags --exact-match --match 'v[0-9]*' HEAD >/dev/null 2>&1 && [[ -z "$$(git status --porcelain)" ]]; then \
+	  snapshot=; \
+	fi; \
+	$(goreleaser) release --config bin/goreleaser.yaml --clean $$snapshot --skip=publish,announce,docker,sign
 
 .PHONY: release
 release: tools # Publish the release of the tag: .github/workflows/release.yml.
