@@ -26,7 +26,7 @@ for file in man/man1/castle-create.1.gz bash-completion/completions/castle zsh/v
 done
 zcat /usr/share/man/man1/castle-create.1.gz | grep -q '^castle-create'
 grep -q 'MIT License' /usr/share/doc/castle/third-party-licenses.txt
-readme 'castle rehearse mini '
+readme 'castle rehearse mini -C /usr/share/'
 # The stages and templates are in castle.
 castle init /root/castles
 castle new green -C /root/castles --template proxmox-talos --set git_url=https://git.example.org/green.git \
@@ -41,5 +41,5 @@ echo "==> the packages left nothing behind"
 readme 'cat dist/'
 hash -r
 [[ $(command -v castle) == /usr/local/bin/castle ]]
-castle rehearse mini -C /usr/local/share/castle/example -- castle create mini
+readme 'castle rehearse mini -C /usr/local/'
 echo "==> the archives rehearse, too"
