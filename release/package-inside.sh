@@ -2,9 +2,10 @@
 # What release/package.sh runs in the fresh Debian.
 set -euo pipefail
 cd /
-files() { # all files with their contents, without the logs and the databases of the package manager
-  find / -xdev \( -path /dist -o -path /source -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache \
-    -o -path /var/log \) -prune -o \( -type f -printf '%p %m ' -exec sha256sum {} \; \) -o -printf '%p %m %l\n' | sort
+files() { # all files with their contents, without the logs and the databases of the package managers
+  find / -xdev \( -path /dist -o -path /source -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/rpm \
+    -o -path /var/cache -o -path /var/log \) -prune -o \( -type f -printf '%p %m ' -exec sha256sum {} \; \) \
+    -o -printf '%p %m %l\n' | sort
 }
 # readme PATTERN: runs the one command of README.md that begins so, as root.
 readme() {
@@ -14,19 +15,32 @@ readme() {
   echo "\$ $command"
   bash -euo pipefail -c "$command"
 }
-! command -v go make gcc git castle
+# installed ZSH: castle is complete, with zsh's completion in the folder ZSH, and its lab rehearses.
+installed() {
+  local file
+  castle version
+  for file in man/man1/castle-create.1.gz bash-completion/completions/castle "$1/_castle" \
+    fish/vendor_completions.d/castle.fish doc/castle/copyright doc/castle/third-party-licenses.txt; do
+    [[ -s /usr/share/$file ]]
+  done
+  zcat /usr/share/man/man1/castle-create.1.gz | grep -q '^castle-create'
+  grep -q 'MIT License' /usr/share/doc/castle/third-party-licenses.txt
+  readme 'castle rehearse mini -C /usr/share/'
+}
+# removed WHAT: nothing is left of what was installed.
+removed() {
+  files > /tmp/after
+  diff /tmp/before /tmp/after
+  echo "==> the $1 left nothing behind"
+}
+for program in go make gcc castle; do
+  if command -v $program; then exit 1; fi
+done
 files > /tmp/before
 
 readme 'sudo apt install '
 dpkg --verify castle castle-lab
-castle version
-for file in man/man1/castle-create.1.gz bash-completion/completions/castle zsh/vendor-completions/_castle \
-  fish/vendor_completions.d/castle.fish doc/castle/copyright doc/castle/third-party-licenses.txt; do
-  [[ -s /usr/share/$file ]]
-done
-zcat /usr/share/man/man1/castle-create.1.gz | grep -q '^castle-create'
-grep -q 'MIT License' /usr/share/doc/castle/third-party-licenses.txt
-readme 'castle rehearse mini -C /usr/share/'
+installed zsh/vendor-completions
 # The stages and templates are in castle.
 castle init /root/castles
 castle new green -C /root/castles --template proxmox-talos --set git_url=https://git.example.org/green.git \
@@ -34,9 +48,16 @@ castle new green -C /root/castles --template proxmox-talos --set git_url=https:/
   --set gateway=192.168.1.1 --set secrets=local
 castle check green -C /root/castles
 dpkg --purge castle-lab castle
-files > /tmp/after
-diff /tmp/before /tmp/after
-echo "==> the packages left nothing behind"
+removed 'Debian packages'
+
+# dnf would bring git, which no database of RPM knows here.
+requires=$(rpm --query --package --requires dist/castle*.x86_64.rpm | grep -v '^rpmlib(' | sort | xargs)
+[[ $requires == 'castle git' ]]
+rpm --force-debian --install --nodeps dist/castle*.x86_64.rpm
+rpm --verify --nodeps castle castle-lab
+installed zsh/site-functions
+rpm --force-debian --erase castle castle-lab
+removed 'RPM packages'
 
 readme 'cat dist/'
 hash -r
