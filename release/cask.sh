@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Compares the Homebrew cask in dist/ with the archives there: their checksums, and the files that Homebrew links. The
+# description of the cask, of the packages and of README.md name the same platforms.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cask=dist/homebrew/Casks/castle.rb
+version=$(sed -n 's/^  version "\(.*\)"$/\1/p' $cask)
+mapfile -t urls < <(sed -n 's/^ *url "\(.*\)"$/\1/p' $cask)
+mapfile -t sums < <(sed -n 's/^ *sha256 "\(.*\)"$/\1/p' $cask)
+mapfile -t linked < <(sed -nE 's/^ *(binary|manpage|bash_completion|zsh_completion|fish_completion) "(.*)"$/\2/p' $cask)
+archives=(dist/castle_*.tar.gz)
+(( ${#urls[@]} == ${#archives[@]} && ${#sums[@]} == ${#archives[@]} && ${#linked[@]} >= 5 ))
+for i in "${!urls[@]}"; do
+  url=${urls[i]//'#{version}'/$version}
+  [[ $url == "https://github.com/ephemeral-castle/castle/releases/download/v$version/castle_$version"_* ]]
+  name=${url##*/}
+  grep -qxF "${sums[i]}  $name" dist/checksums.txt || { echo "the cask has another checksum of $name" >&2; exit 1; }
+  files=$(tar -tzf "dist/$name")
+  for file in "${linked[@]}"; do
+    grep -qxF "$file" <<< "$files" || { echo "the cask links $file, and $name has none" >&2; exit 1; }
+  done
+done
+description=$(sed -n 's/^  desc "\(.*\)"$/\1/p' $cask)
+(( ${#description} > 0 && ${#description} < 80 )) # Debian's limit, and Homebrew's
+[[ $(dpkg-deb -f dist/castle_*_amd64.deb Description | head -1) == "$description" ]]
+tr '\n' ' ' < README.md | grep -qF " on ${description#* on } "
+echo "==> the cask fits ${#archives[@]} archives"
