@@ -193,11 +193,14 @@ release-check: tools ## Check the configuration of releases and their workflow
 	$(goreleaser) check
 
 .PHONY: release-test
-release-test: release-check ## Build packages twice and compare them, and rehearse with the .deb in a Debian without Go (ten minutes)
-	$(call install,debootstrap:debootstrap)
+release-test: release-check ## Build packages twice and compare them, and rehearse with .deb and .rpm in a Debian without Go (fifteen minutes)
+	$(call install,debootstrap:debootstrap buildah:buildah)
 	$(call say,building the packages for linux/amd64 in two folders)
 	release/reproducible.sh
-	$(call say,installing them in a fresh Debian$(,) rehearsing mini$(,) and removing them)
+	release/cask.sh
+	$(call say,building the image on a base of this machine's programs)
+	release/image.sh
+	$(call say,installing the packages in a fresh Debian$(,) rehearsing mini$(,) and removing them)
 	release/package.sh
 
 .PHONY: fuzz
