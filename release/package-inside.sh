@@ -7,10 +7,10 @@ files() { # all files with their contents, without the logs and the databases of
     -o -path /var/cache -o -path /var/log \) -prune -o \( -type f -printf '%p %m ' -exec sha256sum {} \; \) \
     -o -printf '%p %m %l\n' | sort
 }
-# readme PATTERN: runs the one command of README.md that begins so, as root.
-readme() {
+# documented FILE PATTERN: runs the one command of the file that begins so, as root.
+documented() {
   local command
-  command=$(grep -E "^    $1" /source/README.md | sed 's/^    //; s/sudo //g')
+  command=$(grep -E "^    $2" "/source/$1" | sed 's/^    //; s/sudo //g')
   [[ -n $command && $command != *$'\n'* ]]
   echo "\$ $command"
   bash -euo pipefail -c "$command"
@@ -25,7 +25,7 @@ installed() {
   done
   zcat /usr/share/man/man1/castle-create.1.gz | grep -q '^castle-create'
   grep -q 'MIT License' /usr/share/doc/castle/third-party-licenses.txt
-  readme 'castle rehearse mini -C /usr/share/'
+  documented README.md 'castle rehearse mini -C /usr/share/'
 }
 # removed WHAT: nothing is left of what was installed.
 removed() {
@@ -38,7 +38,7 @@ for program in go make gcc castle; do
 done
 files > /tmp/before
 
-readme 'sudo apt install '
+documented README.md 'sudo apt install '
 dpkg --verify castle castle-lab
 installed zsh/vendor-completions
 # The stages and templates are in castle.
@@ -47,7 +47,7 @@ castle new green -C /root/castles --template proxmox-talos --set git_url=https:/
   --set proxmox_endpoint=https://192.168.1.10:8006/ --set proxmox_node=pve --set network=192.168.1.0/24 \
   --set gateway=192.168.1.1 --set secrets=local
 castle check green -C /root/castles
-dpkg --purge castle-lab castle
+documented install.md 'sudo apt purge '
 removed 'Debian packages'
 
 # dnf would bring git, which no database of RPM knows here.
@@ -59,8 +59,12 @@ installed zsh/site-functions
 rpm --force-debian --erase castle castle-lab
 removed 'RPM packages'
 
-readme 'cat dist/'
+documented README.md 'cat dist/'
 hash -r
 [[ $(command -v castle) == /usr/local/bin/castle ]]
-readme 'castle rehearse mini -C /usr/local/'
-echo "==> the archives rehearse, too"
+documented README.md 'castle rehearse mini -C /usr/local/'
+documented install.md 'cat dist/[^ ]* [|] tar -tzi'
+documented install.md 'sudo rm -r /usr/local/'
+folder=' [0-9]+ $'
+diff <(grep -vE "$folder" /tmp/before) <(files | grep -vE "$folder")
+echo "==> the archives rehearse, too, and their files are gone"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages in dist/, .deb and then .rpm, and then the archives, in a fresh Debian that has neither Go nor a
-# source, by the commands of README.md. Rehearses the cluster mini there and removes the packages: nothing may remain.
-# Terraform is this machine's, because no registry of packages has it.
+# source, by the commands of README.md and docs/install.md. Rehearses the cluster mini there and removes everything:
+# nothing may remain. Terraform is this machine's, because no registry of packages has it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if (( EUID != 0 )); then
@@ -17,10 +17,11 @@ if [[ ${1-} != inside ]]; then
     { cat "$root.log"; exit 1; }
   rm "$root.log"
   printf '127.0.0.1 localhost\n' > "$root/etc/hosts" # as the installer does
+  printf 'APT::Get::Assume-Yes "true";\n' > "$root/etc/apt/apt.conf.d/yes"
   mkdir "$root/dist" "$root/source"
   cp dist/*_amd64.deb dist/*.x86_64.rpm dist/*_linux_amd64.tar.gz "$root/dist"
   cp "$(command -v terraform)" "$root/usr/local/bin/terraform"
-  cp README.md release/package-inside.sh "$root/source"
+  cp README.md docs/install.md release/package-inside.sh "$root/source"
   # Without a network: what the packages need is in them, but for git, on which castle-lab depends, and rpm.
   unshare --mount --pid --net --fork --kill-child "$0" inside "$root"
   exit
