@@ -181,6 +181,7 @@ release-snapshot: tools ## Build all files of a release into dist/ (half an hour
 	  snapshot=; \
 	fi; \
 	$(goreleaser) release --config bin/goreleaser.yaml --clean $$snapshot --skip=publish,announce,docker,sign
+	$(if $(ONLY),,release/platforms.sh && release/cask.sh)
 
 .PHONY: release
 release: tools # Publish the release of the tag: .github/workflows/release.yml.
