@@ -21,7 +21,9 @@ for i in "${!urls[@]}"; do
   done
 done
 description=$(sed -n 's/^  desc "\(.*\)"$/\1/p' $cask)
-(( ${#description} > 0 && ${#description} < 80 )) # Debian's limit, and Homebrew's
-[[ $(dpkg-deb -f dist/castle_*_amd64.deb Description | head -1) == "$description" ]]
-tr '\n' ' ' < README.md | grep -qF " on ${description#* on } "
+(( ${#description} < 80 )) || { echo "the description is too long for Homebrew and Debian" >&2; exit 1; }
+synopsis=$(dpkg-deb -f dist/castle_*_amd64.deb Description | sed -n 1p)
+[[ $synopsis == "$description" ]] || { echo "the package is described as $synopsis" >&2; exit 1; }
+readme=$(tr '\n' ' ' < README.md)
+[[ $readme == *" on ${description#* on }"* ]] || { echo "README.md names other platforms than the cask" >&2; exit 1; }
 echo "==> the cask fits ${#archives[@]} archives"
