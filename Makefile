@@ -163,7 +163,8 @@ test-long: ## What make test leaves out: packages, fuzzing, races of the scripts
 	$(MAKE) soak-restore
 	$(MAKE) soak-phoenix
 
-# The tools of a release, in a module of their own. Without a clone's remote, goreleaser ignores the commit.
+# The tools of a release, in a module of their own. Without a clone's remote, goreleaser ignores the commit. One thing at a
+# time: an archive has its programs in the order in which their builds end, which would differ.
 goreleaser = GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url \
 	GIT_CONFIG_VALUE_0=https://github.com/ephemeral-castle/castle.git \
 	KUBE_FLAGS='$(kube_flags)' PROXMOX_VERSION=$(PROXMOX_VERSION) HCLOUD_VERSION=$(HCLOUD_VERSION) \
@@ -180,12 +181,12 @@ release-snapshot: tools ## Build all files of a release into dist/ (half an hour
 	if git describe --tags --exact-match --match 'v[0-9]*' HEAD >/dev/null 2>&1 && [[ -z "$$(git status --porcelain)" ]]; then \
 	  snapshot=; \
 	fi; \
-	$(goreleaser) release --config bin/goreleaser.yaml --clean $$snapshot --skip=publish,announce,docker,sign
+	$(goreleaser) release --config bin/goreleaser.yaml --clean --parallelism 1 $$snapshot --skip=publish,announce,docker,sign
 	$(if $(ONLY),,release/platforms.sh && release/cask.sh)
 
 .PHONY: release
 release: tools # Publish the release of the tag: .github/workflows/release.yml.
-	$(goreleaser) release --clean
+	$(goreleaser) release --clean --parallelism 1
 
 .PHONY: release-check
 release-check: tools ## Check the configuration of releases and their workflow
