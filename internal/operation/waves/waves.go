@@ -160,12 +160,9 @@ func (x *execution) wave(ctx context.Context, w *fleet.Wave) bool {
 		Kind: event.WaveStarted, Wave: w.Name, Text: strings.Join(fleet.Names(w.Clusters), ", ")}) {
 		return false
 	}
-	n := 0
-	if w.Canary < len(w.Clusters) {
-		n = w.Canary
-	}
+	n := min(w.Canary, len(w.Clusters)) // of all its clusters, the wave soaks once
 	if n > 0 && !x.batch(ctx, w, w.Clusters[:n], 0, digests) ||
-		!x.batch(ctx, w, w.Clusters[n:], w.MaxFailures, digests) ||
+		n < len(w.Clusters) && !x.batch(ctx, w, w.Clusters[n:], w.MaxFailures, digests) ||
 		!x.report(ctx, event.Event{Kind: event.WaveEnded, Wave: w.Name, Text: event.RunOK}) {
 		return false
 	}

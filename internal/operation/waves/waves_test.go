@@ -206,6 +206,24 @@ func TestTheCanaryComesFirstAndMayNotFail(t *testing.T) {
 	})
 }
 
+// With --select, the canary is often all that is left of a wave.
+func TestAWaveThatIsAllCanaryMayNotFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fails["a"] = true
+		first := wave("first", "a")
+		first.Canary, first.MaxFailures, first.Soak = 3, 1, 10*time.Minute
+		f := &fleet.Fleet{Waves: []*fleet.Wave{first, wave("second", "b")}}
+		if s := w.run(t.Context(), f, false); s.Red != "first" || !slices.Equal(notBegun(s), []string{"b"}) {
+			t.Errorf("%+v", s)
+		}
+		w.happened("0s create a")
+		w.fails = nil
+		w.run(t.Context(), f, false)
+		w.happened("0s create a", "11m0s create b") // it soaks once
+	})
+}
+
 func TestAGateThatClosesWhileAWaveSoaksStopsTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
