@@ -267,6 +267,3 @@ new ones. castle finds and imports only a VM whose uuid proves it this cluster's
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
 	return cmd
 }
-
-// ago describes how long ago something was.
-func ago(at time.Time) string { return time.Since(at).Round(time.Second).String() + " ago" }

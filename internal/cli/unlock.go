@@ -90,7 +90,7 @@ func unlockDirectory(a *app, c *cluster.Cluster) error {
 func printHolder(w io.Writer, c *cluster.Cluster, head *commits.Commit) {
 	l := head.Lock
 	fmt.Fprintf(w, "%s is locked in %s:\n", c.Name(), c.Place())
-	fmt.Fprintf(w, "  run\t%s\n  host\t%s\n  user\t%s\n  process\t%d\n  since\t%s (%s)\n"+
-		"  last sign of life\t%s (%s), commit %d\n", l.Run, l.Host, head.User, l.PID, localTime(l.Since),
-		ago(l.Since), localTime(head.Time), ago(head.Time), head.Sequence)
+	fmt.Fprintf(w, "  run\t%s\n  host\t%s\n  user\t%s\n  process\t%d\n  since\t%s (%s ago)\n"+
+		"  last sign of life\t%s (%s ago), commit %d\n", l.Run, l.Host, head.User, l.PID, localTime(l.Since),
+		age(l.Since), localTime(head.Time), age(head.Time), head.Sequence)
 }

@@ -113,7 +113,7 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 			// A change must not shorten this pause: a busy object would supply the consecutive successes
 			// within milliseconds.
 			pause = p.First
-			sleep(attempts, jitter(pause))
+			Sleep(attempts, jitter(pause))
 		case IsPermanent(err):
 			return fmt.Errorf("gate %s: %w", g.Name, err)
 		case attempts.Err() != nil && (w.answered || errors.Is(err, attempts.Err())):
@@ -221,7 +221,7 @@ func (w *wait) reconcile(ctx context.Context) {
 // pause sleeps for d, or, after the settle time, until something changed, which it reports.
 func (w *wait) pause(ctx context.Context, d time.Duration) (changed bool) {
 	first := min(w.settle, d)
-	sleep(ctx, first)
+	Sleep(ctx, first)
 	began := time.Now()
 	t := time.NewTimer(d - first)
 	defer t.Stop()
@@ -247,12 +247,13 @@ func (w *wait) pause(ctx context.Context, d time.Duration) (changed bool) {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// Sleep waits, and reports whether ctx has not ended meanwhile.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
-	case <-t.C:
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 

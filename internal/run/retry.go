@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/network"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -77,10 +78,8 @@ func retrying(ctx context.Context, try func(again bool) error, announce func(ret
 // sleep waits for the next attempt. A timeout returns an error that names the cause of the retry; an
 // interrupt needs none.
 func sleep(ctx context.Context, next retry) error {
-	select {
-	case <-time.After(next.pause):
+	if gate.Sleep(ctx, next.pause) {
 		return nil
-	case <-ctx.Done():
 	}
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.Canceled) {

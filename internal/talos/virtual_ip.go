@@ -160,10 +160,7 @@ func (m *machines) addressChanges(ctx context.Context) <-chan struct{} {
 				if m.watchAddresses(ctx, endpoint, signal) {
 					pauses = restartPauses()
 				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(pauses.Step()):
-				}
+				gate.Sleep(ctx, pauses.Step())
 			}
 		}()
 	}

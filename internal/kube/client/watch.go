@@ -126,7 +126,7 @@ func (w *watches) manage(ctx context.Context, attempts <-chan map[Selection]bool
 
 // follow signals every event of a selection.
 func (w *watches) follow(ctx context.Context, s Selection) {
-	for pause := pauses(); ctx.Err() == nil; sleep(ctx, pause.Step()) {
+	for pause := pauses(); ctx.Err() == nil; gate.Sleep(ctx, pause.Step()) {
 		events, end, err := w.begin(ctx, s)
 		if err != nil {
 			continue
@@ -178,12 +178,5 @@ func signal(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
 	default:
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

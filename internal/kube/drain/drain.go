@@ -144,10 +144,8 @@ func (d *drain) run(ctx context.Context, say func(string)) error {
 				say(foreign.Text(w.reason))
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !gate.Sleep(ctx, pause) {
 			return d.ended(ctx, waits)
-		case <-time.After(pause):
 		}
 	}
 }

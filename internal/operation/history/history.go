@@ -13,6 +13,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/history"
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -216,8 +217,6 @@ const (
 // Each calls do for each line in the order of time, and with Follow until the run has ended. died reports
 // that the run ended without a last event.
 func (l *Logs) Each(ctx context.Context, do func(Line) error) (died bool, err error) {
-	tick := time.NewTicker(followInterval)
-	defer tick.Stop()
 	checkedOut, gone := time.Now(), false
 	for {
 		lines, err := l.next()
@@ -232,10 +231,8 @@ func (l *Logs) Each(ctx context.Context, do func(Line) error) (died bool, err er
 		if !l.options.Follow || l.ended || gone {
 			return !l.ended && gone, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !gate.Sleep(ctx, followInterval) {
 			return false, context.Cause(ctx)
-		case <-tick.C:
 		}
 		if l.cluster.Copy != nil && time.Since(checkedOut) > checkoutInterval {
 			if _, err := l.cluster.Copy.Checkout(ctx); err != nil {

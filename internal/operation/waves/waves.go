@@ -20,6 +20,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/fleet"
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // Options are a command and the clusters on which it runs.
@@ -177,7 +178,7 @@ func (x *execution) await(ctx context.Context, w *fleet.Wave, digest string) err
 	}
 	if left := time.Until(x.ended.Add(w.Pause)); w.Pause > 0 && !x.ended.IsZero() && left > 0 {
 		x.note(ctx, "wave %s begins in %v", w.Name, left.Round(time.Second))
-		if !sleep(ctx, left) {
+		if !gate.Sleep(ctx, left) {
 			return ctx.Err()
 		}
 	}
@@ -284,7 +285,7 @@ func (x *execution) soak(ctx context.Context, w *fleet.Wave, all []fleet.Cluster
 			return true
 		}
 		// A last look is at the very end.
-		if !sleep(ctx, min(left, max(shortestLook, min(w.Soak/10, longestLook)))) {
+		if !gate.Sleep(ctx, min(left, max(shortestLook, min(w.Soak/10, longestLook)))) {
 			return false
 		}
 	}
@@ -312,14 +313,4 @@ func (x *execution) send(e event.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.o.Report(e)
-}
-
-// sleep waits, and reports whether it was not interrupted.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
