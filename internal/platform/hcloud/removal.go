@@ -204,9 +204,10 @@ func (n *nuke) Survey(ctx context.Context) ([]platform.Guest, error) {
 	if err != nil {
 		return nil, err
 	}
+	before := n.own
 	n.own = map[string]resource{}
-	for _, r := range all {
-		if r.labels[labelCluster] == n.signs.Cluster {
+	for _, r := range all { // a volume that stays may have lost the server that proves it the cluster's
+		if r.labels[labelCluster] == n.signs.Cluster || r.ofController() && before[r.ref()].kind != nil {
 			n.own[r.ref()] = r
 		}
 	}
@@ -270,6 +271,9 @@ func (n *nuke) unproved(r resource) (all []string) {
 		all = append(all, "protected: "+r.unprotect())
 	case r.stays():
 		all = append(all, fmt.Sprintf("kept: hcloud volume remove-label %d %s", r.id, labelReclaim))
+	case r.kind.typ == typeVolume && r.ofController() && r.labels[labelReclaim] != gate.Delete:
+		all = append(all, fmt.Sprintf("whether the cluster keeps its data is not known; to delete it: "+
+			"hcloud volume add-label --overwrite %d %s=%s", r.id, labelReclaim, gate.Delete))
 	}
 	return all
 }
