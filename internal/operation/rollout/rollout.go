@@ -60,9 +60,10 @@ type List struct {
 
 // Mask hides secrets in the texts that are not names of the configuration.
 func (l *List) Mask(hide func(string) string) {
-	l.Unknown, l.Obstacles = hide(l.Unknown), xslices.Map(l.Obstacles, hide)
+	l.Unknown = hide(l.Unknown)
+	l.Obstacles = append([]string{}, xslices.Map(l.Obstacles, hide)...) // never null
 	for _, s := range l.Steps {
-		s.Changes = xslices.Map(s.Changes, hide)
+		s.Changes = append([]string{}, xslices.Map(s.Changes, hide)...)
 	}
 }
 

@@ -373,3 +373,12 @@ func TestAMachineWhoseReplacementWasInterruptedIsMadeAnew(t *testing.T) {
 		}
 	}
 }
+
+// The published form has lists, also without any obstacle.
+func TestAMaskKeepsEmptyLists(t *testing.T) {
+	l := &List{Steps: []*Step{{Changes: []string{}}}, Obstacles: []string{}}
+	l.Mask(func(text string) string { return text })
+	if l.Obstacles == nil || l.Steps[0].Changes == nil {
+		t.Errorf("%#v, %#v", l.Obstacles, l.Steps[0].Changes)
+	}
+}
