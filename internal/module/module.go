@@ -6,6 +6,7 @@ package module
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -44,15 +45,27 @@ type Output struct {
 }
 
 // Read adds the declarations of a file to variables and outputs. inspected is the module as
-// terraform-config-inspect read it, which reports what it cannot read.
+// terraform-config-inspect read it, which reports what it cannot read. A call of a module outside of the
+// folder is a problem: castle copies the folder alone for Terraform.
 func Read(f *hcl.File, inspected *tfconfig.Module, variables map[string]Variable,
 	outputs map[string]Output) (all hcl.Diagnostics) {
 	content, _, _ := f.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 		{Type: "variable", LabelNames: []string{"name"}},
 		{Type: "output", LabelNames: []string{"name"}},
+		{Type: "module", LabelNames: []string{"name"}},
 	}})
 	for _, b := range content.Blocks {
 		name := b.Labels[0]
+		if b.Type == "module" {
+			call := inspected.ModuleCalls[name]
+			if call != nil && strings.HasPrefix(call.Source, ".") && !filepath.IsLocal(call.Source) {
+				all = append(all, syntax.Problem(b.DefRange,
+					"module "+name+": outside of the stage's folder", "Terraform runs in a copy "+
+						"of the folder, which %s leads out of. Move the module into the folder, or call it "+
+						"from Git or a registry.", call.Source))
+			}
+			continue
+		}
 		if b.Type == "output" {
 			o := inspected.Outputs[name]
 			outputs[name] = Output{name, o.Description, o.Sensitive, b.DefRange}
