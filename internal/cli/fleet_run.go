@@ -105,9 +105,10 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 	if err != nil {
 		return err
 	}
-	ctx, run, err := record.Begin(cmd.Context(), options,
-		func(text string) { a.interrupts.say("castle: " + text) },
-		append([]string{o.command, o.choose}, o.extra...)...)
+	// Repositories that share a store have clusters of other names, and runs of their own.
+	words := append([]string{o.command, o.choose, slices.Min(fleet.Names(f.Clusters()))}, o.extra...)
+	ctx, run, err := record.Begin(cmd.Context(), options, o.restart || !o.continues(),
+		func(text string) { a.interrupts.say("castle: " + text) }, words...)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (a *app) runFleet(cmd *cobra.Command, o *fleetOptions) error {
 	if err == nil {
 		s = waves.Run(ctx, waves.Options{Command: o.command, Run: run.ID, Fleet: f, Parallel: o.parallel,
 			Did: did, Waits: o.waits(), Do: a.commandOf(children, o), Closed: closedGatesOf(children),
-			Digest:  fleet.NewDigests(options.Repository, a.version).Of,
+			Digest:  fleet.Digest(options.Repository, a.version),
 			Approve: a.approve(o), Record: run.Add, Report: show})
 	}
 	ending := a.fleetEnding(ctx, s, time.Since(began))

@@ -118,6 +118,18 @@ func Holder(ctx context.Context, c *Cluster) *state.HeldError {
 		Since: head.Lock.Since, Store: c.Place(), Seen: head.Time}
 }
 
+// Recorded opens the state directory of a cluster, such as "blue/proxmox", at the newest commit of the store.
+// held holds its lock.
+func (s *StateStore) Recorded(ctx context.Context, root, name string) (_ *state.Dir, held *state.HeldError,
+	err error) {
+	c := &Cluster{Config: &config.Cluster{}, Store: s}
+	c.Config.Name, c.Config.Platform, _ = strings.Cut(name, "/")
+	if c.Dir, c.Copy, _, err = s.OpenDir(ctx, root, c.Config.Name, c.Config.Platform); err != nil {
+		return nil, nil, err
+	}
+	return c.Dir, Holder(ctx, c), nil
+}
+
 // Interruptible is a run that holds the cluster's lock, as a signal handler sees it.
 type Interruptible interface {
 	// Interrupt reports the cost of ending the run now. It ends nothing: the run's context and Kill do.

@@ -12,35 +12,25 @@ import (
 	"github.com/ephemeral-castle/castle/internal/outline"
 )
 
-// Digests identify the configurations of clusters: castle's version, and the files of the repository that
-// each depends on. What clusters share is read once.
-type Digests struct {
-	repository, castle string
-	known              map[string]string // by dependency
-	modules            outline.Modules
-}
-
-// NewDigests reads nothing yet. castle is its version.
-func NewDigests(repository, castle string) *Digests {
-	return &Digests{repository: repository, castle: castle, known: map[string]string{},
-		modules: outline.Modules{}}
-}
-
-// Of returns the digest of a cluster, such as "blue/proxmox".
-func (d *Digests) Of(cluster string) (string, error) {
-	h := sha256.New()
-	fmt.Fprintln(h, d.castle)
-	file, _ := outline.Read(d.repository, cluster) //nolint:errcheck // the castle of the cluster reports it
-	for _, p := range file.Dependencies(d.modules) {
-		if _, known := d.known[p]; !known {
-			var err error
-			if d.known[p], err = digest(d.repository + "/" + p); err != nil {
-				return "", err
+// Digest returns a function that identifies the configuration of a cluster, such as "blue/proxmox": castle's
+// version, and the files of the repository that it depends on. What clusters share is read once.
+func Digest(repository, castle string) func(cluster string) (string, error) {
+	known := map[string]string{} // by dependency
+	return func(cluster string) (string, error) {
+		h := sha256.New()
+		fmt.Fprintln(h, castle)
+		file, _ := outline.Read(repository, cluster) //nolint:errcheck // the castle of the cluster reports it
+		for _, p := range file.Dependencies() {
+			if _, is := known[p]; !is {
+				var err error
+				if known[p], err = digest(repository + "/" + p); err != nil {
+					return "", err
+				}
 			}
+			fmt.Fprintf(h, "%q %s\n", p, known[p])
 		}
-		fmt.Fprintf(h, "%q %s\n", p, d.known[p])
+		return fmt.Sprintf("%x", h.Sum(nil)), nil
 	}
-	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
 // digest identifies a file, or what is in a folder, there or not. Links to files are followed, as castle

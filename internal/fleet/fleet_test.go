@@ -213,9 +213,9 @@ func TestADigestHasTheTextsThatAClusterReads(t *testing.T) {
 	}`
 	files["patches/blue.yaml"] = "1"
 	digests := func() (all []string) {
-		d := fleet.NewDigests(repository(t, files), "1.0.0")
+		of := fleet.Digest(repository(t, files), "1.0.0")
 		for _, name := range []string{"blue/proxmox", "green/proxmox", "red/hcloud"} {
-			digest, err := d.Of(name)
+			digest, err := of(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -228,26 +228,5 @@ func TestADigestHasTheTextsThatAClusterReads(t *testing.T) {
 	after := digests()
 	if after[0] == before[0] || after[1] == before[1] || after[2] != before[2] {
 		t.Error(before, after)
-	}
-}
-
-func TestADigestHasTheModulesThatAStageCallsElsewhere(t *testing.T) {
-	files := threeClusters()
-	files["stages/platform/a/main.tf"] = `module "outer" { source = "../../../modules/outer" }`
-	files["modules/outer/main.tf"] = `
-		module "inner" { source = "../inner" }
-		module "public" { source = "terraform-aws-modules/vpc/aws" }`
-	files["modules/inner/main.tf"] = `module "outer" { source = "../outer" }` // Terraform refuses the circle
-	of := func() string {
-		digest, err := fleet.NewDigests(repository(t, files), "1.0.0").Of("red/hcloud")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return digest
-	}
-	before := of()
-	files["modules/inner/scripts/run.sh"] = "true"
-	if of() == before {
-		t.Error("the digest is the same")
 	}
 }

@@ -12,13 +12,11 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/hashicorp/terraform-config-inspect/tfconfig"
 	"github.com/siderolabs/gen/xslices"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/labels"
-	"github.com/ephemeral-castle/castle/internal/module"
 	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
@@ -94,14 +92,14 @@ func Sources(repository string) map[string][]string {
 
 // Dependencies returns the files of the repository that the cluster depends on, there or not. A folder ends
 // with a slash, and stands for all in it. "" is the whole repository: only a run knows the path of a text
-// that the function file reads. known is for the clusters of one repository, and empty at first.
-func (c Cluster) Dependencies(known Modules) []string {
+// that the function file reads.
+func (c Cluster) Dependencies() []string {
 	all := []string{"castle.hcl", path.Join("clusters", SharedFile),
 		path.Join("clusters", path.Dir(c.name), SharedFile), path.Join("clusters", c.name) + "/"}
 	files := []*hcl.File{c.File}
 	for _, s := range c.Stages {
 		folder := path.Join("stages", s.Source)
-		all = append(all, known.of(c.repository, folder)...)
+		all = append(all, folder+"/")
 		src, err := os.ReadFile(filepath.Join(c.repository, filepath.FromSlash(folder), "stage.hcl"))
 		if err == nil { // else castle itself has the stage
 			f, _ := syntax.Parse(src, folder) //nolint:errcheck // castle check reports it
@@ -132,20 +130,6 @@ func (c Cluster) Dependencies(known Modules) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// Modules remembers, by the folder of a stage, it and the folders of the modules that it calls by a path.
-type Modules map[string][]string
-
-func (m Modules) of(repository, stage string) []string {
-	if _, known := m[stage]; !known {
-		m[stage] = nil
-		_ = module.Walk(os.DirFS(repository), stage, func(dir string, _ *tfconfig.Module) error {
-			m[stage] = append(m[stage], dir+"/")
-			return nil // castle check reports what is not readable
-		})
-	}
-	return m[stage]
 }
 
 // constant returns an attribute that is a constant, else a value of no type.

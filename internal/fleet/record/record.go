@@ -18,9 +18,9 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/history"
+	"github.com/ephemeral-castle/castle/internal/ownfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/state/commits"
@@ -54,45 +54,69 @@ func (e *AtWorkError) Error() string {
 
 func (e *AtWorkError) Unwrap() error { return e.Held }
 
-// Begin begins a run of a command; all that have the same words are one. The context that it returns is
-// cancelled when another castle has taken the run over. The error is an *AtWorkError if one is at work.
-func Begin(ctx context.Context, o cluster.Options, notice func(string), words ...string) (
-	_ context.Context, _ *Run, err error) {
+// Begin begins a run of a command; all that have the same words and the same keys are one. The context that
+// it returns is cancelled when another castle has taken the run over. With restart, a record that the store
+// has lost does not matter. The error is an *AtWorkError if one is at work.
+func Begin(ctx context.Context, o cluster.Options, restart bool, notice func(string), words ...string) (
+	context.Context, *Run, error) {
 	s, root, err := cluster.OpenFleet(ctx, o)
 	if err != nil {
 		return ctx, nil, err
 	}
+	keys := s.FileEncryption() // with others, nobody may read the earlier records, or trust them
+	sum := sha256.Sum256([]byte(strings.Join(slices.Concat(words, keys.Recipients, keys.Signers), "\x00")))
 	r := &Run{store: s}
-	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
-	dir, working, _, err := s.OpenDir(ctx, root, words[0], fmt.Sprintf("%x", sum[:8]))
-	if err != nil {
+	if ctx, err = r.begin(ctx, root, words[0], fmt.Sprintf("%x", sum[:8]), restart, notice); err != nil {
 		return ctx, nil, errors.Join(err, s.Close())
-	}
-	files := dir.NewRun(words[0])
-	r.ID = files.ID
-	ctx, r.lock, err = run.TakeLock(ctx, dir, working, r.ID, func(text string) {
-		if working == nil || text != commits.InClear(working.Log()) { // a record holds no secret
-			notice(text)
-		}
-	})
-	if held, is := errors.AsType[*state.HeldError](err); is {
-		err = &AtWorkError{Command: words[0], Held: held}
-	}
-	if err != nil {
-		if errors.As(err, new(*commits.UntrustedError)) || errors.As(err, new(*commits.DamagedError)) ||
-			errors.As(err, new(*workingcopy.BehindError)) { // the ways out of a cluster's do not lead here
-			err = fmt.Errorf("the record of earlier fleet runs: %w; to begin without it, remove %s here, "+
-				"and fleet_runs/ from a store", err, dir.Path())
-		}
-		return ctx, nil, errors.Join(err, s.Close())
-	}
-	if err = r.readBefore(dir); err == nil {
-		r.journal, err = files.Journal()
-	}
-	if err != nil {
-		return ctx, nil, errors.Join(err, r.lock.Release(ctx, "could not begin", keep), s.Close())
 	}
 	return ctx, r, nil
+}
+
+func (r *Run) begin(ctx context.Context, root, command, digest string, restart bool, notice func(string)) (
+	context.Context, error) {
+	// A record has the form of a cluster's, whose name the texts have.
+	what, name := "the record of castle fleet "+command, command+"/"+digest
+	named := strings.NewReplacer("cluster "+name, what, " "+name, " "+what)
+	dir, working, _, err := r.store.OpenDir(ctx, root, command, digest)
+	if err == nil {
+		r.ID = dir.NewRun(command).ID
+		ctx, r.lock, err = run.TakeLock(ctx, dir, working, r.ID, func(text string) {
+			if working == nil || text != commits.InClear(working.Log()) { // a record holds no secret
+				notice(named.Replace(text))
+			}
+		})
+	}
+	if err != nil {
+		if behind, is := errors.AsType[*workingcopy.BehindError](err); is && restart {
+			if err = ownfile.RemoveAll(behind.Dir); err == nil {
+				return r.begin(ctx, root, command, digest, false, notice)
+			}
+		}
+		return ctx, refused(err, command, named)
+	}
+	if err = r.readBefore(dir); err == nil {
+		r.journal, err = dir.Run(r.ID).Journal()
+	}
+	if err != nil {
+		err = errors.Join(err, r.lock.Release(ctx, "could not begin", keep))
+	}
+	return ctx, err
+}
+
+// refused is the error of a record that cannot be used: the ways out of a cluster's do not lead here.
+func refused(err error, command string, named *strings.Replacer) error {
+	if held, is := errors.AsType[*state.HeldError](err); is {
+		return &AtWorkError{Command: command, Held: held}
+	}
+	fix := "add --restart"
+	if !errors.As(err, new(*workingcopy.BehindError)) {
+		fix = "remove fleet_runs/ from the store, and add --restart"
+		if !errors.As(err, new(*commits.UntrustedError)) && !errors.As(err, new(*commits.DamagedError)) {
+			return err
+		}
+	}
+	text, _, _ := strings.Cut(named.Replace(err.Error()), "\n")
+	return fmt.Errorf("%s\n  to begin without it, %s", text, fix)
 }
 
 // readBefore reads the run before that did something, and removes old ones.
@@ -106,8 +130,12 @@ func (r *Run) readBefore(dir *state.Dir) error {
 	}
 	for _, id := range ids[:min(keep-1, len(ids))] {
 		events, unread := dir.Run(id).Events()
+		// It begins with a copy of the run before, of which a kill may have left a part.
+		whole := slices.ContainsFunc(events, func(e event.Event) bool {
+			return e.Run == id && e.Kind != event.RunStarted
+		})
 		events = slices.DeleteFunc(events, func(e event.Event) bool { return !says(e) })
-		if len(events) == 0 && (unread == nil || errors.Is(unread, fs.ErrNotExist)) {
+		if (!whole || len(events) == 0) && (unread == nil || errors.Is(unread, fs.ErrNotExist)) {
 			continue // it ended before it did anything
 		}
 		before, unread2 := history.Of(dir.Run(id), nil)
@@ -154,9 +182,15 @@ func Latest(ctx context.Context, o cluster.Options) (*history.Run, error) {
 		return nil, err
 	}
 	failed := make([]error, len(commands))
-	runs := run.Each(commands, func(command string) *history.Run {
-		newest, err := last(ctx, s, root, command)
-		failed[slices.Index(commands, command)] = err
+	runs := run.Each(commands, func(command string) (newest *history.Run) {
+		dir, held, err := s.Recorded(ctx, root, command)
+		if err == nil {
+			newest, _, err = history.Last(dir, held)
+		}
+		// A record of earlier keys stays until somebody removes it.
+		if !errors.As(err, new(*commits.UntrustedError)) && !errors.As(err, new(*commits.IdentityError)) {
+			failed[slices.Index(commands, command)] = err
+		}
 		return newest
 	})
 	runs = slices.DeleteFunc(runs, func(r *history.Run) bool { return r == nil })
@@ -165,16 +199,4 @@ func Latest(ctx context.Context, o cluster.Options) (*history.Run, error) {
 	}
 	return slices.MaxFunc(runs, func(a, b *history.Run) int { return strings.Compare(a.ID, b.ID) }),
 		errors.Join(failed...)
-}
-
-// last returns the newest run of a command.
-func last(ctx context.Context, s *cluster.StateStore, root, command string) (*history.Run, error) {
-	c := &cluster.Cluster{Config: &config.Cluster{}, Store: s}
-	c.Config.Name, c.Config.Platform, _ = strings.Cut(command, "/")
-	var err error
-	if c.Dir, c.Copy, _, err = s.OpenDir(ctx, root, c.Config.Name, c.Config.Platform); err != nil {
-		return nil, err
-	}
-	newest, _, err := history.Last(c.Dir, cluster.Holder(ctx, c))
-	return newest, err
 }

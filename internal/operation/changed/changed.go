@@ -73,13 +73,13 @@ func Run(ctx context.Context, o cluster.Options, ref string, chosen fleet.Select
 	}
 	files = slices.Concat(files, untracked)
 	slices.Sort(files)
-	report.Uncommitted = slices.Concat([]string{}, uncommitted, untracked)
+	report.Uncommitted = append(append([]string{}, uncommitted...), untracked...) // never null
 	all, err := folders.Clusters(o.Repository)
 	if err != nil {
 		return nil, err
 	}
 	report.All = len(all)
-	was, options, modules := r.clusters(before), o.Config(), outline.Modules{}
+	was, options := r.clusters(before), o.Config()
 	options.Definitions = new(config.Definitions)
 	for _, name := range all {
 		file, _ := outline.Read(o.Repository, name) //nolint:errcheck // castle check reports its problems
@@ -90,7 +90,7 @@ func Run(ctx context.Context, o cluster.Options, ref string, chosen fleet.Select
 		options.Cluster = name
 		configured, _ := config.Load(options) // likewise
 		paths := r.flux(configured)
-		for _, p := range file.Dependencies(modules) {
+		for _, p := range file.Dependencies() {
 			paths = append(paths, r.prefix+p)
 		}
 		c.Files = slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !among(f, paths) })

@@ -17,7 +17,6 @@ import (
 	"github.com/siderolabs/gen/xslices"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/fleet"
 	"github.com/ephemeral-castle/castle/internal/folders"
 	"github.com/ephemeral-castle/castle/internal/history"
@@ -126,13 +125,10 @@ func (c Cluster) empty() bool { return !c.Configured && c.Status == Absent }
 
 // read reads the record of the cluster.
 func (c *Cluster) read(ctx context.Context, store *cluster.StateStore, root string, stages []string) error {
-	dir, working, _, err := store.OpenDir(ctx, root, c.Cluster, c.Platform)
+	dir, held, err := store.Recorded(ctx, root, c.Name())
 	if err != nil {
 		return err
 	}
-	held := cluster.Holder(ctx, &cluster.Cluster{
-		Config: &config.Cluster{Name: c.Cluster, Platform: c.Platform}, Dir: dir, Copy: working, Store: store,
-	})
 	newest, change, err := history.Last(dir, held)
 	if err != nil {
 		return err
