@@ -31,7 +31,7 @@ integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' 
 # of which make test, which has to end within half an hour on two processors, has a test that is shorter.
 kills       := TestSoakLost|TestRolloutKills|TestRestoreKills|TestPhoenixKills
 rare        := TestOpenTofu|TestRollout|TestRotation|TestRotationKilled|TestTalosctl|TestBoth|TestSources|TestDrift
-rare        := $(rare)|TestCilium|TestProxmoxHands|TestTemplatesElsewhere|TestHCloudFaults|TestUseless|TestLanding
+rare        := $(rare)|TestCilium|TestProxmoxHands|TestTemplatesElsewhere|TestUseless|TestLanding
 rare        := $(rare)|TestPipeline|TestLabHardware|TestLabPlanted|TestLabTalos|TestLabEdit
 rare        := $(rare)|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestLabFluxHandover
 rare        := $(rare)|TestPhoenixAway|TestPhoenixIncomplete|TestLabBlocked|TestLabDead|TestLabLost

@@ -30,8 +30,8 @@ func ProductOf(program string) (Product, error) {
 	return Product{}, fmt.Errorf(`%q is no program that castle runs; "terraform" and "tofu" are`, program)
 }
 
-// Configured returns an environment that names OpenTofu's own configuration, ~/.tofurc, if that is the program
-// and the file is there: without it, OpenTofu reads that of Terraform, too.
+// Configured returns an environment that names OpenTofu's own configuration, ~/.tofurc, if that is the
+// program and the file is there: without it, OpenTofu reads that of Terraform, too.
 // https://opentofu.org/docs/cli/config/config-file
 func Configured(environ []string, program func() string) []string {
 	env := filter(environ)
