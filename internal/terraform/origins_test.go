@@ -20,8 +20,8 @@ func TestOpenTofuReadsItsOwnConfiguration(t *testing.T) {
 	if err := os.WriteFile(own, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for program, want := range map[string]string{"tofu": own, "terraform": filepath.Join(home, ".terraformrc"),
-		"": filepath.Join(home, ".terraformrc")} {
+	terraforms := filepath.Join(home, ".terraformrc")
+	for program, want := range map[string]string{"tofu": own, "terraform": terraforms, "": terraforms} {
 		if got := of(program, environ); got != want {
 			t.Errorf("%q reads %s, not %s", program, got, want)
 		}
