@@ -1,10 +1,12 @@
 package scaffold
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -151,15 +153,20 @@ var renovate = regexp.MustCompile(`#\s*renovate: datasource=(?<datasource>.*?) d
 	`( versioning=(?<versioning>.*?))?(?: extractVersion=(?<extractVersion>.*?))?\s.*?_version\s*=\s*` +
 	`"(?<currentValue>.*)"`)
 
-func TestRenovateFindsTheVersionsOfATemplate(t *testing.T) {
-	files, err := fs.Glob(templates.Files, "*/terraform.tfvars")
-	if err != nil || len(files) < 2 {
-		t.Fatal(files, err)
+func TestRenovateFindsTheVersionsThatArePinned(t *testing.T) {
+	repository := os.DirFS("../..")
+	files, err := fs.Glob(repository, "templates/*/terraform.tfvars")
+	clusters, unread := fs.Glob(repository, "clusters/*/*/terraform.tfvars")
+	if err = errors.Join(err, unread); err != nil || len(files) < 2 || len(clusters) < 2 {
+		t.Fatal(files, clusters, err)
 	}
-	for _, file := range files {
-		text, err := fs.ReadFile(templates.Files, file)
+	for _, file := range append(files, clusters...) {
+		text, err := fs.ReadFile(repository, file)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "\nkubernetes_version") && slices.Contains(clusters, file) {
+			continue // it has the versions of the stages
 		}
 		found := map[string]string{}
 		for _, m := range renovate.FindAllStringSubmatch(string(text), -1) {

@@ -34,7 +34,9 @@ nodes = {
   worker-02 = { role = "worker", vm_id = 425, address = "192.168.1.215", cores = 4, memory = 8192, longhorn_disk = 40 }
 }
 
-talos_version      = "v1.13.0"
+# renovate: datasource=github-releases depName=siderolabs/talos
+talos_version = "v1.13.0"
+# renovate: datasource=github-releases depName=kubernetes/kubernetes extractVersion=^v(?<version>.*)$
 kubernetes_version = "1.36.3"
 
 # Outside of the router's DHCP range, and without .250.

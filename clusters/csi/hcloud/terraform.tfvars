@@ -30,7 +30,9 @@ nodes = {
   worker-01 = { role = "worker", address = "10.20.1.21", location = "nbg1" }
 }
 
-talos_version      = "v1.13.0"
+# renovate: datasource=github-releases depName=siderolabs/talos
+talos_version = "v1.13.0"
+# renovate: datasource=github-releases depName=kubernetes/kubernetes extractVersion=^v(?<version>.*)$
 kubernetes_version = "1.36.3"
 
 # The stage hcloud-controller gives nodes their provider id, and Services load balancers.

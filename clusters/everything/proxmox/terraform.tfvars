@@ -108,8 +108,10 @@ nodes = {
   }
 }
 
-talos_version       = "v1.13.0"
-talos_contract      = "v1.13"
+# renovate: datasource=github-releases depName=siderolabs/talos
+talos_version  = "v1.13.0"
+talos_contract = "v1.13"
+# renovate: datasource=github-releases depName=kubernetes/kubernetes extractVersion=^v(?<version>.*)$
 kubernetes_version  = "1.36.3"
 talos_image_factory = "factory.talos.dev"
 

@@ -31,7 +31,9 @@ nodes = {
   worker-02 = { role = "worker", address = "10.10.1.22", server_type = "cx43", location = "nbg1" }
 }
 
-talos_version      = "v1.13.0"
+# renovate: datasource=github-releases depName=siderolabs/talos
+talos_version = "v1.13.0"
+# renovate: datasource=github-releases depName=kubernetes/kubernetes extractVersion=^v(?<version>.*)$
 kubernetes_version = "1.36.3"
 
 # The snapshot of the servers' disks, and the installer, have the extensions of this schematic.
