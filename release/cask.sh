@@ -12,7 +12,11 @@ archives=(dist/castle_*.tar.gz)
 (( ${#urls[@]} == ${#archives[@]} && ${#sums[@]} == ${#archives[@]} && ${#linked[@]} >= 5 ))
 for i in "${!urls[@]}"; do
   url=${urls[i]//'#{version}'/$version}
-  [[ $url == "https://github.com/ephemeral-castle/castle/releases/download/v$version/castle_$version"_* ]]
+  # A snapshot has the version of the next tag, and addresses below the last one.
+  tag=v$version
+  [[ $version != *-snapshot.* ]] || tag=v[0-9]*
+  [[ $url == https://github.com/ephemeral-castle/castle/releases/download/$tag/castle_"$version"_* ]] ||
+    { echo "the cask downloads $url" >&2; exit 1; }
   name=${url##*/}
   grep -qxF "${sums[i]}  $name" dist/checksums.txt || { echo "the cask has another checksum of $name" >&2; exit 1; }
   files=$(tar -tzf "dist/$name")
