@@ -139,7 +139,9 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 		{`network = { gateway = "192.168.1.1", secondary_subnet = "fd00:1::/64" }`, "network",
 			"node.secondary_address == null) =="},
 		{`network = { gateway = "192.168.1.1", secondary_gateway = "192.168.1.2" }`, "network",
-			"var.network.secondary_gateway}"},
+			"var.network.secondary_gateway}/32"},
+		{`network = { gateway = "192.168.1.1", secondary_subnet = "fd00:1::/64", secondary_gateway = ` +
+			`"fd00:2::1" }`, "network", "^fe80:"},
 		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = ` +
 			`"controlplane", vm_id = 422, address = "192.168.1.212" } }`,
 			"nodes", "% 2 == 1"},
