@@ -22,7 +22,9 @@ const (
 // for them does.
 func checkCNI(c *cluster, report reporter, first rendered) {
 	control, choice := first.config.Cluster(), c.variable("cni")
-	prism := first.config.Machine().Features().KubePrism()
+	lacksPrism := func(r rendered) bool {
+		return r.config != nil && !r.config.Machine().Features().KubePrism().Enabled()
+	}
 	none := control.Network().CNI().Name() == "none"
 	brings := c.bringsCNI()
 	waits := func(s *config.Stage) bool {
@@ -42,7 +44,7 @@ func checkCNI(c *cluster, report reporter, first rendered) {
 		report("cni-twice", choice.At(), chosen+": leaves kube-proxy, which Cilium replaces",
 			"Stage %s (%s) installs Cilium without need of kube-proxy, and both would translate the "+
 				"addresses of Services. Set cni = \"cilium\".", brings.Name, syntax.Place(brings.At()))
-	case brings != nil && brings.Source == ciliumStage && !prism.Enabled():
+	case brings != nil && brings.Source == ciliumStage && slices.ContainsFunc(c.rendered, lacksPrism):
 		report("kubeprism-off", origin(c, choice.At(), "kubePrism"), "KubePrism is off, and Cilium needs it",
 			"Stage %s (%s) installs Cilium, whose agents ask the API at localhost:7445. Remove the patch of "+
 				"machine.features.kubePrism.", brings.Name, syntax.Place(brings.At()))

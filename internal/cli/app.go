@@ -276,7 +276,7 @@ func (a *app) complete(o cluster.Options) (cluster.Options, error) {
 		o.OnCommand = a.tracer.Command
 	}
 	o.Library, o.Templates = stages.Library, templates.Files
-	o.Environ = o.ForProgram()
+	o.Environ = o.ProgramEnviron()
 	o.Ending = func(err error) event.Ending { return ending(err, a.interrupts.command) }
 	return o, setPairs(o.Vars, "--var %s: write it as NAME=VALUE", a.vars)
 }

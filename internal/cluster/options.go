@@ -84,8 +84,8 @@ func (o Options) Config() config.Options {
 	}
 }
 
-// ForProgram returns the environment in which the chosen program finds its own configuration.
-func (o Options) ForProgram() []string {
+// ProgramEnviron returns the environment in which the chosen program finds its own configuration.
+func (o Options) ProgramEnviron() []string {
 	return terraform.Configured(o.Environ, func() string { return config.ReadProgram(o.Config()) })
 }
 

@@ -15,13 +15,16 @@ variable "tailscale_tags" {
   type        = list(string)
   default     = []
 
-  # A schematic's id does not tell its extensions.
+  # A schematic's id does not tell its extensions. Those of the default are known.
   validation {
     condition = length(var.tailscale_tags) == 0 || alltrue([
-      for name, machine in var.machines : contains(concat(var.talos_extensions, flatten([
-        for key, given in var.talos_machine_schematics : given.id != null ? ["siderolabs/tailscale"] : given.extensions if contains([machine.role, name], key)
-      ])), "siderolabs/tailscale")
-    ]) || length(var.talos_extensions) == 0 && length(var.talos_machine_schematics) == 0
+      for extensions in [
+        for name, machine in var.machines : concat(var.talos_extensions, flatten([
+          for key, given in var.talos_machine_schematics : given.id != null ? ["siderolabs/tailscale"] : given.extensions if contains([machine.role, name], key)
+        ]))
+      ] : contains(extensions, "siderolabs/tailscale") ||
+      length(extensions) == 0 && var.talos_schematic_id != "613e1592b2da41ae5e265e8789429f22e121aab91cb4deb6bc3c0b6262961245"
+    ])
     error_message = "A machine lacks siderolabs/tailscale in talos_extensions or talos_machine_schematics: without the extension it never joins the tailnet."
   }
 }
