@@ -292,6 +292,11 @@ func (x *rollout) apply(ctx context.Context, s *Step, configuration bool, also c
 		if err := create.Change(ctx, x.run, stage, change); err != nil {
 			return x.run.Failed(ctx, stage.Layer, stage.Name, err)
 		}
+		for _, one := range x.run.Outputs.Machines() { // one that is made anew may get another lease
+			if one.Name == s.Machine {
+				s.machine.address = one.Address
+			}
+		}
 	}
 	return nil
 }

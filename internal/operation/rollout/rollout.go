@@ -87,8 +87,7 @@ func DryRun(ctx context.Context, c *cluster.Cluster, o Options) (*List, error) {
 	return p, r.End(err)
 }
 
-// Run makes the rollout, and then a create of the stages that were created before, which finds no machine to
-// change.
+// Run makes the rollout, and then a create of the stages that were created before: no machine changes.
 func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	ctx, r, err := run.BeginChecked(ctx, c, "rollout", applied.CleanUp)
 	if err != nil {

@@ -85,6 +85,12 @@ func (x *rollout) survey(ctx context.Context) error {
 		}
 	}
 	x.configured()
+	for _, m := range x.sorted() {
+		if m.address == "" {
+			return cluster.Usagef("machine %s has no address before it exists, so a rollout cannot plan its "+
+				"configuration; make it first: %s", m.name, x.run.Cluster.Command("create"))
+		}
+	}
 	for _, s := range machineStages(x.run.Cluster) {
 		if err := x.plan(ctx, s); err != nil {
 			return x.run.Failed(ctx, s.Layer, s.Name, err)
@@ -206,8 +212,14 @@ func (x *rollout) read(ctx context.Context, s *config.Stage, st *state.State, pl
 		return err
 	}
 	instances := x.run.Instances(s)
+	for _, res := range st.Managed() {
+		name, keyed := terraform.KeyOf(res.Address)
+		if keyed && (cluster.Platforms().IsMachine(res.Type) || res.Type == review.ApplyType) {
+			x.machine(name) // the keys of other resources need not be machines
+		}
+	}
 	for _, c := range plan.Changes {
-		if name, keyed := terraform.KeyOf(c.Address); keyed && c.Action != "read" {
+		if name, _ := terraform.KeyOf(c.Address); x.machines[name] != nil && c.Action != "read" {
 			x.note(s, name, c.Address)
 		}
 	}
@@ -220,8 +232,8 @@ func (x *rollout) read(ctx context.Context, s *config.Stage, st *state.State, pl
 			slices.ContainsFunc(plan.Changes, makes)
 	}
 	for _, res := range st.Managed() {
-		name, keyed := terraform.KeyOf(res.Address)
-		if !keyed {
+		name, _ := terraform.KeyOf(res.Address)
+		if x.machines[name] == nil {
 			continue
 		}
 		m := x.note(s, name, res.Address)
@@ -347,8 +359,7 @@ func NewSurvey(r *run.Run) *Survey {
 	return s
 }
 
-// Read notes what the plan of a stage would do to machines, if it makes or configures any. It keeps an error
-// for List.
+// Read notes what a stage's plan would do to machines, if it makes or configures any, and an error for List.
 func (s *Survey) Read(ctx context.Context, stage *config.Stage, st *state.State, plan *terraform.Plan,
 	outdated []string) {
 	s.mu.Lock()

@@ -68,7 +68,11 @@ func ObjectsOf(known []gate.Known) []platform.Object {
 // its state from whatever machine has the id.
 func MachineOf(k gate.Known) platform.Object {
 	a := ReadAttributes(k.Attributes)
-	macs := slices.DeleteFunc(a.MACs, func(mac string) bool { return mac == "" })
+	macs := a.MACs
+	for i, card := range a.Cards {
+		macs = append(macs[:i:i], card.MAC)
+	}
+	macs = slices.DeleteFunc(slices.Clone(macs), func(mac string) bool { return mac == "" })
 	m := platform.Object{Kind: platform.Machine, Node: a.Node, VM: a.VM, Name: a.Name, MACs: macs}
 	if k.MachineID.ID == strconv.Itoa(a.VM) && k.MachineID.UUID != "" {
 		m.UUID, m.Was = k.MachineID.UUID, k.MachineID.Replaces
@@ -93,8 +97,7 @@ func UUIDOf(key, name string) string {
 	return guid.NewSHA1(guid.NameSpaceOID, []byte(key+"/"+name)).String()
 }
 
-// FileID returns the id by which Terraform imports the file that a resource stands for; empty if there is
-// none.
+// FileID returns the id by which Terraform imports the file of a resource; empty if there is none.
 func FileID(k gate.Known) string {
 	a := ReadAttributes(k.Attributes)
 	if k.Type != typeDownload && k.Type != typeFile || !strings.Contains(a.ID, ":") {

@@ -24,11 +24,14 @@ type Attributes struct {
 	VM     int      `json:"vm_id"`
 	Name   string   `json:"name"`
 	Node   string   `json:"node_name"`
-	MACs   []string `json:"mac_addresses"`
+	MACs   []string `json:"mac_addresses"` // those that the guest agent tells, where there is one
 	Tags   []string `json:"tags"`
 	SMBIOS []struct {
 		UUID string `json:"uuid"`
 	} `json:"smbios"`
+	Cards []struct {
+		MAC string `json:"mac_address"`
+	} `json:"network_device"`
 	Disks []struct {
 		Interface string `json:"interface"`
 		Storage   string `json:"datastore_id"`
