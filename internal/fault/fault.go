@@ -54,6 +54,7 @@ func All() []Fault {
 		{"volume-degraded", Duration,
 			"Longhorn rebuilds the replicas of a node that returned that much later"},
 		{"upgrade-fails", Node, "the next Talos that is installed there fails at its first boot, once"},
+		{"lease-moves", Node, "the DHCP server gives that machine another address after its VM has stopped"},
 		{"node-dead", Node, "that node dies for good when a machine of the cluster next restarts or changes"},
 		{"etcd-full", Yes, "etcd's database has 1.5 GiB until somebody defragments it"},
 		{"snapshot-cut", Yes, "the first snapshot of etcd ends after half of it, without an error"},

@@ -75,6 +75,16 @@ func (s *Server) Has(id string) bool {
 	return slices.Contains(published, id) || slices.Contains(s.Known, id) || slices.Contains(s.Made(), id)
 }
 
+// Extends reports whether the image at a URL has an extension. What somebody else has made may have it.
+func (s *Server) Extends(url, extension string) bool {
+	_, path, is := strings.Cut(url, "/image/")
+	id, _, _ := strings.Cut(path, "/")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !is || bytes.Contains(s.made[id], []byte("- "+extension+"\n")) ||
+		s.made[id] == nil && !slices.Contains(published, id)
+}
+
 // Refusal is the status line with which the factory refuses the image at a URL; nil if it has it. It does not
 // judge the URLs of other servers.
 func (s *Server) Refusal(url string) error {

@@ -51,6 +51,17 @@ func TestTheIDIsThatOfTheRealFactory(t *testing.T) {
 		!strings.Contains(body, "field extensions not found") {
 		t.Errorf("an unknown field: %d %s", status, body)
 	}
+	for url, want := range map[string]bool{
+		"https://factory.talos.dev/image/" + longhorn + "/v1.13.0/nocloud-amd64.raw.xz": true,
+		"https://factory.talos.dev/image/3765" + strings.Repeat("0", 60) + "/v1.13.0/x": true, // unknown
+		"": true,
+		"https://factory.talos.dev/image/376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba" +
+			"/v1.13.0/nocloud-amd64.raw.xz": false,
+	} {
+		if s.Extends(url, "siderolabs/iscsi-tools") != want {
+			t.Errorf("%s: the extension is there: %v", url, !want)
+		}
+	}
 	for id, want := range map[string]int{longhorn: http.StatusOK, "0123": http.StatusNotFound} {
 		response, err := http.Get(server.URL + "/schematics/" + id)
 		if err != nil {

@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -104,6 +105,10 @@ func TestRefusalsAreThoseOfARealNode(t *testing.T) {
 			path: guest + "/agent/ping", code: 500, reason: "No QEMU guest agent configured"},
 		"agent, VM stopped": {vms: []VM{{ID: 421, Config: map[string]string{"agent": "1"}}},
 			method: "POST", path: guest + "/agent/ping", code: 500, reason: "VM 421 is not running"},
+		"agent, not installed": {vms: []VM{{ID: 421, Running: true, Config: map[string]string{"agent": "1"}}},
+			config: Config{Agent: func(VM) ([]netip.Prefix, bool) { return nil, false }},
+			method: "GET", path: guest + "/agent/network-get-interfaces", code: 500,
+			reason: "QEMU guest agent is not running"},
 		"no UPID": {method: "GET", path: "nodes/proxmox/tasks/abc/status", code: 400,
 			reason: "Parameter verification failed.", param: "upid: unable to parse worker upid"},
 		"unknown UPID": {method: "GET",

@@ -21,6 +21,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -60,6 +61,9 @@ type Config struct {
 	OnStart, OnStop, OnDestroy func(VM)
 	// OnNetwork gets a running VM whose first card has another configuration. It runs without a lock.
 	OnNetwork func(VM)
+	// Agent returns the addresses of the first card that the guest agent of a running VM tells, and whether
+	// one runs. It is called with a lock. Without it, each guest has an agent, and the address of ipconfig0.
+	Agent func(VM) (addresses []netip.Prefix, runs bool)
 }
 
 // VM is a guest as others see it: AddVM creates it, hooks and VMs return it.
@@ -116,7 +120,8 @@ func New(c Config) *Server {
 	offline := func(node string) bool { return s.offline[node] }
 	s.guests = guest.New(guest.Config{Nodes: c.Nodes, Offline: offline, Bridges: c.Bridges,
 		Mappings: c.Mappings, ChecksTags: !c.before(9, 2), Patience: c.Patience, OnShutdown: c.OnShutdown,
-		OnStart: c.OnStart, OnStop: c.OnStop, OnDestroy: c.OnDestroy, OnNetwork: c.OnNetwork},
+		OnStart: c.OnStart, OnStop: c.OnStop, OnDestroy: c.OnDestroy, OnNetwork: c.OnNetwork,
+		Agent: c.Agent},
 		s.disks, s.workers, s.access)
 	s.ha = ha.New(ha.Config{Nodes: c.Nodes, Offline: offline, Rules: !c.before(9, 0, 0)}, s.guests)
 	s.guests.Manage(s.ha)

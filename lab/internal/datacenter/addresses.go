@@ -86,16 +86,65 @@ func (a *addresses) discard(address string, vm int) bool {
 	return true
 }
 
-// leased returns a listener that knows the address of a VM which asks for it by DHCP: the one that is
-// reserved for its first card. Another VM gets one from the pool, where nobody looks for it.
-func (d *Datacenter) leased(listen func(proxmox.VM)) func(proxmox.VM) {
-	return func(vm proxmox.VM) {
-		asks := slices.Contains(strings.Split(vm.Config["ipconfig0"], ","), "ip=dhcp")
-		if cards := cards(vm); asks && len(cards) > 0 {
-			if address, is := d.config.Hosts.Reserved[strings.ToUpper(cards[0].MAC)]; is {
-				vm.Address, vm.Second = netip.PrefixFrom(address, 24), vm.Address
-			}
-		}
-		listen(vm)
+// leases are those of the DHCP server, by the MAC of a card in upper case. None ends.
+type leases struct {
+	mu   sync.Mutex
+	free []netip.Addr
+	of   map[string]netip.Addr
+}
+
+// lease returns the address of a card; the zero value if there is none left for it.
+func (l *leases) lease(mac string) netip.Addr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, is := l.of[mac]; !is && len(l.free) > 0 {
+		l.of[mac], l.free = l.free[0], l.free[1:]
 	}
+	return l.of[mac]
+}
+
+// move gives a card another address, as a server without a reservation may.
+func (l *leases) move(mac string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.of, mac)
+}
+
+// leased returns a listener that knows the address of a VM which asks for it by DHCP: the one that is
+// reserved for its first card, or the one that the server has for others.
+func (d *Datacenter) leased(listen func(proxmox.VM)) func(proxmox.VM) {
+	return func(vm proxmox.VM) { listen(d.withLease(vm)) }
+}
+
+func (d *Datacenter) withLease(vm proxmox.VM) proxmox.VM {
+	asks := slices.Contains(strings.Split(vm.Config["ipconfig0"], ","), "ip=dhcp")
+	if cards := cards(vm); asks && len(cards) > 0 {
+		mac := strings.ToUpper(cards[0].MAC)
+		address, is := d.config.Hosts.Reserved[mac]
+		if !is {
+			address = d.leases.lease(mac)
+		}
+		if address.IsValid() {
+			vm.Address, vm.Second = netip.PrefixFrom(address, 24), vm.Address
+		}
+	}
+	return vm
+}
+
+// agent is the guest agent of a VM: it runs where the image has it and Talos has started, and tells all
+// addresses of the first card, also a virtual one.
+func (d *Datacenter) agent(vm proxmox.VM) (addresses []netip.Prefix, runs bool) {
+	vm = d.withLease(vm)
+	address := vm.Address.Addr().String()
+	k := d.kubeAt(address)
+	if k.addresses.vm(address).ID != vm.ID || d.dead.is(address) ||
+		!d.images.Extends(vm.ImageURL, "siderolabs/qemu-guest-agent") {
+		return nil, false
+	}
+	for virtual, holder := range k.heldAddresses() {
+		if a, err := netip.ParseAddr(virtual); err == nil && holder == address {
+			addresses = append(addresses, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return append(addresses, vm.Address, vm.Second), true
 }

@@ -12,7 +12,7 @@ import (
 // that nobody knows.
 func TestAReservedAddressIsThatOfItsCard(t *testing.T) {
 	reserved := netip.MustParseAddr("192.168.1.212")
-	d := &Datacenter{config: Config{Hosts: Hosts{
+	d := &Datacenter{leases: &leases{}, config: Config{Hosts: Hosts{
 		Reserved: map[string]netip.Addr{"BC:24:11:2A:3B:4C": reserved}}}}
 	static := netip.MustParsePrefix("192.168.1.213/24")
 	for name, c := range map[string]struct {
@@ -32,6 +32,19 @@ func TestAReservedAddressIsThatOfItsCard(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, got, c.want)
 			}
 		})(c.vm)
+	}
+}
+
+// A card without a reservation keeps its lease until the server gives it another one.
+func TestALeaseIsThatOfItsCard(t *testing.T) {
+	first, second := netip.MustParseAddr("192.168.1.254"), netip.MustParseAddr("192.168.1.253")
+	l := &leases{free: []netip.Addr{first, second}, of: map[string]netip.Addr{}}
+	if l.lease("A") != first || l.lease("B") != second || l.lease("A") != first || l.lease("C").IsValid() {
+		t.Errorf("leases are %v, and %v are free", l.of, l.free)
+	}
+	l.free = []netip.Addr{netip.MustParseAddr("192.168.1.252")}
+	if l.move("A"); l.lease("A") == first || l.lease("B") != second {
+		t.Errorf("after a move, leases are %v", l.of)
 	}
 }
 

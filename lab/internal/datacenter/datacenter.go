@@ -114,6 +114,8 @@ type Hosts struct {
 	Templates []string
 	// Reserved are the addresses that the DHCP server has reserved, by the MAC of a card in upper case.
 	Reserved map[string]netip.Addr
+	// Leases are those that it has for other cards.
+	Leases []netip.Addr
 	// Commands of pveum have made the pool of the cluster and limited its API token. Without any, the token
 	// may do everything.
 	Commands []string
@@ -130,6 +132,7 @@ type Datacenter struct {
 	folders *folders
 	images  *imagefactory.Server
 	tailnet *tailnet
+	leases  *leases
 	vault   *landing // nil without one
 	objects *shelf   // nil without one
 	cloud   *cloud   // nil without one
@@ -164,7 +167,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		return nil, err
 	}
 	d := &Datacenter{config: c, log: newLogger(c), folders: folders, dead: &dead{},
-		images: &imagefactory.Server{Known: c.Schematics}, tailnet: newTailnet(c)}
+		images: &imagefactory.Server{Known: c.Schematics}, tailnet: newTailnet(c),
+		leases: &leases{free: slices.Clone(c.Hosts.Leases), of: map[string]netip.Addr{}}}
 	d.kube = newKube(ctx, c, d.log)
 	d.clouds = d.kube
 	if c.Both {
@@ -192,6 +196,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		Fetch:     d.images.Refusal,
 		OnStart:   d.leased(d.started), OnShutdown: d.leased(d.pressed), OnStop: d.leased(d.stopped),
 		OnDestroy: d.leased(d.destroyed), OnNetwork: d.leased(d.rewired),
+		Agent: d.agent,
 	})
 	d.addSources()
 	if c.Cloud != nil {

@@ -253,10 +253,15 @@ func (d *Datacenter) stopped(vm proxmox.VM) {
 	address := vm.Address.Addr().String()
 	d.log.say("vm %d %s: stopped", vm.ID, vm.Name)
 	k := d.kubeAt(address)
+	moves := k.addressOf(d.config.Faults.Nodes["lease-moves"])
 	had, next := k.addresses.leave(vm)
 	if had {
 		d.fleet.Halt(address)
 		k.off(address)
+	}
+	if address == moves {
+		d.log.begins("lease-moves")
+		d.leases.move(cards(vm)[0].MAC)
 	}
 	if next != nil {
 		d.started(*next)

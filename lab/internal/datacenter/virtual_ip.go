@@ -1,6 +1,9 @@
 package datacenter
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // virtualIP records the new holder of a virtual address; "" is none. The holder's API server answers
 // there. Clients have to reconnect after a move, as in a real
@@ -24,6 +27,13 @@ func (k *kube) virtualIP(virtual, holder string) {
 	if after := k.config.Faults.Times["vip-moves"]; first && after != 0 {
 		go k.moveVirtualIP(virtual, after)
 	}
+}
+
+// heldAddresses are the holders of the virtual addresses.
+func (k *kube) heldAddresses() map[string]string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.holders)
 }
 
 // follow opens or shuts a virtual address: its holder keeps it while its API server restarts. The caller

@@ -115,6 +115,7 @@ func (s *survey) add(o *survey) {
 	maps.Copy(reserved, o.Hosts.Reserved)
 	maps.Copy(reserved, s.Hosts.Reserved) // a card keeps its address
 	s.Hosts.Reserved = reserved
+	s.Hosts.Leases = union(s.Hosts.Leases, o.Hosts.Leases, netip.Addr.String)
 	s.Hosts.Commands = union(s.Hosts.Commands, o.Hosts.Commands, itself)
 	s.Machines = union(s.Machines, o.Machines, func(m talos.Machine) string { return m.Address })
 	s.Nodes = union(s.Nodes, o.Nodes, itself)

@@ -229,6 +229,7 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 			machines[s.Name+"-"+name] = true
 			s.reserve(values["nodes"], name)
 		}
+		s.pool(values)
 		for name, v := range values {
 			each(name, v, func(name, text string) {
 				switch {
@@ -337,6 +338,39 @@ func (s *survey) reserve(nodes cty.Value, name string) {
 		}
 		s.Hosts.Reserved[strings.ToUpper(mac)] = address
 	}
+}
+
+// spareLeases are those beside the machines' own, for machines that are made again or added.
+const spareLeases = 6
+
+// pool has the DHCP server give addresses of the machines' network to machines that have none: the highest
+// ones that the configuration does not name.
+func (s *survey) pool(values map[string]cty.Value) {
+	gateway, err := netip.ParseAddr(tfeval.Text(tfeval.Attribute(values["network"], "gateway")))
+	bits, _ := tfeval.Whole(tfeval.Attribute(values["network"], "prefix"))
+	n, without := netip.PrefixFrom(gateway, bits).Masked(), 0
+	for _, node := range tfeval.Map(values["nodes"]) {
+		if a := tfeval.Attribute(node, "address"); a.IsKnown() && a.IsNull() {
+			without++
+		}
+	}
+	if err != nil || !gateway.Is4() || !n.IsValid() || without == 0 || len(s.Hosts.Leases) > 0 {
+		return
+	}
+	taken := func(a netip.Addr) bool {
+		within := func(r netip.Prefix) bool { return r != n && r.Contains(a) }
+		return slices.Contains(s.Network.Addresses, a) || slices.ContainsFunc(s.Network.Ranges, within)
+	}
+	last := gateway
+	for next := gateway; n.Contains(next); next = next.Next() {
+		last = next
+	}
+	for a := last.Prev(); n.Contains(a) && len(s.Hosts.Leases) < without+spareLeases; a = a.Prev() {
+		if !taken(a) {
+			s.Hosts.Leases = append(s.Hosts.Leases, a)
+		}
+	}
+	s.Network.Addresses = append(s.Network.Addresses, s.Hosts.Leases...)
 }
 
 // machineNames are the keys of the variable nodes.

@@ -3,6 +3,7 @@ package guest
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,8 +48,8 @@ func (s *Guests) Routes() map[string]rpc.Handler {
 		"PUT " + guest + "/config":                       vm(anyConfig, s.update),
 		"PUT " + guest + "/resize":                       vm("VM.Config.Disk", s.resize),
 		"PUT " + guest + "/cloudinit":                    vm("VM.Config.Cloudinit", regenerate),
-		"POST " + guest + "/agent/ping":                  vm("VM.GuestAgent.Audit", agentPing),
-		"GET " + guest + "/agent/network-get-interfaces": vm("VM.GuestAgent.Audit", agentCards),
+		"POST " + guest + "/agent/ping":                  vm("VM.GuestAgent.Audit", s.agentPing),
+		"GET " + guest + "/agent/network-get-interfaces": vm("VM.GuestAgent.Audit", s.agentCards),
 		"GET " + guest + "/status/current":               vm("VM.Audit", showStatus),
 		"POST " + guest + "/status/start":                s.power("start", s.start),
 		"POST " + guest + "/status/stop":                 s.power("stop", s.stop),
@@ -137,32 +138,53 @@ func (g *Guest) agent() bool {
 	return option.Parse(g.Config["agent"], "enabled")["enabled"] == "1"
 }
 
-func agentPing(_ *rpc.Call, g *Guest) (any, error) {
+// told returns the addresses that the agent of a guest tells.
+func (s *Guests) told(g *Guest) (addresses []netip.Prefix, err error) {
+	addresses, runs := []netip.Prefix{g.View().Address}, true
+	if s.config.Agent != nil {
+		addresses, runs = s.config.Agent(g.View())
+	}
 	switch {
 	case !g.agent():
 		return nil, failure.Internal("No QEMU guest agent configured")
 	case !g.Running:
 		return nil, failure.Internal("VM %d is not running", g.ID)
+	case !runs:
+		return nil, failure.Internal("QEMU guest agent is not running")
 	}
-	return map[string]any{"result": map[string]any{}}, nil
+	return addresses, nil
 }
 
-// agentCards reports the address of ipconfig0 on the first card.
-func agentCards(c *rpc.Call, g *Guest) (any, error) {
-	if _, err := agentPing(c, g); err != nil {
-		return nil, err
+func (s *Guests) agentPing(_ *rpc.Call, g *Guest) (any, error) {
+	_, err := s.told(g)
+	return map[string]any{"result": map[string]any{}}, err
+}
+
+// agentCards reports the addresses of the first card. A card without one has no list of them.
+func (s *Guests) agentCards(_ *rpc.Call, g *Guest) (any, error) {
+	addresses, err := s.told(g)
+	card := func(name, mac string, addresses ...netip.Prefix) any {
+		var all []any
+		for _, a := range addresses {
+			if family := "ipv4"; a.IsValid() {
+				if a.Addr().Is6() {
+					family = "ipv6"
+				}
+				all = append(all, map[string]any{"ip-address": a.Addr().String(), "ip-address-type": family,
+					"prefix": a.Bits()})
+			}
+		}
+		shown := map[string]any{"name": name, "hardware-address": mac}
+		if len(all) > 0 {
+			shown["ip-addresses"] = all
+		}
+		return shown
 	}
-	card := func(name, mac, address string, bits int) any {
-		return map[string]any{"name": name, "hardware-address": mac, "ip-addresses": []any{
-			map[string]any{"ip-address": address, "ip-address-type": "ipv4", "prefix": bits},
-		}}
-	}
-	cards := []any{card("lo", "00:00:00:00:00:00", "127.0.0.1", 8)}
-	if a := g.View().Address; a.IsValid() {
-		mac := strings.ToLower(option.MAC(g.Config["net0"]))
-		cards = append(cards, card("eth0", mac, a.Addr().String(), a.Bits()))
-	}
-	return map[string]any{"result": cards}, nil
+	return map[string]any{"result": []any{
+		card("lo", "00:00:00:00:00:00", netip.MustParsePrefix("127.0.0.1/8"),
+			netip.MustParsePrefix("::1/128")),
+		card("ens18", strings.ToLower(option.MAC(g.Config["net0"])), addresses...),
+	}}, err
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

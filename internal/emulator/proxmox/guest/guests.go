@@ -8,6 +8,7 @@ package guest
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -41,6 +42,9 @@ type Config struct {
 	// one whose first card has another configuration, and the others one whose task is about to be reported
 	// as finished. All are optional, and run without a lock.
 	OnShutdown, OnStart, OnStop, OnDestroy, OnNetwork func(VM)
+	// Agent returns the addresses of the first card that the guest agent of a running VM tells, and whether
+	// one runs. It is called with a lock. Without it, each guest has an agent, and the address of ipconfig0.
+	Agent func(VM) (addresses []netip.Prefix, runs bool)
 }
 
 // HighAvailability is the stack that manages guests, as their calls need it.
