@@ -173,11 +173,9 @@ func checkPools(c *cluster, report reporter) {
 		others = append(others, c.single("router "+name, tfeval.Attribute(peers[name], "address"),
 			"cilium_bgp", "peers", name, "address"))
 	}
-	for _, a := range others {
-		if a.First.IsValid() && (a.What == c.gateway.What || a.First != c.gateway.First) {
-			used = append(used, a)
-		}
-	}
+	used = append(used, xslices.Filter(others, func(a AddressRange) bool {
+		return a.First.IsValid() && (a.What == c.gateway.What || a.First != c.gateway.First)
+	})...)
 	for _, p := range c.pools {
 		if p.reversed() {
 			report("pool-reversed", p.at, p.What+": ends before it begins", "Write %s-%s.", p.Last, p.First)

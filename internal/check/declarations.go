@@ -44,8 +44,7 @@ func checkDeclarations(c *cluster, report reporter) {
 	}
 }
 
-// checkArguments finds arguments of variables and outputs that Terraform does not know, and outputs without a
-// value.
+// checkArguments finds arguments of variables and outputs that Terraform does not know, and missing values.
 func checkArguments(b *hclsyntax.Block, stage string, report reporter) {
 	known := map[string][]string{
 		"variable": {"default", "deprecated", "description", "ephemeral", "nullable", "sensitive", "type"},

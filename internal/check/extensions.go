@@ -23,8 +23,7 @@ const schematicsVariable = "talos_machine_schematics"
 // longhornExtensions are those without which Longhorn attaches no volume on Talos.
 var longhornExtensions = []string{"siderolabs/iscsi-tools", "siderolabs/util-linux-tools"}
 
-// checkExtensions reports names that the image factory would refuse only when it makes an image, and what
-// Longhorn needs.
+// checkExtensions reports names that the image factory would refuse late, and what Longhorn needs.
 func checkExtensions(c *cluster, report reporter) {
 	written, own := c.variable(extensionsVariable), c.variable(schematicsVariable)
 	of := extensionsOf(written.Value)

@@ -91,8 +91,7 @@ func (o Options) ProgramEnviron() []string {
 
 // GateTypes returns every type of gate that a stage may use.
 func GateTypes() []gate.Type {
-	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes(),
-		tailscale.GateTypes())
+	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes(), tailscale.GateTypes())
 }
 
 // SurvivorTypes returns every type of data that may outlive a cluster.
@@ -158,6 +157,7 @@ const (
 	TalosconfigOutput = "talosconfig"
 	MachinesOutput    = "machines"        // role, address and reset of each machine, by name
 	InstanceOutput    = "instance"        // what changes with each machine, by name
+	LeasesOutput      = "leases"          // the addresses that a DHCP server has given, by name
 	LoginsOutput      = "database_logins" // of the secrets layer: the login role that clients use, by user
 	AlternateLogin    = "-alt"            // ends the name of a database user's second login role
 )

@@ -262,7 +262,8 @@ func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnost
 // output looks up the output that r names among the known ones of sc.
 func (s *Stage) output(r reference, known map[string]cty.Value, sc Scope,
 	owner *Stage) (cty.Value, hcl.Diagnostics) {
-	if v, ok := known[r.name]; ok {
+	v, ok := known[r.name]
+	if ok && (sc.unknown || v.IsWhollyKnown()) {
 		return v, nil
 	}
 	if sc.unknown {

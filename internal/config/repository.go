@@ -176,8 +176,7 @@ func (l *library) read(tree fs.FS, file, name string, quote bool) (*hcl.File, hc
 	return f, diags
 }
 
-// readFile parses one file of tree, which diagnostics call name. A file that does not exist is nil and no
-// error.
+// readFile parses one file of tree, which diagnostics call name. One that does not exist is nil and no error.
 func readFile(tree fs.FS, file, name string) (*hcl.File, hcl.Diagnostics) {
 	src, err := fs.ReadFile(tree, file)
 	switch {

@@ -115,8 +115,7 @@ func (l *loader) declared(stages []*Stage) map[string]bool {
 	return declared
 }
 
-// findUndeclared notes values that no stage declares. A misspelled one is a value of the variable that is
-// meant.
+// findUndeclared notes values that no stage declares. A misspelled one is that of the variable that is meant.
 func (r *inputValues) findUndeclared(values map[string]Written, declared map[string]bool, stages string) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if declared[name] {

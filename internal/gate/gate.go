@@ -222,8 +222,7 @@ type Finding struct {
 	Object string // "deployment metallb-system/controller"; empty if Text names it
 	Text   string
 	Err    error // the cause, if any; it stands for an empty Object and Text
-	// Unwatched reports that no change of an object tells when this passes. Wait asks again within half a
-	// second.
+	// Unwatched reports that no change of an object tells when this passes: Wait asks again in half a second.
 	Unwatched bool
 }
 

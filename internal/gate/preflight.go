@@ -74,6 +74,8 @@ type MachineID struct {
 	Replaces string `json:"replaces,omitempty"`
 	// Instance is the run that recorded the intent of its creation. It stays as long as the machine.
 	Instance string `json:"instance,omitempty"`
+	// Lease is the address that a DHCP server has given the machine first, if it has none of its own.
+	Lease string `json:"lease,omitempty"`
 }
 
 // Inspection is the result of a preflight for the objects that the stage is to own.

@@ -53,8 +53,8 @@ func (o *Outputs) Compute(stages []*config.Stage) {
 		sc := o.Scope(s)
 		module := tfeval.Read(s, s.KnownInputs(sc.Outputs, sc.Births))
 		if v, known := module.Outputs()[cluster.MachinesOutput]; known {
-			o.computed[s] = map[string]cty.Value{cluster.MachinesOutput: v}
-			o.Set(s, nil)
+			o.computed[s] = map[string]cty.Value{cluster.MachinesOutput: v} // without learnt addresses
+			o.set(s, maps.Clone(sc.Self))
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (o *Outputs) IsComputed(e config.Edge) bool {
 	return len(e.Values) > 0 && !e.Ordered && !slices.ContainsFunc(e.Values, func(value string) bool {
 		_, name, _ := strings.Cut(value, ".")
 		_, is := o.computed[e.From][name]
-		return !is
+		return !is || !o.stages[e.From][name].IsWhollyKnown()
 	})
 }
 
@@ -90,9 +90,17 @@ func (o *Outputs) Set(s *config.Stage, outputs map[string]state.Output) {
 		}
 		values[name] = out.Value
 	}
+	o.set(s, values)
+}
+
+func (o *Outputs) set(s *config.Stage, values map[string]cty.Value) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if values == nil {
+		values = map[string]cty.Value{}
+	}
 	maps.Copy(values, o.computed[s])
+	address(values)
 	o.stages[s] = values
 	layer := map[string]cty.Value{}
 	for from, values := range o.stages {
@@ -202,8 +210,8 @@ func RecordedOutputs(c *cluster.Cluster, s *config.Stage, st *state.State) map[s
 }
 
 // withRecorded sets in a stage's outputs what castle records and Terraform does not know: the runs that
-// created the machines, and the login roles that rotations have made those in use. If the record cannot be
-// read, the output is unknown, and nothing is replaced.
+// created the machines, their first leases, and the login roles that rotations have made those in use. If the
+// record cannot be read, the output is unknown, and nothing is replaced.
 func withRecorded(dir *state.Stage, outputs map[string]state.Output) map[string]state.Output {
 	outputs = maps.Clone(outputs)
 	set := func(output string, change func(map[string]cty.Value) error) {
@@ -223,6 +231,15 @@ func withRecorded(dir *state.Stage, outputs map[string]state.Output) map[string]
 			name, keyed := terraform.KeyOf(id.Address)
 			if keyed && id.Instance != "" { // also of one that a step of a rollout has just made
 				instances[name] = cty.StringVal(id.Instance)
+			}
+		}
+		return err
+	})
+	set(cluster.LeasesOutput, func(leases map[string]cty.Value) error {
+		ids, err := cluster.MachineIDs(dir).Value()
+		for _, id := range ids {
+			if name, keyed := terraform.KeyOf(id.Address); keyed && id.Lease != "" {
+				leases[name] = cty.ObjectVal(map[string]cty.Value{"address": cty.StringVal(id.Lease)})
 			}
 		}
 		return err
@@ -341,6 +358,9 @@ func (r *Run) Restore() error {
 // ReadOutputs reads a stage's outputs after its apply, and exports those of the platform.
 func (r *Run) ReadOutputs(s *config.Stage) error {
 	st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
+	if err == nil {
+		err = r.holdLeases(s, st.Outputs)
+	}
 	if err != nil {
 		return err
 	}

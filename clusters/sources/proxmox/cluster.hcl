@@ -1,6 +1,6 @@
 # sources: one control plane and one worker whose Flux reads its repository over SSH, and decrypts with SOPS.
-# Each machine is in a tailnet, and Longhorn's backups go to an S3 server of your own. The cluster addresses
-# follows an artifact instead.
+# Each machine is in a tailnet, the worker has the address that a DHCP server gives it, and Longhorn's backups
+# go to an S3 server of your own. The cluster addresses follows an artifact instead.
 
 # A clone of what git_url names.
 gitops { repository = "../fleet" }

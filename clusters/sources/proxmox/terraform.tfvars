@@ -21,11 +21,11 @@ vm_id_range = { first = 531, last = 534 }
 
 nodes = {
   cp-01     = { role = "controlplane", vm_id = 531, address = "192.168.1.151", cores = 2, memory = 4096 }
-  worker-01 = { role = "worker", vm_id = 532, address = "192.168.1.152", cores = 4, memory = 8192, longhorn_disk = 40 }
+  worker-01 = { role = "worker", vm_id = 532, cores = 4, memory = 8192, longhorn_disk = 40 } # its address is a DHCP server's
 }
 
-# Each machine joins a tailnet, with a key for it alone.
-talos_extensions     = ["siderolabs/iscsi-tools", "siderolabs/util-linux-tools", "siderolabs/tailscale"]
+# Each machine joins a tailnet, with a key for it alone. castle learns the address of worker-01 from its guest agent.
+talos_extensions     = ["siderolabs/iscsi-tools", "siderolabs/util-linux-tools", "siderolabs/tailscale", "siderolabs/qemu-guest-agent"]
 tailscale_tags       = ["tag:node"] # CHANGE: a tag that the OAuth client has
 tailscale_key_expiry = 1800
 tailscale_api        = "https://api.tailscale.com"

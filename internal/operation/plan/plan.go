@@ -28,8 +28,7 @@ import (
 type Options struct {
 	Selection cluster.Selection
 	Out       string // the file that it is saved in; none if empty
-	// Quick leaves out the refresh of the stages whose inputs, gates and revisions are those of the last
-	// apply.
+	// Quick leaves out the refresh of stages whose inputs, gates and revisions are those of the last apply.
 	Quick bool
 }
 
@@ -114,8 +113,7 @@ func (p *Plan) sum(refreshed bool) {
 	p.Total.Changes = p.Total.Changing+len(p.Total.NotPlanned) > 0
 }
 
-// CodeChange reports that a stage's module differs from the applied one: castle was upgraded, or somebody
-// changed it.
+// CodeChange reports that a stage's module differs from the applied one: by an upgrade, or by somebody.
 type CodeChange struct {
 	Stage  string   `json:"stage"`
 	Layer  string   `json:"layer"`

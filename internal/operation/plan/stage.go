@@ -55,8 +55,7 @@ func (p *planning) readStates() error {
 	return nil
 }
 
-// stages plans all stages in parallel, but those that only read, and then those that make machines, before
-// the others.
+// stages plans stages in parallel, but first those that only read, and then those that make machines.
 func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []*Stage {
 	p.run.Outputs.Compute(chosen)
 	p.machines = rollout.NewSurvey(p.run)
@@ -159,7 +158,7 @@ func (p *planning) missing(s *config.Stage, inputs bool) []string {
 	for _, edge := range s.Edges() {
 		for _, value := range edge.Values {
 			layer, name, _ := strings.Cut(value, ".")
-			if _, known := outputs[layer][name]; inputs && !known {
+			if v, has := outputs[layer][name]; inputs && (!has || !v.IsWhollyKnown()) {
 				names = append(names, value)
 			}
 		}
@@ -348,8 +347,7 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 	return err
 }
 
-// checkMachines records that a create would refuse to take nodes out of the cluster, or to harm their
-// machines.
+// checkMachines records that a create would refuse to take nodes away, or to harm their machines.
 func (p *planning) checkMachines(ctx context.Context, one *Stage, plan *terraform.Plan,
 	outdated []string) error {
 	intent, err := p.run.Cluster.Dir.Stage(one.Name).Intent().Read()

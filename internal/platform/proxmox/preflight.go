@@ -77,6 +77,8 @@ func vmIDs() gate.PreflightType {
 				"cloned from, \"node/id\", by key; empty for one that is none."},
 			"ha": {Type: cty.Map(cty.Bool),
 				Help: "Whether each virtual machine is highly available, by key."},
+			"leased": {Type: cty.Map(cty.Bool),
+				Help: "Whether the guest agent of each virtual machine tells its address, by key."},
 			"resource": {Type: cty.String, Valid: validResource,
 				Help: "The resource of the machines' instances, \"" + defaultResource + "\" if not given."},
 			"uuids_from_key": {Type: cty.Bool, Help: "Each machine has the uuid " +

@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -48,6 +49,7 @@ type Footprint struct {
 	Sources  []string // volumes that its disks are copied from
 	Cloned   []string // templates that machines are cloned from: pve1/9000
 	HA       bool     // machines are highly available
+	Leased   bool     // guest agents tell the addresses of machines
 }
 
 // Uses adds what machines use of their nodes to the footprint.
@@ -67,7 +69,7 @@ func (f *Footprint) Uses(all []host.Use) {
 		if u.Template != "" {
 			add(&f.Cloned, "", u.Template)
 		}
-		f.HA = f.HA || u.HA
+		f.HA, f.Leased = f.HA || u.HA, f.Leased || u.Leased
 		if u.Image != "" {
 			add(&f.Sources, "", u.Image)
 		}
@@ -118,6 +120,10 @@ func (f Footprint) rights() (all []right) {
 	}
 	if f.HA { // the stack knows no right on a single machine
 		require("/", "CastleHA", "Sys.Audit", "Sys.Console")
+	}
+	if f.Leased { // the right has another name before Proxmox 9
+		all = append(all, right{cmp.Or(textIf(f.Pool != "", "/pool/"+f.Pool), "/vms"), "CastleAgents",
+			[]string{"VM.GuestAgent.Audit"}, []string{"VM.Monitor"}})
 	}
 	if len(f.Cloned) > 0 && f.Pool != "" { // a clone gets its cloud-init drive when it exists
 		require("/pool/"+f.Pool, "CastleClones", "VM.Config.CDROM")

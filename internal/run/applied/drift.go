@@ -74,6 +74,9 @@ func FindDrift(ctx context.Context, r *run.Run, s *config.Stage, st *state.State
 			return Drift{Unknown: "only Terraform can read it", OnlyTerraform: true}, nil
 		}
 	}
+	if len(tfeval.Map(st.Outputs[cluster.LeasesOutput].Value)) > 0 {
+		return Drift{Unknown: "only Terraform can read its leases", OnlyTerraform: true}, nil
+	}
 	now, err := revision.Read(ctx, cluster.RevisionSystems(), stageOf(r, s, st), *recorded)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -87,8 +87,7 @@ func AddState(f *state.Fingerprint, dir *state.Stage) error {
 var personal = regexp.MustCompile(
 	`SECRET|TOKEN|PASSWORD|CLIENT_ID|USERNAME|CLIENT_(CERT|KEY)|CA_?(CERT|PATH)|PROXY|SSH_|TMPDIR`)
 
-// matters reports whether an environment variable decides what a stage's Terraform applies, or to which
-// system.
+// matters reports whether an environment variable decides what a stage's Terraform applies, or where.
 func matters(s *config.Stage, name string) bool {
 	if personal.MatchString(name) {
 		return false
@@ -98,8 +97,7 @@ func matters(s *config.Stage, name string) bool {
 		func(source string) bool { return path.Base(source) == reader })
 }
 
-// addInput adds a value and the content of the files that it names: a CA file may change under the same
-// path.
+// addInput adds a value and the content of the files that it names: a CA file may change under the same path.
 func addInput(f *state.Fingerprint, name string, v cty.Value, dir string) error {
 	data, err := ctyjson.Marshal(v, v.Type())
 	if err != nil {

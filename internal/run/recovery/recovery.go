@@ -1,7 +1,6 @@
-// Package recovery finds the objects that an interrupted run was creating, and imports
-// those that exist into the stage's state. The next create or destroy does so, and from
-// then on Terraform manages them like any other. Machines are the exception: the
-// preflights find those, as a VM id alone does not identify a machine.
+// Package recovery finds the objects that an interrupted run was creating, and imports those that exist into
+// the stage's state. The next create or destroy does so, and from then on Terraform manages them like any
+// other. Machines are the exception: the preflights find those, as a VM id alone does not identify a machine.
 package recovery
 
 import (
@@ -28,11 +27,9 @@ func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(intent.InFlight(st.Has),
-		func(c state.Intended) bool {
-			return cluster.Platforms().FoundByPreflights(c.Type) ||
-				endsWithState(c.Type)
-		}), nil
+	return slices.DeleteFunc(intent.InFlight(st.Has), func(c state.Intended) bool {
+		return cluster.Platforms().FoundByPreflights(c.Type) || endsWithState(c.Type)
+	}), nil
 }
 
 // Datacenter opens the datacenter that a stage's preflights read. It makes no request. The error is

@@ -346,8 +346,7 @@ func list(changes []Change) string {
 	return b.String()
 }
 
-// Losses returns the changes that replace or delete an intact resource, unless an earlier run already
-// began that change.
+// Losses returns the changes that replace or delete an intact resource, unless an earlier run has begun that.
 func Losses(changes []terraform.Change, st *state.State, intent *state.Intent) []terraform.Change {
 	return slices.DeleteFunc(destructions(changes, st), func(c terraform.Change) bool {
 		return c.Reason == "tainted" || intent.Replaces(c.Address)

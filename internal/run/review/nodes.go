@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -175,7 +176,8 @@ func newNodes(outputs map[string]state.Output) nodes {
 		n.addresses[name] = tfeval.Text(address)
 	}
 	for name, m := range tfeval.Map(outputs[cluster.MachinesOutput].Value) {
-		n.listed, n.addresses[name] = true, tfeval.Text(tfeval.Attribute(m, "address"))
+		n.listed, n.addresses[name] = true, cmp.Or(tfeval.Text(tfeval.Attribute(m, "address")),
+			tfeval.Text(tfeval.Attribute(tfeval.Map(outputs[cluster.LeasesOutput].Value)[name], "address")))
 		if tfeval.Text(tfeval.Attribute(m, "role")) == "controlplane" {
 			n.controlPlanes = append(n.controlPlanes, n.addresses[name])
 		}

@@ -174,8 +174,7 @@ func choose(ctx context.Context, r *run.Run, data Data, id string) (*survivor.Bi
 	return &b, data.Survivor.Announce(ctx, b)
 }
 
-// has reports whether the save with an id is of the data with a label. It is an error if none of all data
-// have it.
+// has reports whether the save with an id is of the data with a label. It is an error if no data have it.
 func has(all []Listed, label, id string) (bool, error) {
 	var unknown []error
 	for _, l := range all {

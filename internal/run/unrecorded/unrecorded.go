@@ -33,8 +33,7 @@ import (
 // answerTime bounds a look.
 const answerTime = 10 * time.Second
 
-// Machine is a virtual machine with the name and the tags of the cluster, or with the uuid of one of its
-// machines.
+// Machine is a virtual machine with the name and tags of the cluster, or the uuid of one of its machines.
 type Machine struct {
 	ID     int    `json:"vmid"`
 	Name   string `json:"name"`

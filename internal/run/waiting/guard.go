@@ -82,8 +82,7 @@ func (g *Guard) Watch(ctx context.Context, w *run.Workspace, apply func(context.
 	return errors.Join(append(g.errs, err)...)
 }
 
-// Follow implements run.Guard: it begins to look at an object when its change starts, and ends that with the
-// change.
+// Follow implements run.Guard: it looks at an object from the start of its change to its end.
 func (g *Guard) Follow(c terraform.Change) {
 	if len(g.Preflights) == 0 {
 		return

@@ -13,7 +13,7 @@ variable "nodes" {
   type = map(object({
     role      = string
     vm_id     = number
-    address   = string
+    address   = optional(string)
     node_name = optional(string)
 
     secondary_address = optional(string)

@@ -35,6 +35,19 @@ variable "talos_machine_schematics" {
     error_message = "The id of a schematic in talos_machine_schematics has 64 hexadecimal digits."
   }
 
+  # Whatever else a machine starts from, and the id of a schematic, may have it.
+  validation {
+    condition = alltrue([
+      for name, machine in var.nodes : machine.address != null ||
+      length([for given in [machine, lookup(var.machine_defaults, machine.role, machine), lookup(var.machine_defaults, "all", machine)] : given if given.image != null || given.template != null]) > 0 ||
+      contains(concat(var.talos_extensions, flatten([
+        for key, given in var.talos_machine_schematics : given.id != null ? ["siderolabs/qemu-guest-agent"] : given.extensions if contains([machine.role, name], key)
+      ])), "siderolabs/qemu-guest-agent") ||
+      length(var.talos_extensions) == 0 && var.talos_schematic_id != "613e1592b2da41ae5e265e8789429f22e121aab91cb4deb6bc3c0b6262961245"
+    ])
+    error_message = "A machine without an address has no siderolabs/qemu-guest-agent in talos_extensions: without it, nobody learns the address that a DHCP server gives it."
+  }
+
   # The id of a schematic says which extensions there are.
   validation {
     condition = alltrue([

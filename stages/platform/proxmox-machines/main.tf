@@ -22,8 +22,8 @@ locals {
     tpm             = false
     startup         = null
 
+    address           = null
     secondary_address = null
-    dhcp              = false
 
     image                 = null
     template              = null
@@ -47,7 +47,7 @@ locals {
 
   # The machine's own value wins, then that of its role, then that of all.
   machines = {
-    for name, node in var.nodes : name => merge(local.defaults, [
+    for name, node in var.nodes : name => merge(local.defaults, { dhcp = node.address == null }, [
       for given in [lookup(var.machine_defaults, "all", node), lookup(var.machine_defaults, node.role, node), node] :
       { for attribute, value in given : attribute => value if value != null }
     ]...)
@@ -94,8 +94,7 @@ resource "proxmox_virtual_environment_vm" "node" {
   bios        = each.value.bios
   on_boot     = true
 
-  # No guest agent can shut the VM down, and these machines need no clean shutdown before they are
-  # destroyed. An agent block, even a disabled one, would be a change after an import.
+  # These machines need no clean shutdown before they are destroyed.
   stop_on_destroy = true
   # A changed attribute would stop and start all machines at once, and etcd with them.
   reboot_after_update = false
@@ -104,6 +103,21 @@ resource "proxmox_virtual_environment_vm" "node" {
 
   smbios {
     uuid = local.uuids[each.key]
+  }
+
+  # Proxmox learns an address from the guest alone. A refresh waits as long for an agent that does not answer.
+  # Elsewhere, a block of an agent, even a disabled one, would be a change after an import.
+  dynamic "agent" {
+    for_each = each.value.address == null ? ["ipv4"] : []
+
+    content {
+      enabled = true
+      timeout = "5m"
+
+      wait_for_ip {
+        ipv4 = true
+      }
+    }
   }
 
   # The template stays as it is.

@@ -35,6 +35,23 @@ output "machines" {
   }
 }
 
+# castle holds the first lease of a machine, and sets it as the address in machines.
+output "leases" {
+  description = "What a DHCP server has given those machines that have no address: by name, address, null where no guest agent has told it, and the mac_address that has it."
+  value = {
+    for name, machine in local.machines : name => {
+      mac_address = proxmox_virtual_environment_vm.node[name].network_device[0].mac_address
+      address = try([
+        for address in proxmox_virtual_environment_vm.node[name].ipv4_addresses[index(
+          proxmox_virtual_environment_vm.node[name].mac_addresses, upper(proxmox_virtual_environment_vm.node[name].network_device[0].mac_address),
+        )] : address
+        if address != var.vip && cidrhost("${address}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0)
+      ][0], null)
+    }
+    if machine.address == null
+  }
+}
+
 output "instance" {
   description = "What changes with each machine: castle adds the run that has created it."
   value       = { for name in keys(var.nodes) : name => "" }

@@ -66,6 +66,7 @@ preflight "vm_ids" "free" {
       given.ha.enabled if given.ha != null
     ], [false])[0]
   }
+  leased = { for name, node in var.nodes : name => node.address == null }
 
   uuids_from_key = true
 }

@@ -12,7 +12,8 @@ variable "nodes" {
   description = <<-EOT
     The machines by name. role is controlplane or worker; vm_id and address are fixed, so a cluster is always built from the
     same machines. secondary_address, in network.secondary_subnet, is of the other IP family. With dhcp, the machine asks a DHCP server for its
-    address, which is reserved there for its mac_address. node_name is the Proxmox node (proxmox_node_name by default). What a machine leaves open has the value of
+    address, which is reserved there for its mac_address. A machine without an address has the one that the server gives it first:
+    castle learns it from the guest agent, which the image needs (siderolabs/qemu-guest-agent), and holds it. node_name is the Proxmox node (proxmox_node_name by default). What a machine leaves open has the value of
     machine_defaults, else: cores 4, memory 8192 (MiB), system_disk 32 (GiB), cpu_type x86-64-v2-AES, machine_type q35, bios
     seabios, datastore_id proxmox_disk_datastore, bridge and vlan_id those of network. A node with longhorn_disk gets a disk of
     that size for Longhorn, as scsi1. disks are further ones by interface, scsi2 to scsi30; Talos finds scsi2 as
@@ -28,7 +29,7 @@ variable "nodes" {
   type = map(object({
     role      = string
     vm_id     = number
-    address   = string
+    address   = optional(string)
     node_name = optional(string)
 
     secondary_address = optional(string)
@@ -98,23 +99,33 @@ variable "nodes" {
   }
 
   validation {
-    condition     = length(distinct([for node in var.nodes : node.address])) == length(var.nodes)
+    condition     = length(distinct([for name, node in var.nodes : coalesce(node.address, name)])) == length(var.nodes)
     error_message = "Two nodes have the same address."
   }
 
   validation {
-    condition     = alltrue([for node in var.nodes : can(cidrhost("${node.address}/32", 0))])
+    condition     = alltrue([for node in var.nodes : node.address == null || can(cidrhost("${node.address}/32", 0))])
     error_message = "A node's address is an IPv4 or IPv6 address without a prefix length."
   }
 
   validation {
     condition = alltrue([
-      for node in var.nodes : node.mac_address != null && !can(regex(":", node.address)) || !concat([
+      for node in var.nodes : node.address == null || node.mac_address != null && !can(regex(":", node.address)) || !concat([
         for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] :
         given.dhcp if given.dhcp != null
       ], [false])[0]
     ])
-    error_message = "A node with dhcp has an IPv4 address and the mac_address that the DHCP server reserves it for."
+    error_message = "A node with dhcp has an IPv4 address and the mac_address that the DHCP server reserves it for, or no address: castle then learns the one that the server gives it."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes : node.address != null || concat([
+        for given in [node, lookup(var.machine_defaults, node.role, node), lookup(var.machine_defaults, "all", node)] :
+        given.dhcp if given.dhcp != null
+      ], [true])[0]
+    ])
+    error_message = "A node without an address has dhcp = false: set its address, or leave dhcp out, so that a DHCP server gives it one."
   }
 
   # castle compares addresses as texts.
@@ -493,10 +504,15 @@ variable "network" {
 
   validation {
     condition = alltrue([
-      for node in var.nodes :
+      for node in var.nodes : node.address == null ||
       try(cidrhost("${node.address}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0), false)
     ])
     error_message = "A node's address lies outside of the gateway's network."
+  }
+
+  validation {
+    condition     = !can(regex(":", var.network.gateway)) || alltrue([for node in var.nodes : node.address != null])
+    error_message = "A node has no address, and network.gateway is of IPv6: castle learns addresses of IPv4 alone. Set the node's address."
   }
 
   validation {

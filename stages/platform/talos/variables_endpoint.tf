@@ -36,7 +36,7 @@ variable "api_endpoint" {
 
   validation {
     condition = alltrue([
-      for machine in var.machines : machine.address != var.api_endpoint || machine.role == "controlplane" &&
+      for machine in var.machines : var.api_endpoint == null || machine.address != var.api_endpoint || machine.role == "controlplane" &&
       length([for other in var.machines : other if other.role == "controlplane"]) == 1
     ])
     error_message = "api_endpoint is the address of one machine: the cluster would be lost with it. Only that of a single control plane may be the endpoint."

@@ -72,7 +72,7 @@ variable "http_proxy" {
 
   validation {
     condition = var.http_proxy == null || alltrue([
-      for address in concat(compact([var.vip, var.api_endpoint]), [for machine in values(var.machines) : machine.address]) : anytrue([
+      for address in compact(concat([var.vip, var.api_endpoint], [for machine in values(var.machines) : machine.address])) : anytrue([
         for entry in try(var.http_proxy.no_proxy, []) :
         entry == address || endswith(address, ".${trimprefix(entry, ".")}") || can(regex("/", entry)) && try(cidrhost("${address}/${split("/", entry)[1]}", 0) == cidrhost(entry, 0), false)
       ])

@@ -24,20 +24,21 @@ type Use struct {
 	Image             string   // a volume that its disk is copied from; empty if castle has it downloaded
 	Template          string   // node/id of what it is cloned from; empty if it is none
 	HA                bool     // it is highly available
+	Leased            bool     // its guest agent tells its address
 }
 
 // UsesOf returns what the machines of a preflight with these values use of their nodes, by key.
 func UsesOf(v gate.Values) (map[string]Use, error) {
 	var storages, bridges, pci, usb map[string][]string
 	nodes, images, templates := map[string]string{}, map[string]string{}, map[string]string{}
-	available, all := map[string]bool{}, map[string]Use{}
+	available, leased, all := map[string]bool{}, map[string]bool{}, map[string]Use{}
 	err := errors.Join(v.Decode("storages", &storages), v.Decode("bridges", &bridges), v.Decode("pci", &pci),
 		v.Decode("usb", &usb), v.Decode("images", &images), v.Decode("node_names", &nodes),
-		v.Decode("ha", &available), v.Decode("templates", &templates))
+		v.Decode("ha", &available), v.Decode("leased", &leased), v.Decode("templates", &templates))
 	for key := range v["vm_ids"].AsValueMap() {
 		all[key] = Use{Machine: key, Node: cmp.Or(nodes[key], v.String("node_name")),
 			Storages: storages[key], Bridges: bridges[key], PCI: pci[key], USB: usb[key], Image: images[key],
-			HA: available[key], Template: templates[key]}
+			HA: available[key], Leased: leased[key], Template: templates[key]}
 	}
 	return all, err
 }
