@@ -174,8 +174,7 @@ func MkdirPrivate(path string) error {
 	return err
 }
 
-// SyncDir flushes a folder, so that the files created, renamed or removed in it
-// survive a crash.
+// SyncDir flushes a folder, so that the files created, renamed or removed in it survive a crash.
 func SyncDir(path string) error {
 	d, err := os.OpenFile(path, unix.O_NONBLOCK, 0) // a pipe would block
 	if err != nil {

@@ -219,8 +219,7 @@ func pipelineStore(o cluster.Options, p *scaffold.Pipeline) error {
 
 // pipelineClusters returns the named clusters, or all of the repository. tolerant is for a job that has not
 // the secrets of all clusters, so that their configurations are incomplete.
-func pipelineClusters(o cluster.Options, names []string, tolerant bool) ([]scaffold.PipelineCluster,
-	error) {
+func pipelineClusters(o cluster.Options, names []string, tolerant bool) ([]scaffold.PipelineCluster, error) {
 	all, err := folders.Clusters(o.Repository)
 	if err != nil {
 		return nil, err

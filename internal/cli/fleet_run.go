@@ -81,8 +81,7 @@ the command of a cluster ended; 5, too, if a gate closed while a wave soaked.`,
 // waits reports whether the waves of the command pause, soak and need approvals.
 func (o *fleetOptions) waits() bool { return o.command == "create" || o.command == "rollout" }
 
-// continues reports whether an unfinished run of the command is continued. A backup of last night is none of
-// tonight.
+// continues reports whether an unfinished run is continued. A backup of last night is none of tonight.
 func (o *fleetOptions) continues() bool { return o.command != "backup" }
 
 // runFleet runs the command on the chosen clusters, and reports on all of them.

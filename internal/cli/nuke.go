@@ -169,8 +169,7 @@ func runNuke(ctx context.Context, a *app, n *nuke.Nuke, repository string) error
 	return errors.Join(printNuked(a, n), err)
 }
 
-// checkNukeProtection refuses to delete VMs of a cluster that the repository, if there is
-// one, protects.
+// checkNukeProtection refuses to delete VMs of a cluster that the repository, if there is one, protects.
 func checkNukeProtection(ctx context.Context, a *app, repository string, n *nuke.Nuke) error {
 	if repository == "" {
 		return nil

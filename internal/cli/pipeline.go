@@ -18,8 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/report"
 )
 
-// runWatch notes the id of the run that it passes on, and puts the run's progress into a section of the
-// pipeline's log.
+// runWatch notes the id of the run that it passes on, and puts its progress into a section of the log.
 type runWatch struct {
 	app      *app
 	next     cluster.Reporter

@@ -108,8 +108,7 @@ PATH, in DIR/terraform/<platform>.`,
 			names := args[1:]
 			for _, p := range platforms {
 				if !platformPattern.MatchString(p) {
-					return usageError(cmd, fmt.Errorf("--platform %q: it is not like %s", p,
-						lockfile.Here()))
+					return usageError(cmd, fmt.Errorf("--platform %q: it is not like %s", p, lockfile.Here()))
 				}
 			}
 			if len(names) == 0 {

@@ -34,8 +34,7 @@ func (e interruptedError) Error() string {
 }
 func (interruptedError) Unwrap() error { return context.Canceled }
 
-// commandLine returns the command that castle was started with. Values of --var are
-// left out: they may be secret.
+// commandLine returns the command that castle was started with, without values of --var: they may be secret.
 func commandLine(args []string) string {
 	line := "castle"
 	for i, arg := range args {
@@ -272,8 +271,7 @@ func (i *interrupts) ask(text string) (answered func()) {
 	return lines.Ask(text)
 }
 
-// withinSecond waits at most a second for report: a blocked stderr must not delay
-// the signal to Terraform.
+// withinSecond waits at most a second for report: a blocked stderr must not delay the signal to Terraform.
 func withinSecond(report func()) {
 	done := make(chan struct{})
 	go func() {
@@ -286,9 +284,8 @@ func withinSecond(report func()) {
 	}
 }
 
-// surviveClosedPipe ignores SIGPIPE: `castle create blue | tee log` loses tee to the
-// same Ctrl-C, and castle must not die before Terraform ends. A registered channel
-// suffices; nothing reads it.
+// surviveClosedPipe ignores SIGPIPE: `castle create blue | tee log` loses tee to the same Ctrl-C, and castle
+// must not die before Terraform ends. A registered channel suffices; nothing reads it.
 func surviveClosedPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // confirmCluster asks the user to type the cluster's name before an action that is hard to undo. otherwise
@@ -327,8 +324,7 @@ func (a *app) prompt(question string) (string, error) {
 	return strings.TrimSpace(typed), err
 }
 
-// answersOf returns how a run asks the user for a line. One reader serves all questions: it may have read
-// ahead.
+// answersOf returns how a run asks the user for a line. One reader serves all: it may have read ahead.
 func answersOf(a *app) func(ctx context.Context, question string) (string, error) {
 	answers := make(chan string)
 	read := sync.OnceFunc(func() {

@@ -104,8 +104,7 @@ func (c *Cluster) Place() string {
 	return c.Store.Store.URL()
 }
 
-// Holder returns the live run that holds a cluster's lock, here or in the store; nil if there is none, or if
-// that is unknown.
+// Holder returns the live run that holds a cluster's lock, here or in the store; nil if none is known.
 func Holder(ctx context.Context, c *Cluster) *state.HeldError {
 	if held := c.Dir.Holder(); held != nil || c.Copy == nil {
 		return held

@@ -208,8 +208,7 @@ func (r *checkRun) wantedAddresses() map[string]string {
 	return wanted
 }
 
-// names resolves the host names in the configuration. A name inside a larger value may be
-// for other machines than this one.
+// names resolves the host names in the configuration. A name inside a larger value may be for other machines.
 func (r *checkRun) names(ctx context.Context) []finding.Finding {
 	hosts := map[string]bool{} // whether this machine needs it
 	add := func(host string, needed bool) {

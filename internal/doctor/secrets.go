@@ -184,8 +184,7 @@ func (r *checkRun) complete(module *tfeval.Module, source tfeval.Block, self cty
 			stage)...)
 }
 
-// inputs returns the values of a stage's variables, unknown where they are outputs of
-// stages that have none yet.
+// inputs returns the values of a stage's variables, unknown where they are outputs that no stage has yet.
 func (r *checkRun) inputs(s *config.Stage) map[string]cty.Value {
 	inputs, _ := s.Inputs(config.Scope{Outputs: r.target.Outputs}) //nolint:errcheck // see above
 	for name, v := range inputs {

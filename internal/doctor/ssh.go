@@ -39,8 +39,7 @@ func (r *checkRun) repositoryBySSH(ctx context.Context, address *url.URL) []find
 	return r.hasBranch(address.String(), refs)
 }
 
-// referencesBySSH runs git-upload-pack on the server, and reads the references that it sends first: one a
-// line.
+// referencesBySSH runs git-upload-pack on the server, and reads the references that it sends first.
 func referencesBySSH(ctx context.Context, address *url.URL, key, hosts string) (string, error) {
 	signer, err := ssh.ParsePrivateKey([]byte(key))
 	if err != nil { // the error quotes no key

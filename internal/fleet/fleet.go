@@ -149,8 +149,7 @@ func (f *Fleet) Clusters() (all []Cluster) {
 	return xslices.FlatMap(f.Waves, func(w *Wave) []Cluster { return w.Clusters })
 }
 
-// Each calls do for all values, at most parallel at a time, in their order. It begins none any more once ctx
-// is done.
+// Each calls do for all values, at most parallel at a time, in their order. It begins none once ctx is done.
 func Each[T any](ctx context.Context, parallel int, all []T, do func(i int, one T)) {
 	var group sync.WaitGroup
 	var next atomic.Int64

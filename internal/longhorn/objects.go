@@ -154,12 +154,10 @@ func begin(ctx context.Context, a *client.API, system, label, of, name string) (
 	}
 	return longhorn(ctx, a, "Backup", map[string]any{"namespace": system, "name": name,
 		"labels": map[string]any{"backup-target": defaultTarget, "backup-volume": of, ofData: label}},
-		map[string]any{"snapshotName": name, "backupMode": mode,
-			"labels": map[string]any{ofData: label}})
+		map[string]any{"snapshotName": name, "backupMode": mode, "labels": map[string]any{ofData: label}})
 }
 
-// known returns the URL of a backup that an earlier cluster has made, once Longhorn has found it in its
-// target.
+// known returns the URL of a backup of an earlier cluster, once Longhorn has found it in its target.
 func (v *volumes) known(ctx context.Context, a *client.API, t *client.Object, s survivor.Volume) (
 	string, error) {
 	b, err := get(ctx, a, "Backup", t.GetNamespace(), s.Backup)

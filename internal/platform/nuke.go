@@ -139,8 +139,7 @@ func (r Range) String() string {
 	return fmt.Sprintf("%d-%d", r.From, r.To)
 }
 
-// Orphan is a disk with an id of the range in its name that no guest uses, such as a leftover of a deleted
-// machine.
+// Orphan is a disk with an id of the range in its name that no guest uses: a leftover of a deleted machine.
 type Orphan struct {
 	Volume  string `json:"volume"`
 	Node    string `json:"node"`

@@ -64,11 +64,9 @@ type Resources interface {
 	// Effects returns what a change of a machine's resource does to the machine while it runs. was are its
 	// attributes; replaces: Terraform replaces it, because of the differences.
 	Effects(was map[string]any, replaces bool, differences []planned.Difference) []effect.Effect
-	// Describe names the machine of a resource for people, "VM 421 on node pve", and its disks with their
-	// sizes.
+	// Describe names the machine of a resource, "VM 421 on node pve", and its disks with their sizes.
 	Describe(attributes map[string]any) (machine string, disks []string)
-	// LacksMachines reports whether a machine that its machine preflight checks is none of the known
-	// resources.
+	// LacksMachines reports whether its preflight checks a machine that is none of the known resources.
 	LacksMachines(v gate.Values, known []gate.Known) bool
 	// Remedy is how an object is removed by hand.
 	Remedy(o Object) string
@@ -99,8 +97,7 @@ type Accounts interface {
 type Datacenter interface {
 	// Name is that of its platform.
 	Name() string
-	// Admitted returns an error unless the datacenter accepts the token: ErrRefused if it does not
-	// know it.
+	// Admitted returns an error unless the datacenter accepts the token: ErrRefused if it does not know it.
 	Admitted(ctx context.Context) error
 	// TokenExpiry returns when the token expires, zero: never, and how to change that.
 	TokenExpiry(ctx context.Context) (expires time.Time, fix string, err error)
@@ -110,8 +107,7 @@ type Datacenter interface {
 	Gone(ctx context.Context, all []Object, report func(string)) ([]event.OwnedObject, error)
 	// Now is Gone without waiting.
 	Now(ctx context.Context, all []Object) []event.OwnedObject
-	// Facts reads how the machines among known are now: where, whether they run, and what is not as castle
-	// has left it.
+	// Facts reads how the machines among known are now: where, whether they run, and what has changed since.
 	Facts(ctx context.Context, known []gate.Known) ([]Fact, error)
 	// Restart stops a machine and starts it again, which brings its pending changes into force: a reboot
 	// inside it keeps the old process with its old hardware. It asks the guest to shut down first, and stops
@@ -284,8 +280,7 @@ func (o Object) same(p Object) bool {
 	return o.Kind == p.Kind && o.VM == p.VM && o.Volume == p.Volume
 }
 
-// Merge adds more to all. The newer record of an object replaces the older one: a machine that was replaced
-// keeps its id.
+// Merge adds more to all. The newer record of an object replaces the older: a replaced machine keeps its id.
 func Merge(all []Object, more ...Object) []Object {
 	for _, o := range more {
 		i := slices.IndexFunc(all, func(p Object) bool {

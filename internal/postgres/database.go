@@ -172,8 +172,7 @@ func (d *database) mark(ctx context.Context, b survivor.Birth, frozen bool) (*su
 	})
 }
 
-// countTables counts the rows of tables and sums their checksums, all at one moment. A table may not exist
-// yet.
+// countTables counts the rows of tables, which may not exist, and sums their checksums, all at one moment.
 func countTables(ctx context.Context, c *pgx.Conn, names []string) (all []survivor.Table, err error) {
 	all = []survivor.Table{}
 	moment := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}

@@ -136,8 +136,7 @@ func (d *database) Prove(ctx context.Context, s survivor.Save) (survivor.Proof, 
 	return survivor.Proof{Set: b.label, Gap: gap}, nil
 }
 
-// newest returns the newest backup from which the save can be restored, and the first segment that lacks
-// after the save.
+// newest returns the newest backup from which the save can be restored, and the first segment that lacks.
 func (d *database) newest(ctx context.Context, s survivor.Save) (b *backup, gap string, err error) {
 	return b, gap, d.documents.Within(func(in store.Store) (err error) {
 		b, gap, err = (&repository{in: in, path: s.Path}).newest(ctx, s)
@@ -145,8 +144,7 @@ func (d *database) newest(ctx context.Context, s survivor.Save) (b *backup, gap 
 	})
 }
 
-// newest returns the newest backup of which all is there, with the log from its beginning to the end of a
-// save.
+// newest returns the newest backup of which all is there, with the log from its begin to the end of a save.
 func (r *repository) newest(ctx context.Context, s survivor.Save) (_ *backup, gap string, _ error) {
 	all, release, err := r.backups(ctx)
 	if err != nil {

@@ -123,8 +123,7 @@ func carries(pid int, run string, entries []string) bool {
 	return has("CASTLE_RUN="+run) && !slices.ContainsFunc(entries, func(e string) bool { return !has(e) })
 }
 
-// kill checks the environment once it holds a handle on the process: by then the
-// pid may belong to another one.
+// kill checks the environment once it holds a handle on the process: the pid may be another's by then.
 func (p Process) kill(run string, entries []string) error {
 	handle, err := os.FindProcess(p.PID)
 	if err != nil {

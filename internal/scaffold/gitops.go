@@ -78,8 +78,7 @@ type skeleton struct {
 	files   []string // that castle adds
 }
 
-// inspect accepts a folder that does not exist, is empty or a fresh clone, or has the
-// skeleton from another cluster.
+// inspect accepts a folder that does not exist, is empty or a fresh clone, or has another cluster's skeleton.
 func (s *skeleton) inspect() error {
 	entries, err := os.ReadDir(s.folder)
 	if errors.Is(err, fs.ErrNotExist) {

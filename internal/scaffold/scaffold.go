@@ -19,6 +19,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/siderolabs/gen/xslices"
+
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/folders"
 )
@@ -84,10 +86,7 @@ func Unignored(dir string) ([]string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	var lines []string
-	for line := range strings.Lines(string(data)) {
-		lines = append(lines, strings.TrimSpace(line))
-	}
+	lines := xslices.Map(strings.Split(string(data), "\n"), strings.TrimSpace)
 	return slices.DeleteFunc(slices.Clone(ignored),
 		func(line string) bool { return slices.Contains(lines, line) }), nil
 }
@@ -114,9 +113,8 @@ func Ignore(dir string, lines []string) error {
 // ErrExists is wrapped by the error of Eject for a stage that the repository already has.
 var ErrExists = errors.New("already in the repository; nothing was changed")
 
-// Eject copies a built-in stage into the repository's stages/, which overrides it from
-// then on, and returns the names of the files. The copy has the fingerprint of the
-// original, so the stage stays up to date.
+// Eject copies a built-in stage into the repository's stages/, which overrides it from then on, and returns
+// the names of the files. The copy has the fingerprint of the original, so the stage stays up to date.
 func Eject(repository string, library fs.FS, source string) (files []string, err error) {
 	folder := filepath.Join("stages", source)
 	to := filepath.Join(repository, folder)

@@ -137,8 +137,7 @@ func base64Forms(v string) []string {
 	return all
 }
 
-// harmless is a line of YAML without a value, or with one that is no secret: a switch, a
-// name, or the kind of the document.
+// harmless is a line of YAML without a value, or with one that is no secret: a switch, a name, or a kind.
 var harmless = regexp.MustCompile(`^(- )?([A-Za-z-]+:( (true|false|null|\{\}|\[\]|\|))?|` +
 	`(apiVersion|kind|name|namespace|cluster|current-context): [A-Za-z0-9./@-]+)$`)
 

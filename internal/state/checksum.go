@@ -116,8 +116,7 @@ func (d *Dir) removeKept(path string) error {
 	return err
 }
 
-// readKept reads a document. If its file is damaged or deleted, the copy replaces it and damage is the
-// reason.
+// readKept reads a document. If its file is damaged or deleted, the copy replaces it, and damage tells why.
 func readKept(path string) (value []byte, damage, err error) {
 	value, err = readSealed(path)
 	if err == nil {

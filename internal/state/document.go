@@ -76,8 +76,7 @@ func (d Document[T]) write(v T, write func(string, []byte) error) error {
 // Clear removes the document.
 func (d Document[T]) Clear() error { return d.dir.removeKept(d.path) }
 
-// ClusterDocument returns a document of a cluster with a name such as "births", which stays until it is
-// cleared.
+// ClusterDocument returns a document of a cluster, such as "births", which stays until it is cleared.
 func ClusterDocument[T any](d *Dir, name string) Document[T] {
 	return Document[T]{filepath.Join(d.path, name+".json"), d}
 }
@@ -132,8 +131,7 @@ type Record struct {
 	Applied     time.Time       `json:"applied,omitzero"`   // when an apply last succeeded
 }
 
-// RecordedAdopt is the check whether the object of a resource exists, by which
-// destroy proves that it is gone.
+// RecordedAdopt is the check whether a resource's object exists, by which destroy proves that it is gone.
 type RecordedAdopt struct {
 	Address string        `json:"address"`
 	Exists  RecordedCheck `json:"exists"`

@@ -36,8 +36,7 @@ type Lock struct {
 	mine bool // the file names this run
 }
 
-// holder is the lock file's content: who holds the lock, or, once it is free, that
-// its last holder died.
+// holder is the lock file's content: who holds the lock, or, once it is free, that its last holder died.
 type holder struct {
 	Run   string    `json:"run"`
 	Host  string    `json:"host"`

@@ -71,8 +71,7 @@ func (s *Stage) readWhole() (*State, error) {
 	}
 }
 
-// CheckState returns an error with a fix unless the state can be read and is the
-// newest one. Unlike State it repairs nothing.
+// CheckState returns an error with a fix unless the state can be read and is the newest. It repairs nothing.
 func (s *Stage) CheckState() error {
 	errored, err := s.Copies().Errored()
 	if err != nil {

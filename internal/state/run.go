@@ -95,8 +95,7 @@ func (r *Run) ReceiptPath() string { return filepath.Join(r.dir, "receipt.json")
 // Journal opens the run's journal for appending.
 func (r *Run) Journal() (*Journal, error) { return openJournal(r.journalPath()) }
 
-// Events reads the run's journal. A last line that was cut short is left out;
-// without a journal the error is fs.ErrNotExist.
+// Events reads the run's journal, without a last line that was cut short. The error may be fs.ErrNotExist.
 func (r *Run) Events() ([]event.Event, error) {
 	path := r.journalPath()
 	data, err := ownfile.ReadFile(path)
@@ -224,8 +223,7 @@ func (r *Run) journalPath() string { return filepath.Join(r.dir, "journal.jsonl"
 // DiagnosisPath returns the folder of the files about a failed stage.
 func (r *Run) DiagnosisPath(stage string) string { return filepath.Join(r.dir, "diagnosis", stage) }
 
-// KeepDiagnosis writes files, by slash-separated name, into that folder. It refuses a name that leads out of
-// the folder.
+// KeepDiagnosis writes files, by slash-separated name, into that folder. It refuses a name that leads out.
 func (r *Run) KeepDiagnosis(stage string, files map[string][]byte) (err error) {
 	for name, data := range files {
 		local, failed := filepath.Localize(name)

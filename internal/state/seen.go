@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Seen identifies the state that castle last saw. If castle has run no Terraform since, the state must be the
-// same.
+// Seen identifies the state that castle last saw. Until castle runs Terraform again, it stays the same.
 type Seen struct {
 	Serial   uint64 `json:"serial"`
 	Lineage  string `json:"lineage"`

@@ -55,8 +55,7 @@ type Survivor interface {
 	// Save saves what was written until now, and returns when the object store has it all. frozen says that
 	// nothing can be written meanwhile: then the save also records what Restored compares.
 	Save(ctx context.Context, b Birth, frozen bool) (*Save, error)
-	// Restored returns nil once the object in the cluster has the data with which it was to be born, and
-	// saves its own.
+	// Restored returns nil once the object in the cluster has the data of its birth, and saves its own.
 	Restored(ctx context.Context, b Birth) error
 }
 

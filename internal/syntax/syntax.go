@@ -241,8 +241,7 @@ func firstLine(text []byte) []byte {
 	return first
 }
 
-// unbalanced finds the bracket that nothing closes, judged by the indentation of its line, or that closes
-// nothing.
+// unbalanced finds the bracket that nothing closes, by the indentation of its line, or that closes nothing.
 func unbalanced(src []byte, name string, start hcl.Pos) (at hcl.Range, bracket string) {
 	tokens, _ := hclsyntax.LexConfig(src, name, start)
 	var open hclsyntax.Tokens

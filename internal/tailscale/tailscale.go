@@ -98,8 +98,7 @@ func tailnetOf(v gate.Values) (tailnet, []string, error) {
 	return tailnet{v.String("api"), v.String("client_id"), v.String("client_secret")}, names, err
 }
 
-var hostnames = gate.Attribute{Type: cty.List(cty.String), Required: true,
-	Help: "Host names of the devices."}
+var hostnames = gate.Attribute{Type: cty.List(cty.String), Required: true, Help: "Host names of the devices."}
 
 // GateTypes returns the type of gate that a tailnet answers.
 func GateTypes() []gate.Type {

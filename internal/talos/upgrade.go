@@ -126,41 +126,40 @@ func install(ctx context.Context, c *client.Client, image string, say func(strin
 // cluster.apiServer.image, to a release of Kubernetes. The repository stays, and a variant such as -slim. The
 // machine does not restart. SetRelease reports false if the machine has the release already.
 func (n *Node) SetRelease(ctx context.Context, release string, paths []string) (changed bool, err error) {
-	err = n.call(ctx, attempt, "change its configuration",
-		func(ctx context.Context, c *client.Client) error {
-			active, err := configText(ctx, c, config.ActiveID)
-			if err != nil {
-				return err
-			}
-			patches, err := releasePatches(active, release, paths)
-			if err != nil || len(patches) == 0 {
-				return err
-			}
-			// Talos keeps one configuration on the disk. It has none in memory until the first change.
-			disk, err := configText(ctx, c, config.PersistentID)
-			switch {
-			case err == nil && string(disk) != string(active):
-				return errors.New("the configuration on its disk is not the active one, and castle would " +
-					"overwrite it: restart the machine first")
-			case err != nil && !state.IsNotFoundError(err):
-				return err
-			}
-			patched, err := configpatcher.Apply(configpatcher.WithBytes(active), patches)
-			var text []byte
-			if err == nil {
-				text, err = patched.Bytes()
-			}
-			if err == nil {
-				_, err = c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{Data: text,
-					Mode: machineapi.ApplyConfigurationRequest_NO_REBOOT})
-			}
-			if err != nil { // a difference may follow, with keys
-				reason, _, _ := strings.Cut(status.Convert(err).Message(), "\n")
-				return errors.New(reason)
-			}
-			changed = true
-			return nil
-		})
+	err = n.call(ctx, attempt, "change its configuration", func(ctx context.Context, c *client.Client) error {
+		active, err := configText(ctx, c, config.ActiveID)
+		if err != nil {
+			return err
+		}
+		patches, err := releasePatches(active, release, paths)
+		if err != nil || len(patches) == 0 {
+			return err
+		}
+		// Talos keeps one configuration on the disk. It has none in memory until the first change.
+		disk, err := configText(ctx, c, config.PersistentID)
+		switch {
+		case err == nil && string(disk) != string(active):
+			return errors.New("the configuration on its disk is not the active one, and castle would " +
+				"overwrite it: restart the machine first")
+		case err != nil && !state.IsNotFoundError(err):
+			return err
+		}
+		patched, err := configpatcher.Apply(configpatcher.WithBytes(active), patches)
+		var text []byte
+		if err == nil {
+			text, err = patched.Bytes()
+		}
+		if err == nil {
+			_, err = c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{Data: text,
+				Mode: machineapi.ApplyConfigurationRequest_NO_REBOOT})
+		}
+		if err != nil { // a difference may follow, with keys
+			reason, _, _ := strings.Cut(status.Convert(err).Message(), "\n")
+			return errors.New(reason)
+		}
+		changed = true
+		return nil
+	})
 	return changed, err
 }
 

@@ -140,8 +140,7 @@ func (e *Error) Is(target error) bool {
 	})
 }
 
-// failure makes the error of a command that failed. terraform-exec's own error counts
-// only if Terraform has written nothing.
+// failure makes the error of a command that failed: terraform-exec's own if Terraform has written nothing.
 func (s *stream) failure(command string, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

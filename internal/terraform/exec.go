@@ -95,8 +95,7 @@ var (
 	connection = regexp.MustCompile(`^(SSL_CERT_(FILE|DIR)|(?i:(HTTP|HTTPS|NO|ALL)_PROXY))$`)
 )
 
-// ProviderEnv returns the sorted entries of environ that providers read. They belong
-// to a stage's fingerprint.
+// ProviderEnv returns the sorted entries of environ that providers read. A fingerprint has them.
 func ProviderEnv(environ []string) []string {
 	var seen []string
 	for _, entry := range environ {

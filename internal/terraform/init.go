@@ -212,8 +212,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// checkBackend checks that the state is at StatePath: another override file in the
-// module may take precedence.
+// checkBackend checks that the state is at StatePath: another override file may take precedence.
 func (i initialization) checkBackend() error {
 	data, err := ownfile.ReadFile(i.backendPath())
 	if err != nil {
@@ -235,8 +234,7 @@ func (i initialization) checkBackend() error {
 	return nil
 }
 
-// ProviderVersions returns the version of each provider that Init has chosen, by source address; empty before
-// the first Init.
+// ProviderVersions returns the version of each provider that Init has chosen, by source; empty before that.
 func (r *Root) ProviderVersions() (map[string]string, error) {
 	lock, err := providers.ReadFile(r.lockPath(), ownfile.ReadFile)
 	if err != nil {

@@ -134,8 +134,7 @@ func (m method) takes(source string) bool {
 // completed completes a source address or a pattern: "hashicorp/*".
 func completed(source string) string { return providers.Address(source, source) }
 
-// Holds reports whether a mirror or a cache has any version of a provider for this
-// machine, unpacked or packed.
+// Holds reports whether a mirror or a cache has any version of a provider for this machine, packed or not.
 func Holds(dir, source string) bool {
 	machine := runtime.GOOS + "_" + runtime.GOARCH
 	patterns := []string{"*/" + machine, "terraform-provider-" + path.Base(source) + "_*_" + machine + ".zip"}

@@ -76,8 +76,7 @@ func (r *Root) Restore(content []byte, changes []Change) (*Plan, error) {
 	return p, err
 }
 
-// Apply applies exactly p and deletes it after every result: a plan serves once. A nil p plans and applies
-// in one step.
+// Apply applies exactly p and deletes it after every result: it serves once. A nil p also plans, in one step.
 func (r *Root) Apply(ctx context.Context, p *Plan) (err error) {
 	var options []tfexec.ApplyOption
 	if p != nil {

@@ -42,8 +42,7 @@ func Configured(environ []string, program func() string) []string {
 	return environ
 }
 
-// Fact names the program and its version as far as an apply depends on them; each platform has another
-// binary.
+// Fact names the program and its version as far as an apply depends on them: not the platform of its binary.
 func (b Binary) Fact() string {
 	if b.Program == OpenTofu.Program {
 		return b.Program + " " + b.Version

@@ -80,11 +80,10 @@ func (m *Module) FailedPostconditions(b Block, self cty.Value) (all []string) {
 }
 
 // FailedPreconditions returns the messages of the outputs' preconditions that do not hold.
-func (m *Module) FailedPreconditions() (all []string) {
-	for _, b := range m.Instances("output", "") {
-		all = append(all, m.failed(b, b.block.Body, "precondition", map[string]cty.Value{})...)
-	}
-	return all
+func (m *Module) FailedPreconditions() []string {
+	return xslices.FlatMap(m.Instances("output", ""), func(b Block) []string {
+		return m.failed(b, b.block.Body, "precondition", map[string]cty.Value{})
+	})
 }
 
 // failed returns the messages of the conditions of a kind, in the body, that do not hold for b.

@@ -308,8 +308,7 @@ func (m *Module) Local(name string) cty.Value {
 	return v
 }
 
-// Outputs are the outputs of stages, by layer, that follow from the values and from known outputs, which
-// stay as they are.
+// Outputs are the stages' outputs, by layer, that follow from the values and from known ones, which stay.
 func Outputs(stages []*config.Stage, known map[string]map[string]cty.Value) map[string]map[string]cty.Value {
 	all := map[string]map[string]cty.Value{}
 	for layer, outputs := range known {

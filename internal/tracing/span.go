@@ -177,8 +177,7 @@ func (t *Tracer) startStage(e event.Event) *stage {
 	return s
 }
 
-// closeStage ends the span of a stage that has ended. A stage that never had its turn gets one without
-// length.
+// closeStage ends the span of a stage that has ended. One that never had its turn gets a span without length.
 func (t *Tracer) closeStage(e event.Event, result event.Result) {
 	if s := t.stages[e.Stage]; s == nil || !s.turn {
 		t.endStage(e.Stage, e.Time, "")

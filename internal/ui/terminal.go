@@ -94,8 +94,7 @@ func (s *screen) write(out string, view []string) {
 	s.width, _ = s.size()
 }
 
-// erasure clears the view and moves the cursor to its first row. Terminals wrap the rows anew when they
-// become narrower.
+// erasure clears the view and moves the cursor to its first row. A narrower terminal wraps the rows anew.
 func (s *screen) erasure() string {
 	width, height := s.size()
 	rows := len(s.drawn)

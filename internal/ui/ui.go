@@ -71,8 +71,7 @@ func diagnosticText(d *hcl.Diagnostic) string {
 	return strings.TrimSuffix(d.Summary+". "+d.Detail, ". ")
 }
 
-// Answers is a reporter that prints the answers to interrupts alone, for commands
-// that pass on the output of another program.
+// Answers is a reporter that prints the answers to interrupts alone: for commands that pass on other output.
 type Answers struct{ W io.Writer }
 
 // Report prints an event that answers an interrupt.
@@ -117,8 +116,7 @@ func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.
 	return len(located), hcl.NewDiagnosticTextWriter(w, files, width, true).WriteDiagnostics(located)
 }
 
-// unquoted is the extra of a diagnostic whose line may hold a secret, although the
-// rest of its file may be printed.
+// unquoted is the extra of a diagnostic whose line may hold a secret, unlike the rest of its file.
 type unquoted interface{ Unquoted() bool }
 
 // place is a range's file and line; an empty range stands for the whole file.

@@ -147,8 +147,7 @@ func (w *watches) follow(ctx context.Context, s Selection) {
 	}
 }
 
-// begin starts a watch within the bound. It requests the objects' metadata only: all that matters is that
-// one has changed.
+// begin starts a watch within the bound, of the objects' metadata: it only matters that one has changed.
 func (w *watches) begin(ctx context.Context, s Selection) (watch.Interface, context.CancelFunc, error) {
 	ctx, end := context.WithCancel(ctx)
 	late := time.AfterFunc(w.bound, end)

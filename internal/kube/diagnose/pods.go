@@ -142,8 +142,7 @@ func (e *evidence) log(ctx context.Context, b *strings.Builder, r *podReport, co
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
-// podCause is the first cause that any Pod shows, the most telling causes first, and the command that shows
-// more.
+// podCause is the first cause that any Pod shows, the most telling first, and the command that shows more.
 func podCause(pods []podReport) (cause, look string) {
 	for _, read := range []func(podReport) string{
 		unschedulable, imagePull, missingReference, failedEvent, badConfig, crashing, unready, stuck,

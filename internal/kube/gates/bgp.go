@@ -75,8 +75,7 @@ func checkSessions(config client.Object, peers []string) (closed []*gate.Finding
 		switch state := states[name]; state {
 		case established:
 		case "":
-			closed = append(closed,
-				problem(NoSession, what, "has no BGP session with router %s yet", name))
+			closed = append(closed, problem(NoSession, what, "has no BGP session with router %s yet", name))
 		default:
 			closed = append(closed,
 				problem(NoSession, what, "its BGP session with router %s is %s", name, state))

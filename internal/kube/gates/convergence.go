@@ -16,8 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// Convergence reads all of Flux's objects in the order in which they became ready, those that are not ready
-// last.
+// Convergence reads all of Flux's objects in the order in which they became ready, and then the others.
 func Convergence(ctx context.Context, a *client.API) ([]event.FluxStep, error) {
 	objects, err := (&Flux{}).Objects(ctx, a)
 	steps := xslices.Map(objects, fluxStepOf)

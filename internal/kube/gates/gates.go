@@ -2,9 +2,8 @@
 // attempt that reads the objects it needs, decides by what the objects themselves report, and returns a
 // finding for a person.
 //
-// A passing moment proves little: the absence of a status is never success, which makes these checks
-// stricter than kstatus. Package diagnose starts from the findings of these checks and never repeats a
-// check.
+// A passing moment proves little: the absence of a status is never success, which makes these checks stricter
+// than kstatus. Package diagnose starts from the findings of these checks and never repeats a check.
 package gates
 
 import (

@@ -126,9 +126,8 @@ func validAddress(x cty.Value) error {
 // largestReadyz is more than /readyz ever answers: a line for each of its checks.
 const largestReadyz = 64 << 10
 
-// Readyz is the API's answer to /readyz, with each of its own checks if verbose. It makes the request
-// itself: client-go does not return the body of an error in plain text, where the API names the checks that
-// fail.
+// Readyz is the API's answer to /readyz, with each of its own checks if verbose. It makes the request itself:
+// client-go does not return the body of an error in plain text, where the API names the checks that fail.
 func Readyz(ctx context.Context, a *client.API, query string) (*http.Response, string, error) {
 	url := a.Server.JoinPath("readyz").String() + query
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)

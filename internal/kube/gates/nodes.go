@@ -160,8 +160,7 @@ func taintOf(key, text string) corev1.Taint {
 	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
 }
 
-// extra are the registered nodes that no name names, those that are being deleted excepted: they end without
-// anybody's help.
+// extra are the registered nodes that no name names, except those that are being deleted.
 func (n nodeCheck) extra(found []corev1.Node) (names []string) {
 	for _, node := range found {
 		known := len(n.names) == 0 || slices.Contains(n.names, node.Name)

@@ -53,8 +53,7 @@ func (r *Report) Touches(name string) bool {
 	})
 }
 
-// Run compares the working tree with the merge base of ref and HEAD. A file that was renamed counts with both
-// names.
+// Run compares the working tree with the merge base of ref and HEAD. A renamed file counts with both names.
 func Run(ctx context.Context, o cluster.Options, ref string, chosen fleet.Selector) (*Report, error) {
 	r, err := openRepository(ctx, o.Repository)
 	if err != nil {

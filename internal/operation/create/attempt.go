@@ -111,8 +111,7 @@ func (a *attempt) try(ctx context.Context) error {
 	return err
 }
 
-// finish ends an attempt that may have changed the stage, after every result: a state without a copy could
-// not be restored.
+// finish ends an attempt that may have changed the stage, after every result: each state has to have a copy.
 func (a *attempt) finish(ctx context.Context, err error) error {
 	unconfirmed := errors.As(err, new(*review.UnagreedError)) ||
 		errors.As(err, new(*review.UnreviewedError)) || errors.As(err, new(*review.NodeError)) ||

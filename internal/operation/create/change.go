@@ -86,8 +86,7 @@ func (a *attempt) discard() error {
 	return plan.Discard()
 }
 
-// endEmpty ends a plan that changes nothing: the state has all that was in flight. A stage that has no state
-// still needs one.
+// endEmpty ends a plan that changes nothing: the state has all that was in flight, but a new stage needs one.
 func (a *attempt) endEmpty(ctx context.Context) error {
 	if !a.plan.Empty {
 		return nil

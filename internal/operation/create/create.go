@@ -35,8 +35,7 @@ type Options struct {
 	Selection cluster.Selection
 	Refresh   bool            // apply even what is up to date
 	Read      []*config.Stage // volatile ones that this run has read: again only if they have changed
-	// Adopt takes over machines that their uuids prove to be the cluster's, though no killed run was making
-	// them.
+	// Adopt takes over machines that are the cluster's by their uuids, though no killed run was making them.
 	Adopt bool
 	// Issuers are the resources that are replaced because they issue credentials, by stage. If it is set, a
 	// plan that does more is refused with a *run.RefusedError.

@@ -69,8 +69,7 @@ func plannedID(o terraform.Object) (id gate.MachineID, created bool) {
 	return gate.MachineID{Address: o.Address, ID: vm, UUID: o.UUID}, created
 }
 
-// noteMachineIDs records the identities of the machines in the stage's state, where none was recorded before
-// they existed.
+// noteMachineIDs records the identities of the machines in the stage's state that have no earlier record.
 func (a *attempt) noteMachineIDs(ctx context.Context) error {
 	var ids []gate.MachineID
 	for _, p := range a.stage.Preflights {

@@ -58,8 +58,7 @@ func (a *attempt) removePending(ctx context.Context) error {
 	return run.During("plan", err)
 }
 
-// free removes the pending releases among the objects that the plan writes, and reports whether there were
-// any.
+// free removes the pending releases among the objects that the plan writes, and reports whether it did.
 func (a *attempt) free(ctx context.Context) (freed bool, err error) {
 	verbs := map[string]string{"pending-install": "installed", "pending-upgrade": "upgraded",
 		"pending-rollback": "rolled back"}

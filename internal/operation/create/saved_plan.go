@@ -132,8 +132,7 @@ func (p *savedPlan) refuseLosses(chosen []*config.Stage) error {
 	return nil
 }
 
-// configuresNew reports whether a change configures anew a machine that the plan creates: the former one is
-// gone.
+// configuresNew reports whether a change configures a machine that the plan creates: the former one is gone.
 func (p *savedPlan) configuresNew(s *config.Stage, c terraform.Change) bool {
 	resource, key, _ := strings.Cut(c.Address, `["`)
 	replaces := func(r *config.Replace) bool { return r.Address == resource }
@@ -204,8 +203,7 @@ func (p *savedPlan) changedSince(ctx context.Context, chosen []*config.Stage) (
 			return nil, err
 		}
 		reads := p.plan.Stage(s.Name)
-		unsettled[s] = begun[s] || s.Volatile &&
-			(!st.Exists || reads != nil && review.HasWork(reads.State))
+		unsettled[s] = begun[s] || s.Volatile && (!st.Exists || reads != nil && review.HasWork(reads.State))
 	}
 	for _, one := range p.plan.Stages {
 		at := slices.IndexFunc(chosen, func(s *config.Stage) bool { return s.Name == one.Name })
@@ -278,8 +276,7 @@ type approval struct {
 
 func (a *approval) isExact() bool { return a != nil && a.exact }
 
-// approve returns the plan's approval for a stage whose work directory is ready; nil if the run follows no
-// plan.
+// approve returns the plan's approval for a stage whose work directory is ready; nil without a plan.
 func (p *savedPlan) approve(s *config.Stage, root *terraform.Root, before *state.State) (*approval, error) {
 	if p == nil {
 		return nil, nil

@@ -106,8 +106,7 @@ func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
 	return p.refreshErr
 }
 
-// settle ends a stage whose gates are all open. From then on its fingerprint and its objects mark it as up to
-// date.
+// settle ends a stage whose gates are all open: its fingerprint and its objects mark it as up to date.
 func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 	p := c.progress[s]
 	if p.outcome != event.StageUpToDate {
@@ -167,8 +166,7 @@ func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) 
 		return false, err
 	}
 	if !drift.None() {
-		c.run.Emit(event.Event{Kind: event.StageDrifted, Layer: s.Layer, Stage: s.Name,
-			Text: drift.String()})
+		c.run.Emit(event.Event{Kind: event.StageDrifted, Layer: s.Layer, Stage: s.Name, Text: drift.String()})
 	}
 	c.reportClosed(s, closed)
 	return drift.None() && closed == nil, nil

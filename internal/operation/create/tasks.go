@@ -78,8 +78,7 @@ func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	return b.tasks
 }
 
-// reads returns the stages that precede a task, because it reads outputs of theirs that castle cannot
-// compute.
+// reads returns the stages that precede a task because it reads outputs that castle cannot compute.
 func (c *creation) reads(edges []config.Edge) (stages []*config.Stage) {
 	for _, edge := range edges {
 		if !c.run.Outputs.IsComputed(edge) {

@@ -63,8 +63,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	return r.End(err)
 }
 
-// Restored is Select under the cluster's lock. It first restores states that cannot
-// be read, and reports that.
+// Restored is Select under the cluster's lock. It first restores, and reports, states that cannot be read.
 func Restored(r *run.Run, o Options) ([]*Stage, error) {
 	names, err := r.Cluster.Dir.Stages()
 	if err != nil {

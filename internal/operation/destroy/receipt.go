@@ -124,8 +124,7 @@ func (r *receipt) noteUnknown(machines []platform.Guest) {
 	}
 }
 
-// noteRemoved records that a stage is gone with its state, and for the platform that
-// the exported files are gone.
+// noteRemoved records that a stage is gone with its state, and with the platform the exported files.
 func (r *receipt) noteRemoved(s *Stage, how string) error {
 	err := r.removed(s, "state", how, s.dir.StatePath())
 	if s.Record.EndsCluster {

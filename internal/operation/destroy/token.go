@@ -129,8 +129,7 @@ func (t *tokens) sources(s *Stage, recorded cluster.Datacenter) []platform.Sourc
 	return sources
 }
 
-// configured returns the account that the current configuration has for this stage, as far as it can be
-// evaluated.
+// configured returns the account that the current configuration has for this stage, as far as it is known.
 func (t *tokens) configured(of *Stage) (none platform.Account) {
 	c := t.run.Cluster
 	if c.InvalidConfig != nil {
@@ -174,8 +173,7 @@ func (t *tokens) stored(ctx context.Context) (environ []string, err error) {
 	return environ, err
 }
 
-// reread applies a stage that only reads as it was recorded, and returns the new value of the output that
-// held token.
+// reread applies a stage that only reads as it was recorded, and returns the output that held token.
 func (t *tokens) reread(ctx context.Context, s *Stage, token string) (now string, err error) {
 	work, err := t.run.RecordedWorkspace(ctx, s.Record)
 	if err != nil {
@@ -202,8 +200,7 @@ func (t *tokens) reread(ctx context.Context, s *Stage, token string) (now string
 	return now, nil
 }
 
-// replaceToken replaces a token by another one in all records: this run, a later one and castle nuke find it
-// there.
+// replaceToken replaces a token in all records: this run, a later one and castle nuke find it there.
 func (t *tokens) replaceToken(old, token string) error {
 	for _, s := range slices.Concat(t.all, t.stages) {
 		replaced := false

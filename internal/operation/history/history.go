@@ -152,8 +152,7 @@ func runOf(c *cluster.Cluster, reference string) (string, error) {
 		strings.Join(found, ", "))
 }
 
-// maskRecorded masks the sensitive outputs of all recorded stages: a run that did not know them yet may have
-// written them.
+// maskRecorded masks the sensitive outputs of all recorded stages: an early run may have written them.
 func maskRecorded(c *cluster.Cluster) error {
 	names, err := c.Dir.Stages()
 	for _, name := range names {

@@ -106,8 +106,7 @@ func (c *recordedCluster) standsOn(p platform.Platform) bool {
 	return len(c.stands) == 0 || slices.Contains(c.stands, p.Name())
 }
 
-// read collects a cluster's machines from the recorded preflights and from the states, as either may lack
-// one.
+// read collects a cluster's machines from the recorded preflights and the states, as either may lack one.
 func (c *recordedCluster) read() error {
 	names, err := c.dir.Stages()
 	if err != nil {

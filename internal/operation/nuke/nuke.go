@@ -63,8 +63,7 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Nuke{Guests: []platform.Guest{}, Disks: []platform.Orphan{}, options: o,
-		root: root}
+	n := &Nuke{Guests: []platform.Guest{}, Disks: []platform.Orphan{}, options: o, root: root}
 	if !n.byLabels() {
 		n.Range = o.Range.String()
 	}

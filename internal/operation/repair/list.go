@@ -13,8 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// StageState describes a stage's Terraform state and its snapshots, without any value of a resource or
-// output.
+// StageState describes a stage's Terraform state and its snapshots, without values of resources or outputs.
 type StageState struct {
 	Name      string           `json:"name"`
 	Layer     string           `json:"layer"`

@@ -47,8 +47,7 @@ func Prepare(ctx context.Context, c *cluster.Cluster) (*Seeding, error) {
 	return &Seeding{Collection: collection, Missing: missing, castle: c}, nil
 }
 
-// Check reports all problems with the secrets to add: names that no stage reads, and names that would
-// still be missing.
+// Check reports all problems with the secrets to add: names that no stage reads, and those that are missing.
 func (s *Seeding) Check(secrets map[string]string) error {
 	var wrong []string
 	for name, value := range secrets {

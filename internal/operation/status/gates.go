@@ -36,8 +36,7 @@ type GateReport struct {
 type StageGates struct {
 	Name  string `json:"name"`
 	Layer string `json:"layer"`
-	// Missing explains why castle did not check the gates: the stage was never created, or its state is
-	// unreadable.
+	// Missing explains why castle did not check the gates: the stage has no state, or an unreadable one.
 	Missing string       `json:"missing,omitempty"`
 	Gates   []GateStatus `json:"gates"`
 }

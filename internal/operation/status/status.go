@@ -130,8 +130,7 @@ func (s Status) OnlyGates() bool {
 		!slices.ContainsFunc(s.Stages, failed)
 }
 
-// AllReady reports whether every stage is ready or up to date, no machine is unknown, and no data are
-// overdue.
+// AllReady reports whether each stage is ready or up to date, no machine is unknown, and no data are overdue.
 func (s Status) AllReady() bool {
 	unready := func(one StageStatus) bool { return one.State != Ready && one.State != UpToDate }
 	return !s.lacksMachines() && len(s.overdue()) == 0 && !slices.ContainsFunc(s.Stages, unready)
@@ -367,8 +366,7 @@ func inspect(ctx context.Context, r *run.Run, s *config.Stage) (refused []string
 
 // lastRun reads how the last run on an unready stage left it: failed with a reason, interrupted, or still
 // at work. The stage is that of the run that failed or skipped it, else nil.
-func lastRun(r *run.Run, rec state.Record, held *state.HeldError) (string, string,
-	*history.Stage) {
+func lastRun(r *run.Run, rec state.Record, held *state.HeldError) (string, string, *history.Stage) {
 	if held != nil {
 		// A destroy keeps a stage's record, so that only its journal names the stage.
 		s := stageIn(r, held.Run, rec.Name)

@@ -35,8 +35,7 @@ type Children struct {
 	all sync.Map // *os.Process
 }
 
-// Signal forwards a further interrupt to all children; the context sends the first one. After the third they
-// are killed.
+// Signal forwards a further interrupt to all children; the context sends the first one. The third kills them.
 func (c *Children) Signal(times int) {
 	for p := range c.all.Range {
 		switch p := p.(*os.Process); {

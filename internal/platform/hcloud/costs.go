@@ -58,8 +58,7 @@ func priced(kind, typ string) string { return kind + " " + strings.Replace(typ, 
 func rounded(n float64) float64 { return math.Round(n*1e4) / 1e4 }
 
 // prices reads the prices of servers, load balancers and addresses, by what they are for.
-func (p *project) prices(ctx context.Context) (all map[string]platform.CostItem, currency string,
-	err error) {
+func (p *project) prices(ctx context.Context) (all map[string]platform.CostItem, currency string, err error) {
 	list, _, err := p.api.Pricing.Get(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("read the prices: %w", refused(err))

@@ -116,8 +116,7 @@ func (g Guest) String() string {
 	return fmt.Sprintf("%s %d %q on node %s", kind, g.ID, g.Name, g.Node)
 }
 
-// describe is a guest in one line: VM 421 "prod-database" on node proxmox, running for 12 days, pool db, no
-// tags.
+// describe is a guest in one line: VM 421 "prod-database" on node proxmox, running for 12 days, no tags.
 func (g Guest) describe() string {
 	parts := []string{g.String(), g.State()}
 	if g.Pool != "" {

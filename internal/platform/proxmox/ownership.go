@@ -73,8 +73,7 @@ func (o Ownership) Refusals(g Guest) []string {
 	return why
 }
 
-// recorded returns the clusters that record the guest as a machine of theirs, and why another record says
-// that it is none.
+// recorded returns the clusters that record the guest as their machine, and why another record denies that.
 func (o Ownership) recorded(g Guest) (owners []string, contradicted string) {
 	for _, k := range o.Known {
 		switch same, proved := g.matches(k.Machine); {

@@ -123,8 +123,7 @@ func (r *Removal) same(ctx context.Context, was Guest) (Guest, error) {
 	return now, nil
 }
 
-// differences compares two reads of a guest. Only its status may differ, and the digest, which the node
-// computes.
+// differences compares two reads of a guest. Only its status may differ, and the digest of the node.
 func differences(was, now Guest) []string {
 	if now.Hidden || now.Unreadable != "" {
 		return []string{"it cannot be read any more"}
@@ -219,8 +218,7 @@ func (r *Removal) readRemains(ctx context.Context, g Guest, remains *platform.Re
 	return nil
 }
 
-// Free deletes a disk that nothing uses and whose id is free, and proves that it is gone. Both are checked
-// again before.
+// Free deletes a disk that nothing uses and whose id is free, which it checks, and proves that it is gone.
 func (r *Removal) Free(ctx context.Context, o platform.Orphan) (err error) {
 	defer func() {
 		if err != nil {
@@ -288,8 +286,7 @@ func (r *Removal) note(step Step, g Guest) error {
 	return r.Note(step)
 }
 
-// finish waits until a task has ended; anything but success is an error. The task itself goes on when
-// castle stops waiting.
+// finish waits until a task has ended; anything but success is an error. The task goes on without castle.
 func (r *Removal) finish(ctx context.Context, upid string) error {
 	parts := strings.Split(upid, ":")
 	if len(parts) != 9 || parts[0] != "UPID" {

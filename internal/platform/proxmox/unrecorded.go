@@ -16,8 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
-// lacksMachines reports whether a machine that a preflight vm_ids with these values checks is none of the
-// known resources.
+// lacksMachines reports whether a preflight vm_ids with these values checks a machine that is none of known.
 func lacksMachines(v gate.Values, known []gate.Known) bool {
 	recorded, lacking := recordedIDs(v, known)
 	return len(lacking) > 0 || len(recorded) == 0

@@ -318,8 +318,7 @@ func (s slot) recycled(g Guest, missing []string) string {
 	return ""
 }
 
-// isRecorded reports whether a guest is the machine that castle has recorded for the slot, or castle has
-// recorded none.
+// isRecorded reports whether a guest is the machine that castle has recorded for the slot, if it has any.
 func (s slot) isRecorded(g Guest) bool {
 	same, _ := g.matches(s.recorded)
 	return s.recorded.UUID == "" || same

@@ -356,8 +356,7 @@ func notRevoked(err error) bool {
 	return says(err, "failed to revoke") || is && late.Timeout()
 }
 
-// ProveDatabase has Vault create a database user at creds, such as database-blue/creds/grafana, and delete
-// it.
+// ProveDatabase has Vault create and delete a database user at creds, such as database-blue/creds/grafana.
 func (s Server) ProveDatabase(ctx context.Context, environ []string, creds string) error {
 	c, _, err := s.logIn(ctx, environ)
 	if err != nil {

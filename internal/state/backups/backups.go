@@ -115,8 +115,7 @@ func (s *Shelf) Save(ctx context.Context, b Backup, snapshot io.Reader) (*Backup
 	return &b, s.create(ctx, s.key(b.ID, manifest), sealed)
 }
 
-// create stores a value under a key that nobody else uses: it may be there from an attempt whose answer was
-// lost.
+// create stores a value under a key of its own: it may be there from an attempt whose answer was lost.
 func (s *Shelf) create(ctx context.Context, key string, value []byte) error {
 	err := s.store.Create(ctx, key, value)
 	if !errors.Is(err, fs.ErrExist) {

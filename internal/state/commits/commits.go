@@ -97,8 +97,7 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("commit %d was made by %s on %s", e.Head.Sequence, e.Head.Run, e.Head.Host)
 }
 
-// Log is the log of one cluster. Its methods are safe for concurrent use, except that one caller at a time
-// appends.
+// Log is the log of one cluster. Its methods are safe for concurrent use, but one caller at a time appends.
 type Log struct {
 	store   store.Store
 	cluster string // blue/proxmox

@@ -74,9 +74,8 @@ func (h *Held) serve(ctx context.Context, first request) {
 }
 
 // persistently repeats an attempt while the store is away, for as long as the lock lasts, or longer where the
-// working copy is volatile. It tells the user
-// that castle waits, and what castle does after that time: a request that is not answered reports its error
-// only after 20 seconds.
+// working copy is volatile. It tells the user that castle waits, and what castle does after that time: a
+// request that is not answered reports its error only after 20 seconds.
 func persistently(ctx context.Context, h *Held, afterwards string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, h.copy.waits)
 	defer cancel()

@@ -1,6 +1,5 @@
-// Package workingcopy makes a state directory the working copy of a log of commits. The log is the
-// authority: Checkout brings the directory to its newest commit, and a run that holds the lock commits each
-// change.
+// Package workingcopy makes a state directory the working copy of a log of commits. The log is the authority:
+// Checkout brings the directory to its newest commit, and a run that holds the lock commits each change.
 //
 // What only this machine needs is not committed: the lock file, Terraform's work directories and temporary
 // files. store.json in the directory names the log, the commit that it was brought to, and what each file

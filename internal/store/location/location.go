@@ -1,5 +1,4 @@
-// Package location checks the URLs of stores. It is apart from package store, which links the client of each
-// system.
+// Package location checks the URLs of stores, apart from package store, which links each system's client.
 package location
 
 import (

@@ -162,8 +162,7 @@ func (s *Servers) serve(ctx context.Context, p Provider, o Options, started func
 	client.Kill()
 }
 
-// Addresses waits until the providers have started and returns those that run, by source. One that has ended
-// is logged once.
+// Addresses waits until the providers have started and returns those that run, by source. It logs ended ones.
 func (s *Servers) Addresses(ctx context.Context) (map[string]Address, error) {
 	select {
 	case <-s.ready:

@@ -173,8 +173,7 @@ func (d *examined) api(ctx context.Context) []finding.Finding {
 	}
 	plain := d.options
 	plain.CA = ""
-	if c, err := proxmox.NewClient(plain); err == nil && plain != d.options &&
-		isUntrusted(c.Admitted(ctx)) {
+	if c, err := proxmox.NewClient(plain); err == nil && plain != d.options && isUntrusted(c.Admitted(ctx)) {
 		return finding.Obstacle(
 			"set SSL_CERT_FILE to the CA's file, together with the system's: Terraform's provider "+
 				"does not read proxmox_ca_file",
