@@ -51,6 +51,8 @@ func (k *kube) order(c *cluster) controlplane.Order {
 			Admission: []byte(podSecurity),
 			PodReady:  scaled(5*time.Second, k.config.Speed),
 			NodeGrace: max(8*time.Second, scaled(40*time.Second, k.config.Speed)),
+
+			SignedKubelets: slices.Equal(s.KubeletArgs["rotate-server-certificates"], []string{"true"}),
 		},
 		Operators: k.log.remaining(),
 		Speed:     k.config.Speed, CoreDNS: s.CoreDNS,

@@ -34,6 +34,10 @@ type Config struct {
 	// Pod that somebody installs ("daemonset"); or nothing that the lab could see ("unseen").
 	Network string
 
+	// SignedKubelets says that the cluster's authority signs the certificates of the kubelets' servers.
+	// Without, they sign their own, and metrics-server gets ready only if it accepts these.
+	SignedKubelets bool
+
 	// Release is the one that /version tells, v1.36.3, unless ReplaceReleases names another; empty for the
 	// one that is linked.
 	Release string

@@ -25,6 +25,11 @@ const ReadyAfter = "lab.castle/ready-after"
 // waits is the annotation of a Pod that gets ready only after an operator has removed it.
 const waits = "lab.castle/waits"
 
+// distrusts is a container of metrics-server that gets no usage from kubelets which sign their certificates
+// themselves: its readiness probe fails for ever.
+const distrusts = `.spec.containers[] | select((.image | contains("metrics-server")) and ` +
+	`([.args[]?] | index("--kubelet-insecure-tls") | not)) | .name`
+
 // leaseSeconds is the duration of a node's lease; kwok renews it four times as often.
 const leaseSeconds = 8
 
@@ -63,8 +68,12 @@ func stages(c Config) (map[internalversion.StageResourceRef][]*internalversion.S
 	all := map[internalversion.StageResourceRef][]*internalversion.Stage{}
 	networked := strings.Replace(nodefast.DefaultNodeInit, "matchExpressions:\n", "matchExpressions:\n"+
 		"    - {key: '.metadata.labels[\""+networkLabel+"\"]', operator: Exists}\n", 1)
-	unblocked := strings.Replace(podfast.DefaultPodReady, "matchExpressions:\n", "matchExpressions:\n"+
-		"    - {key: '.metadata.annotations[\""+waits+"\"]', operator: DoesNotExist}\n", 1)
+	conditions := "matchExpressions:\n    - {key: '.metadata.annotations[\"" + waits +
+		"\"]', operator: DoesNotExist}\n"
+	if !c.SignedKubelets {
+		conditions += "    - {key: '" + distrusts + "', operator: DoesNotExist}\n"
+	}
+	unblocked := strings.Replace(podfast.DefaultPodReady, "matchExpressions:\n", conditions, 1)
 	for _, text := range []string{networked, nodeheartbeat.DefaultNodeHeartbeatWithLease, unblocked + delay,
 		readyAgain + delay, podfast.DefaultPodComplete, podfast.DefaultPodDelete} {
 		s, err := kwokconfig.UnmarshalWithType[*internalversion.Stage](text)

@@ -1,5 +1,6 @@
 // Package operators does in the lab the work of the operators behind the stand-in charts: Cilium, MetalLB,
-// Longhorn, Hetzner Cloud's controllers, External Secrets, PGO and Flux. One more is the fault drain-blocked.
+// Longhorn, Hetzner Cloud's controllers, External Secrets, PGO, Flux and metrics-server. One more is the
+// fault drain-blocked.
 //
 // The Pods of these charts run no containers, so this package does their work against the real API.
 // It creates a webhook's certificate, fills its caBundle and opens its socket, in that order and
@@ -137,6 +138,7 @@ func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
 		"hcloud-csi":       csi.New(w, c.HTTP),
 		"pgo":              pgo.New(w, c.Dir, pooled(w)),
 		"drain-blocked":    &drainBlocker{w: w},
+		"metrics":          newMetricsServer(w, c.Routes),
 	}
 	if c.Controllers == "" {
 		all["flux"] = flux.New(w, flux.NewFleet(w, a, c.AgeKey), filepath.Join(c.Dir, "flux"))

@@ -2,6 +2,7 @@ package operators
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -43,6 +44,7 @@ type webhook struct {
 	fill      fill
 	reviewers map[string]reviewer // by path
 	mutators  map[string]patcher  // likewise
+	handler   http.Handler        // of a server that is no webhook, in place of both
 
 	certified, listens time.Duration // how long after its Pod is ready, outside
 
@@ -200,7 +202,7 @@ func (h *webhook) listen() error {
 		mux.Handle("POST "+path, h.unless(path, review(m)))
 	}
 	h.server = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		Handler: cmp.Or(h.handler, http.Handler(mux)), ReadHeaderTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{GetCertificate: h.present, MinVersion: tls.VersionTLS12},
 		ErrorLog:  log.New(io.Discard, "", 0),
 	}

@@ -24,7 +24,8 @@ type ClusterSpec struct {
 	// APIServerArgs are cluster.apiServer.extraArgs, such as service-account-issuer.
 	APIServerArgs         map[string][]string
 	ControllerManagerArgs map[string][]string
-	CNI                   string // "flannel", "none" or "custom"
+	KubeletArgs           map[string][]string // of the bootstrapped machine
+	CNI                   string              // "flannel", "none" or "custom"
 	CoreDNS, KubeProxy    bool
 	KubePrism             int // its port on each machine; 0: it is off
 	InlineManifests       []Manifest
@@ -108,6 +109,7 @@ func (c *Config) ClusterSpec() ClusterSpec {
 		APIServerArgs: cluster.APIServer().ExtraArgs(),
 		CoreDNS:       cluster.CoreDNS().Enabled(), KubeProxy: cluster.Proxy().Enabled(),
 		ControllerManagerArgs: cluster.ControllerManager().ExtraArgs(),
+		KubeletArgs:           c.Provider.Machine().Kubelet().ExtraArgs(),
 		CNI:                   cluster.Network().CNI().Name(), ManifestURLs: cluster.ExtraManifestURLs(),
 	}
 	if prism := c.Provider.Machine().Features().KubePrism(); prism.Enabled() {

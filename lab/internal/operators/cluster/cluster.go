@@ -84,9 +84,15 @@ func (w *View) Delay(outside time.Duration) string {
 
 // Deployment finds the ready Deployment of a name in whatever namespace; nil if none is.
 func (w *View) Deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
+	return w.DeploymentThat(ctx, func(d *appsv1.Deployment) bool { return d.Name == name })
+}
+
+// DeploymentThat finds the first ready Deployment of a kind in whatever namespace; nil if none is.
+func (w *View) DeploymentThat(ctx context.Context,
+	is func(*appsv1.Deployment) bool) (*appsv1.Deployment, error) {
 	all, _, err := w.workloads(ctx)
 	for _, d := range all {
-		if d.Name == name && d.Status.ReadyReplicas > 0 && d.DeletionTimestamp == nil {
+		if is(&d) && d.Status.ReadyReplicas > 0 && d.DeletionTimestamp == nil {
 			return &d, nil
 		}
 	}
