@@ -45,6 +45,8 @@ func TestARealDefinitionGoesBeforeTheStandIn(t *testing.T) {
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata:
+  annotations:
+    controller-gen.kubebuilder.io/version: v0.21.0
   name: kustomizations.kustomize.toolkit.fluxcd.io
 spec:
   group: upstream
@@ -63,5 +65,12 @@ spec:
 		"name: kustomizations.kustomize.toolkit.fluxcd.io ") != 1 ||
 		all["CustomResourceDefinition gitrepositories.source.toolkit.fluxcd.io"] == nil {
 		t.Error("a definition is twice there, or another one is missing")
+	}
+	for _, name := range []string{"kustomizations.kustomize", "gitrepositories.source"} {
+		o := all["CustomResourceDefinition "+name+".toolkit.fluxcd.io"]
+		labels := o["metadata"].(map[string]any)["labels"].(map[string]any)
+		if labels["app.kubernetes.io/part-of"] != "flux" || labels["app.kubernetes.io/version"] != "2.8.5" {
+			t.Errorf("flux check does not find %s: %v", name, labels)
+		}
 	}
 }

@@ -126,7 +126,7 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 			return err
 		}
 	}
-	return f.w.SetStatus(ctx, kustomizations(), k, func(status map[string]any) {
+	return report(ctx, f.w, kustomizations(), k, func(status map[string]any) {
 		handled(status, k)
 		if brought != nil {
 			status["inventory"] = listed(brought)

@@ -101,7 +101,7 @@ func (h *helm) index(ctx context.Context, r *unstructured.Unstructured) error {
 			clear(status)
 		}))
 	}
-	return h.w.SetStatus(ctx, helmRepositories(), r, func(status map[string]any) {
+	return report(ctx, h.w, helmRepositories(), r, func(status map[string]any) {
 		handled(status, r)
 		if why != nil {
 			message := "failed to fetch Helm repository index: failed to cache index to temporary file: " +
@@ -224,7 +224,7 @@ func (h *helm) pull(ctx context.Context, c *unstructured.Unstructured) error {
 		return nil
 	}
 	found, _, why := h.version(ctx, c)
-	return h.w.SetStatus(ctx, helmCharts(), c, func(status map[string]any) {
+	return report(ctx, h.w, helmCharts(), c, func(status map[string]any) {
 		if why != nil {
 			h.w.SetCondition(status, "Ready", "False", "InvalidChartReference", why.Error(),
 				c.GetGeneration())

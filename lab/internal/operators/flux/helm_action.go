@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
@@ -94,35 +95,71 @@ func (h *helm) run(ctx context.Context, to *action.Configuration, last *release.
 		i := action.NewInstall(to)
 		i.ReleaseName, i.Namespace, i.CreateNamespace, i.Description, i.Timeout = w.name, w.namespace,
 			w.create, description(w.step), w.timeout
+		i.PostRenderer = w.origin
 		return i.RunWithContext(ctx, chart, w.values)
 	}
 	u := action.NewUpgrade(to)
 	u.Namespace, u.Description, u.Timeout, u.MaxHistory = w.namespace, description(w.step), w.timeout, 5
+	u.PostRenderer = w.origin
 	return u.RunWithContext(ctx, w.name, chart, w.values)
 }
 
 // waiting returns the first object of a release that is not ready.
 func (h *helm) waiting(ctx context.Context, r *release.Release) (string, error) {
-	var objects []*unstructured.Unstructured
-	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(r.Manifest), 4096)
-	for {
-		o := &unstructured.Unstructured{}
-		err := decoder.Decode(&o.Object)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return "", err
-		}
-		if len(o.Object) == 0 {
-			continue
-		}
+	all, err := objects(strings.NewReader(r.Manifest))
+	if err != nil {
+		return "", err
+	}
+	for _, o := range all {
 		if o.GetNamespace() == "" {
 			o.SetNamespace(r.Namespace)
 		}
-		objects = append(objects, o)
 	}
-	return h.a.unhealthy(ctx, objects)
+	return h.a.unhealthy(ctx, all)
+}
+
+// objects decodes a manifest.
+func objects(manifest io.Reader) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	for decoder := yaml.NewYAMLOrJSONDecoder(manifest, 4096); ; {
+		o := &unstructured.Unstructured{}
+		err := decoder.Decode(&o.Object)
+		switch {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, err
+		case len(o.Object) > 0:
+			all = append(all, o)
+		}
+	}
+}
+
+// origin is a HelmRelease, which its objects name in labels: flux trace follows them.
+type origin struct{ namespace, name string }
+
+// Run is part of Helm's interface of post-renderers.
+func (g origin) Run(rendered *bytes.Buffer) (*bytes.Buffer, error) {
+	all, err := objects(rendered)
+	if err != nil {
+		return nil, err
+	}
+	labelled := &bytes.Buffer{}
+	for _, o := range all {
+		labels := o.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels["helm.toolkit.fluxcd.io/name"] = g.name
+		labels["helm.toolkit.fluxcd.io/namespace"] = g.namespace
+		o.SetLabels(labels)
+		text, err := sigsyaml.Marshal(o.Object)
+		if err != nil {
+			return nil, err
+		}
+		labelled.WriteString("---\n" + string(text))
+	}
+	return labelled, nil
 }
 
 func (h *helm) uninstall(namespace, name string) error {

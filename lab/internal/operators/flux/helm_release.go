@@ -24,6 +24,7 @@ type want struct {
 	values          map[string]any
 	timeout         time.Duration
 	create, wait    bool
+	origin          origin // the HelmRelease
 	retries         int64  // how often a failure is tried again; below 0: for ever
 	stalled         string // why it is not tried any more
 }
@@ -47,7 +48,7 @@ func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) erro
 	if blocked == nil {
 		revision, message, blocked = h.bring(ctx, wanted)
 	}
-	return h.w.SetStatus(ctx, helmReleases(), r, func(status map[string]any) {
+	return report(ctx, h.w, helmReleases(), r, func(status map[string]any) {
 		handled(status, r)
 		if chart != "" {
 			status["helmChart"] = chart
@@ -58,6 +59,7 @@ func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) erro
 			status["lastAttemptedConfigDigest"] = "sha256:" + digest(spelled(wanted.values))
 		}
 		if revision > 0 {
+			status["storageNamespace"] = wanted.namespace
 			status["history"] = []any{map[string]any{
 				"name": wanted.name, "namespace": wanted.namespace,
 				"chartName":    cluster.Text(r.Object, "spec", "chart", "spec", "chart"),
@@ -123,6 +125,7 @@ func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obst
 		return &obstacle{"ValuesError", err.Error()}, nil, where
 	}
 	w := &want{name: cluster.Text(r.Object, "spec", "releaseName"), namespace: r.GetNamespace(),
+		origin:  origin{r.GetNamespace(), r.GetName()},
 		version: found.Version, url: url, values: values,
 		timeout: duration(r, 5*time.Minute, "spec", "timeout")}
 	if target := cluster.Text(r.Object, "spec", "targetNamespace"); target != "" {

@@ -49,7 +49,7 @@ func (f *flux) fetch(ctx context.Context, o *unstructured.Unstructured) error {
 		s.attempt = attempt
 	}
 	due := s.why == nil && f.w.Passed("store "+s.attempt, pause)
-	return f.w.SetStatus(ctx, sourcesOf(o.GetKind()), o, func(status map[string]any) {
+	return report(ctx, f.w, sourcesOf(o.GetKind()), o, func(status map[string]any) {
 		handled(status, o)
 		switch {
 		case s.why != nil:
