@@ -130,7 +130,9 @@ machine:
   network: {interfaces: [{interface: eth0, vip: {ip: 192.168.1.210}}]}
   nodeLabels: {castle: blue}
   nodeTaints: {example.org/late: NoExecute}
-  kubelet: {extraConfig: {registerWithTaints: [{key: example.org/early, value: a, effect: NoSchedule}]}}
+  kubelet:
+    extraArgs: {rotate-server-certificates: true}
+    extraConfig: {registerWithTaints: [{key: example.org/early, value: a, effect: NoSchedule}]}
 cluster:
   apiServer:
     certSANs: [k8s.example.org]
@@ -160,6 +162,7 @@ cluster:
 	if s.Name != "blue" || s.Endpoint != "https://"+l.vip()+":6443" ||
 		!slices.Equal(s.VIPs, []string{"192.168.1.210"}) ||
 		s.APIPort != 6443 ||
+		!slices.Equal(s.KubeletArgs["rotate-server-certificates"], []string{"true"}) ||
 		!slices.Equal(s.APIServerArgs["service-account-issuer"], []string{"https://k8s.example.org"}) {
 		t.Errorf("spec: %+v", s)
 	}
