@@ -35,7 +35,7 @@ rare        := $(rare)|TestCilium|TestProxmoxHands|TestTemplatesElsewhere|TestUs
 rare        := $(rare)|TestPipeline|TestLabHardware|TestLabPlanted|TestLabTalos|TestLabEdit
 rare        := $(rare)|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestLabFluxHandover
 rare        := $(rare)|TestPhoenixAway|TestPhoenixIncomplete|TestLabBlocked|TestLabDead|TestLabLost
-rare        := $(rare)|TestLabFluxTazlab|TestLabFleet|TestLabAddresses|TestLabWarm|TestLabOlder|TestLabLeaving
+rare        := $(rare)|TestLabFluxTazlab|TestLabFluxCLI|TestLabFleet|TestLabAddresses|TestLabWarm|TestLabOlder|TestLabLeaving
 rare        := $(rare)|TestLabReplicas|TestLabFailed|TestLabHeals|TestLabKills|TestLabEverything|TestLabTaken|TestLabCharts
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
@@ -104,6 +104,17 @@ vault: tools ## Build a real Vault for the lab and install PostgreSQL, for clust
 talosctl: tools ## Build the real talosctl, for the test that runs it in the lab
 	$(call say,building talosctl (three minutes on two processors the first time))
 	cd lab/talosctl && go build -ldflags '-s -w' -o ../../bin/talosctl github.com/siderolabs/talos/cmd/talosctl
+
+flux2 = github.com/fluxcd/flux2/v2
+.PHONY: flux
+flux: tools ## Build the real command line of Flux, for the test that runs it in the lab
+	$(call say,building flux (five minutes on two processors the first time))
+	@# It embeds manifests that its module lacks, and go build -overlay adds nothing to the cache of modules: a copy.
+	cd lab/fluxcli && go mod download $(flux2) && copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
+	  cp -r --no-preserve=mode "$$(go list -m -f '{{.Dir}}' $(flux2))/." "$$copy" && \
+	  mkdir "$$copy/cmd/flux/manifests" && echo '# none' > "$$copy/cmd/flux/manifests/none.yaml" && \
+	  version=$$(go list -m -f '{{.Version}}' $(flux2)) && \
+	  go build -C "$$copy" -ldflags "-s -w -X main.VERSION=$${version#v}" -o '$(CURDIR)/bin/flux' ./cmd/flux
 
 .PHONY: s3
 s3: tools ## Build a real S3 server and install PostgreSQL and pgBackRest, for shared state and for backups
@@ -223,7 +234,7 @@ integration: build vault s3 browser $(TERRAFORM) ## Run the tests that need real
 	cd lab && go test -tags $(tags),integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: rehearsals
-rehearsals: build vault s3 tofu talosctl real ## Run the long rehearsals: OpenTofu, talosctl, the real controllers, whole rollouts, passwords, networks, hardware (an hour)
+rehearsals: build vault s3 tofu talosctl flux real ## Run the long rehearsals: OpenTofu, talosctl, flux, the real controllers, whole rollouts, passwords, networks, hardware (an hour)
 	$(call say,long rehearsals with real Terraform)
 	@go test -timeout 120m -parallel 3 -tags $(tags),integration -run '^($(rare))$$' ./cmd/castle
 	cd lab && go test -count 1 ./behaviours
