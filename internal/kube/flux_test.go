@@ -143,6 +143,16 @@ func TestFlux(t *testing.T) {
 			name: "progressing", serves: flux, objects: []fixture{git, {root, progressing}},
 			want: "kustomization flux-system/flux-system: Progressing: Running health checks",
 		},
+		{
+			name: "awaits a source", serves: flux, objects: []fixture{{root, `{kind: Kustomization,
+				metadata: {generation: 1}, status: {conditions: [{type: Reconciling, status: "True",
+				  message: Running health checks}], inventory: {entries: [{id: web_web__ConfigMap, v: v1},
+				  {id: web_podinfo_source.toolkit.fluxcd.io_OCIRepository, v: v1beta2}]}}}`},
+				{artifact.at, `{kind: OCIRepository, metadata: {generation: 1}, status: {conditions: [
+				  {type: Ready, status: "False", reason: OCIPullFailed, message: not found}]}}`}},
+			want: "kustomization flux-system/flux-system: Running health checks; " +
+				"ocirepository web/podinfo: OCIPullFailed: not found",
+		},
 		{name: "suspended", serves: flux, objects: []fixture{git, {root, suspended}},
 			want: "kustomization flux-system/flux-system: is suspended"},
 		{

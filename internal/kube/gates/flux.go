@@ -84,7 +84,7 @@ func (f *Flux) check(ctx context.Context, a *client.API) error {
 	var closed []*gate.Finding
 	var now, changed []string
 	for _, o := range objects {
-		closed = append(closed, o.Source.Finding, o.Finding)
+		closed = append(append(closed, o.Source.Finding, o.Finding), o.awaits...)
 		now = append(now, client.Title(o.Object))
 	}
 	before := f.seen
@@ -223,6 +223,7 @@ type FluxObject struct {
 	Finding *gate.Finding // why it has not reconciled its last change; nil if it has
 	Source  FluxSource
 	Needs   []*FluxObject // its dependencies; nil for one that does not exist
+	awaits  []*gate.Finding
 }
 
 func (o *FluxObject) settled() bool { return o != nil && o.Finding == nil && o.Source.Finding == nil }
@@ -255,6 +256,8 @@ func readFlux(ctx context.Context, a *client.API, namespace string) ([]*FluxObje
 		}
 		if o.Finding == nil {
 			o.Finding = behind(o.Object, o.Source)
+		} else if o.awaits, err = from.awaited(ctx, o.Object); err != nil {
+			return nil, err
 		}
 		all = append(all, o)
 		known[client.ReferenceTo(o.Object)] = o
@@ -364,6 +367,24 @@ func (s sources) of(ctx context.Context, object *client.Object) (source FluxSour
 		return s.get(ctx, client.Reference{Kind: "HelmChart", Namespace: namespace, Name: name})
 	}
 	return source, err
+}
+
+// awaited are the findings of the sources that a Kustomization has applied: its health checks may wait for
+// them, and its conditions do not name them.
+func (s sources) awaited(ctx context.Context, object *client.Object) (all []*gate.Finding, err error) {
+	entries, _, _ := unstructured.NestedSlice(object.Object, "status", "inventory", "entries")
+	for _, entry := range entries {
+		fields, _ := entry.(map[string]any)
+		id, _ := fields["id"].(string)
+		if of := strings.Split(id, "_"); len(of) == 4 && of[2] == sourceGroup {
+			source, err := s.get(ctx, client.Reference{Kind: of[3], Namespace: of[0], Name: of[1]})
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, source.Finding)
+		}
+	}
+	return all, nil
 }
 
 // get finds a source. A HelmRepository of type oci is only an address: it has no status.
