@@ -65,7 +65,8 @@ func (k *kube) order(c *cluster) controlplane.Order {
 	if issuer := s.APIServerArgs["service-account-issuer"]; len(issuer) != 0 {
 		o.Kubernetes.Issuer = issuer[0]
 	}
-	for _, name := range []string{"api-audiences", "service-account-jwks-uri"} {
+	for _, name := range []string{"api-audiences", "service-account-jwks-uri", "feature-gates",
+		"runtime-config"} {
 		for _, value := range s.APIServerArgs[name] {
 			o.Kubernetes.Flags = append(o.Kubernetes.Flags, name+"="+value)
 		}

@@ -21,6 +21,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -43,7 +44,7 @@ func TestControlPlane(t *testing.T) {
 	check(t, err)
 	config.ServiceCIDR, config.PodCIDR = "10.96.0.0/12,fd00:10:96::/112", "10.244.0.0/16,fd00:10:244::/56"
 	config.CertSANs, config.Admission = []string{"192.0.2.210"}, []byte(podSecurity)
-	config.Logs = t.TempDir()
+	config.Logs, config.Flags = t.TempDir(), []string{"feature-gates=HPAScaleToZero=true"}
 	requests := &seen{}
 	config.Asked = requests.ask
 	dir, address := config.Dir, config.Listen
@@ -85,6 +86,20 @@ func TestControlPlane(t *testing.T) {
 			!strings.HasPrefix(ranges[1], "fd00:10:244:") {
 			t.Errorf("ranges of Pods: %q", ranges)
 		}
+	})
+	t.Run("has the feature gates of its arguments", func(t *testing.T) {
+		metric := autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType,
+			External: &autoscalingv2.ExternalMetricSource{
+				Metric: autoscalingv2.MetricIdentifier{Name: "requests"},
+				Target: autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType,
+					Value: resource.NewQuantity(1, resource.DecimalSI)}}}
+		_, err := c.Client.AutoscalingV2().HorizontalPodAutoscalers("default").Create(ctx,
+			&autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+				Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+					MinReplicas: new(int32), MaxReplicas: 1, Metrics: []autoscalingv2.MetricSpec{metric},
+					ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment",
+						Name: "web", APIVersion: "apps/v1"}}}, metav1.CreateOptions{})
+		check(t, err)
 	})
 	t.Run("lets a worker set what a kubelet may", func(t *testing.T) { describeNodes(t, c, nodes) })
 	t.Run("admits Pods as Talos does", func(t *testing.T) {
