@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -109,7 +110,7 @@ func (f *Controllers) Look(ctx context.Context) error {
 		}
 		running := f.processes[name]
 		switch {
-		case deployment == nil && running != nil:
+		case running != nil && (deployment == nil || f.changed(deployment, running)):
 			running.stop()
 			delete(f.processes, name)
 		case deployment != nil && running == nil:
@@ -130,6 +131,12 @@ func (f *Controllers) Look(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// changed reports whether a Deployment has other arguments than its process, which the next look starts anew.
+func (f *Controllers) changed(d *appsv1.Deployment, running *process) bool {
+	args, err := f.arguments(d)
+	return err == nil && !slices.Equal(args, running.command.Args[1:])
 }
 
 // Close stops all controllers.
@@ -168,7 +175,12 @@ func (f *Controllers) start(d *appsv1.Deployment) (*process, error) {
 // requeue is the time after which Flux looks at a dependency again that is not ready.
 const requeue = 30 * time.Second
 
-// arguments are the flags of a controller. MetalLB's are those of its Deployment.
+// replaced are the flags of Flux's Deployments in whose place the lab has its own, or which lead to a Service
+// that nobody serves.
+var replaced = regexp.MustCompile(`^--(metrics-addr|health-addr|log-encoding|requeue-dependency|storage-.*|` +
+	`events-addr|enable-leader-election)(=|$)`)
+
+// arguments are the flags of a controller: those of its Deployment, but for what differs in the lab.
 func (f *Controllers) arguments(d *appsv1.Deployment) ([]string, error) {
 	if d.Name == metalLB {
 		args := []string{"--port=0", "--cert-dir=" + f.certificates(),
@@ -184,6 +196,11 @@ func (f *Controllers) arguments(d *appsv1.Deployment) ([]string, error) {
 	}
 	args := []string{"--metrics-addr=0", "--health-addr=0", "--log-encoding=json",
 		"--requeue-dependency=" + pause.String()}
+	for _, c := range d.Spec.Template.Spec.Containers {
+		args = append(args, slices.DeleteFunc(slices.Clone(c.Args), func(a string) bool {
+			return replaced.MatchString(a)
+		})...)
+	}
 	if d.Name != "source-controller" {
 		return args, nil
 	}

@@ -48,8 +48,10 @@ func TestAControllerRunsWhileItsDeploymentHasAReplica(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := clustertest.New(nil, 60, clustertest.Deployment("flux-system", "source-controller"),
-		clustertest.Deployment("flux-system", "kustomize-controller"),
+	kustomize := clustertest.Deployment("flux-system", "kustomize-controller")
+	kustomize.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--log-encoding=console",
+		"--events-addr=http://notification-controller", "--concurrent=10", "--storage-path=/data"}}}
+	s := clustertest.New(nil, 60, clustertest.Deployment("flux-system", "source-controller"), kustomize,
 		clustertest.Deployment("metallb-system", "metallb-controller"))
 	dir, reached := t.TempDir(), routes{}
 	f := New(s.World, Options{Folder: folder, Dir: dir, Logs: logs, Kubeconfig: "/the/kubeconfig",
@@ -75,7 +77,8 @@ func TestAControllerRunsWhileItsDeploymentHasAReplica(t *testing.T) {
 	s.Look(t, f) // once is enough
 	tells("source-controller", "in flux-system with /the/kubeconfig")
 	tells("source-controller", "--requeue-dependency=1s --storage-path=")
-	tells("kustomize-controller", "kustomize-controller --metrics-addr=0 --health-addr=0")
+	tells("kustomize-controller", "kustomize-controller --metrics-addr=0 --health-addr=0 "+
+		"--log-encoding=json --requeue-dependency=1s --concurrent=10 in flux-system")
 	tells("metallb-controller", "--cert-dir="+dir+"/k8s-webhook-server/serving-certs ")
 	if _, err := os.Stat(filepath.Join(logs, "helm-controller.log")); !os.IsNotExist(err) {
 		t.Errorf("a controller without a Deployment has started: %v", err)
@@ -86,6 +89,13 @@ func TestAControllerRunsWhileItsDeploymentHasAReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.Spec.Template.Spec.Containers[0].Args = []string{"--concurrent=5"}
+	if d, err = deployments.Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Look(t, f)
+	s.Look(t, f)
+	tells("kustomize-controller", "--requeue-dependency=1s --concurrent=5 in flux-system")
 	d.Status = appsv1.DeploymentStatus{}
 	if _, err := deployments.UpdateStatus(t.Context(), d, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
