@@ -238,7 +238,7 @@ func table() map[string][]string {
 		"internal/kube": {"internal/gate", "internal/kube/client", "internal/kube/diagnose",
 			"internal/kube/gates", "internal/kube/release", "internal/revision", "internal/state"},
 		"internal/kube/client":   {"internal/gate", "internal/network"},
-		"internal/kube/gates":    {"internal/gate", "internal/kube/client"},
+		"internal/kube/gates":    {"internal/gate", "internal/kube/client", "internal/probe"},
 		"internal/kube/diagnose": {"internal/gate", "internal/kube/client", "internal/kube/gates"},
 		"internal/kube/release":  {"internal/gate", "internal/kube/client"},
 		"internal/kube/drain":    {"internal/gate", "internal/kube", "internal/kube/client"},

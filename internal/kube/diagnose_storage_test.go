@@ -91,6 +91,29 @@ func TestAMissingAddressIsExplained(t *testing.T) {
 	})
 }
 
+func TestAnAddressWithoutAnAnswerIsExplained(t *testing.T) {
+	const where = "/api/v1/namespaces/web/"
+	service := fixture{where + "services/shop", `{kind: Service, metadata: {name: shop, namespace: web}, ` +
+		`spec: {type: LoadBalancer, selector: {app: shop}, ports: [{protocol: TCP, port: 1}]}, status: ` +
+		`{loadBalancer: {ingress: [{ip: 127.0.0.1}]}}}`}
+	runDiagnoses(t, "load_balancer", map[string]cty.Value{"namespace": str("web"), "service": str("shop"),
+		"answers": cty.True}, []diagnosed{
+		{
+			name: "no Pod", objects: []fixture{service},
+			cause: "no Pod has the labels that service web/shop selects: app=shop",
+		},
+		{
+			name: "its Pods are ready", objects: []fixture{service, {where + "pods/shop-0",
+				`{kind: Pod, metadata: {name: shop-0, namespace: web, labels: {app: shop}}, status: ` +
+					`{phase: Running, conditions: [{type: Ready, status: "True"}]}}`}},
+			cause: "service web/shop: no answer at its address: 127.0.0.1:1: connection refused; no " +
+				"endpoint of the Service is ready, the load balancer's health checks fail, or a firewall " +
+				"or a missing route keeps this machine from the address",
+			look: "kubectl -n web describe service shop",
+		},
+	})
+}
+
 func TestADefinitionIsExplained(t *testing.T) {
 	names := cty.ListVal([]cty.Value{str("ipaddresspools.metallb.io")})
 	runDiagnoses(t, "crd", map[string]cty.Value{"names": names}, []diagnosed{

@@ -1,6 +1,10 @@
 package kube
 
 import (
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -64,4 +68,65 @@ func TestLoadBalancer(t *testing.T) {
 			t.Errorf("address %q is accepted", bad)
 		}
 	}
+}
+
+// balancer is a load balancer on the loopback: it closes each connection while no target is healthy.
+func balancer(t *testing.T) (port int, healthy *atomic.Bool) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	healthy, held := &atomic.Bool{}, make(chan net.Conn, 100)
+	go func() {
+		defer close(held)
+		for {
+			c, err := l.Accept()
+			switch {
+			case err != nil:
+				return
+			case healthy.Load():
+				held <- c
+			default:
+				c.Close()
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		for c := range held {
+			c.Close()
+		}
+	})
+	return l.Addr().(*net.TCPAddr).Port, healthy
+}
+
+// A load balancer accepts connections as soon as it listens. That it keeps them shows a healthy target.
+func TestALoadBalancerAnswersOnceATargetIsHealthy(t *testing.T) {
+	port, healthy := balancer(t)
+	f := newFakeAPI(t)
+	serves := func(addresses, ports string) {
+		f.add(t, "/api/v1/namespaces/web/services/shop", "{kind: Service, spec: {type: LoadBalancer, "+
+			"ports: ["+ports+"]}, status: {loadBalancer: {ingress: ["+addresses+"]}}}")
+	}
+	both, here := "{ip: 127.0.0.1}, {ip: 127.0.0.2}", fmt.Sprintf("{protocol: TCP, port: %d}", port)
+	asks := map[string]cty.Value{"namespace": str("web"), "service": str("shop")}
+	answers := with(asks, "answers", cty.True)
+	look := func(arguments map[string]cty.Value, want string) {
+		t.Helper()
+		err := newGate(t, "load_balancer", f.kubeconfig(), arguments).Check(t.Context())
+		expect(t, f, err, strings.ReplaceAll(want, "PORT", fmt.Sprint(port)), false)
+	}
+	serves(both, here)
+	look(asks, "")
+	const closed = "service web/shop: no answer at its address: 127.0.0.1:PORT: takes connections and ends " +
+		"them at once; 127.0.0.2:PORT: connection refused"
+	look(answers, closed)
+	serves(both, "{protocol: UDP, port: 53}")
+	look(answers, "")
+	healthy.Store(true)
+	serves("{ip: 127.0.0.2}, {ip: 127.0.0.1}", "{protocol: TCP, port: 1}, "+here)
+	look(answers, "")
+	look(with(answers, "address", str("127.0.0.2")), "service web/shop: no answer at its address: "+
+		"127.0.0.2:1: connection refused; 127.0.0.2:PORT: connection refused")
 }

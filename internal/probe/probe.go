@@ -121,7 +121,7 @@ func tcp() gate.Type {
 			if err != nil {
 				return gate.Gate{}, err
 			}
-			check := func(ctx context.Context) error { return kept(ctx, address) }
+			check := func(ctx context.Context) error { return Kept(ctx, address) }
 			return bind(name, check, "nc -vz "+host+" "+port), nil
 		},
 	}
@@ -131,7 +131,10 @@ func tcp() gate.Type {
 // closes them as soon as it finds no backend.
 const settling = 200 * time.Millisecond
 
-func kept(ctx context.Context, address string) error {
+// Kept checks that an address ("host:port") accepts connections and keeps them.
+func Kept(ctx context.Context, address string) error {
+	ctx, stop := context.WithTimeout(ctx, attempt)
+	defer stop()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return faultOf(address, err)

@@ -40,6 +40,8 @@ var findings = map[gate.Kind]string{
 		"or the agents run without l2announcements",
 	gates.NoSession: "the router does not expect the node's address or its AS number, does not answer at " +
 		"port 179, or the agents run without bgpControlPlane",
+	gates.NoAnswer: "no endpoint of the Service is ready, the load balancer's health checks fail, or a " +
+		"firewall or a missing route keeps this machine from the address",
 	gates.SpecDiffers: "somebody has set it: castle create restores what the stage's chart sets, and " +
 		"kubectl edit the rest",
 }

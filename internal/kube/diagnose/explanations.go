@@ -354,10 +354,13 @@ func collectStorage(ctx context.Context, d *diagnosis, v gate.Values, found erro
 }
 
 // collectLoadBalancer explains a Service without its address: the events of its load balancer, MetalLB's
-// address pools, and MetalLB's Pods.
+// address pools, and MetalLB's Pods. Pods explain an address at which nobody answers.
 func collectLoadBalancer(ctx context.Context, d *diagnosis, v gate.Values, found error) {
-	d.conclude(ctx, found)
-	if len(d.read) == 0 {
+	silent := gate.KindOf(found) == gates.NoAnswer
+	if silent {
+		d.service(ctx, gates.ServiceOf(v))
+	}
+	if d.conclude(ctx, found); silent || len(d.read) == 0 {
 		return
 	}
 	service, namespace := client.Title(&d.read[0]), v.String("namespace")

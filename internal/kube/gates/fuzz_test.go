@@ -51,7 +51,7 @@ func FuzzObject(f *testing.F) {
 			"field":         lacks(object, "", "", map[string]string{"status.state": "deployed"}) == nil,
 			"fields":        lacks(object, "", "", map[string]string{"status.*.*.status": "True"}) == nil,
 			"empty field":   lacks(object, "", "", map[string]string{"status.error": ""}) == nil,
-			"load_balancer": checkAddress(object, "") == nil,
+			"load_balancer": checkAddress(t.Context(), object, "", false) == nil,
 			"flux":          unsettled(object) == nil,
 		}
 		if node, err := client.As[corev1.Node](*object); err == nil {

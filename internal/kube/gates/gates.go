@@ -45,6 +45,7 @@ const (
 	AddressTaken  gate.Kind = "address-taken" // a pool has an address that belongs to a machine
 	Unannounced   gate.Kind = "unannounced"   // no node answers ARP for a Service's address
 	NoSession     gate.Kind = "no-session"    // a node has no BGP session with a router
+	NoAnswer      gate.Kind = "no-answer"     // no port of a Service keeps connections at its address
 	SpecDiffers   gate.Kind = "spec-differs"
 )
 
@@ -92,17 +93,6 @@ func CheckOf(name string, v gate.Values) (Check, error) {
 		}
 	}
 	return nil, nil
-}
-
-// one is the Check of a single object.
-func one(s client.Selection, kind string, check func(*client.Object) error) Check {
-	return func(ctx context.Context, a *client.API) error {
-		object, err := a.Get(ctx, s, kind)
-		if err != nil {
-			return err
-		}
-		return check(object)
-	}
 }
 
 // problem is a finding about an object.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
+	"github.com/ephemeral-castle/castle/internal/probe"
 )
 
 // workload checks with kstatus, and closes where kstatus accepts too little. It rejects a DaemonSet without
@@ -205,15 +208,22 @@ func loadBalancer() definition {
 			"address": text(gate.ValidForm(netip.ParseAddr, "an IP address"),
 				"the IP address that it has to have; default the one that the Service itself requests, or "+
 					"else any"),
+			"answers": {Type: cty.Bool, Help: "true requires that a TCP port there keeps connections, as " +
+				"seen from where castle runs"},
 		},
 	}, func(v gate.Values) (Check, error) {
-		return one(ServiceOf(v).Object(), "Service",
-			func(object *client.Object) error { return checkAddress(object, v.String("address")) }), nil
+		return func(ctx context.Context, a *client.API) error {
+			object, err := a.Get(ctx, ServiceOf(v).Object(), "Service")
+			if err != nil {
+				return err
+			}
+			return checkAddress(ctx, object, v.String("address"), v.Bool("answers"))
+		}, nil
 	}}
 }
 
 // checkAddress requires an address, or the ones that the Service requests if it is empty.
-func checkAddress(object *client.Object, address string) error {
+func checkAddress(ctx context.Context, object *client.Object, address string, answers bool) error {
 	if found := terminating(object); found != nil {
 		return found
 	}
@@ -243,8 +253,34 @@ func checkAddress(object *client.Object, address string) error {
 		return fmt.Errorf("%s: has no address yet, and requests %s", what, strings.Join(requested, ", "))
 	case len(lacks) > 0:
 		return fmt.Errorf("%s: has %s, not %s", what, strings.Join(has, ", "), strings.Join(lacks, ", "))
+	case answers && address != "":
+		return checkAnswers(ctx, what, service.Spec.Ports, address)
+	case answers:
+		return checkAnswers(ctx, what, service.Spec.Ports, has...)
 	}
 	return nil
+}
+
+// checkAnswers requires that one port of TCP keeps connections. One address is enough: this machine may have
+// no IPv6, and no way to a private one.
+func checkAnswers(ctx context.Context, what string, ports []corev1.ServicePort, addresses ...string) error {
+	var silent []string
+	for _, address := range addresses {
+		for _, port := range ports {
+			if port.Protocol == corev1.ProtocolTCP {
+				err := probe.Kept(ctx, net.JoinHostPort(address, strconv.Itoa(int(port.Port))))
+				if err == nil {
+					return nil
+				}
+				silent = append(silent, err.Error())
+			}
+		}
+	}
+	if len(silent) == 0 {
+		return nil
+	}
+	return &gate.Finding{Kind: NoAnswer, Object: what, Unwatched: true,
+		Text: "no answer at its address: " + client.Several(silent)}
 }
 
 // requestedAddresses are the addresses that the Service itself requests: MetalLB's annotation, by its
