@@ -1,8 +1,10 @@
 package hcloud
 
 import (
+	"net"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
@@ -315,7 +317,8 @@ func (s *Server) removeTarget(c *call, v *schema.LoadBalancer) (any, error) {
 		func() { v.Targets = slices.DeleteFunc(v.Targets, sameTarget(t)) }), nil
 }
 
-// deriveBalancers writes the health of each target: that of the server behind it, which listens if it runs.
+// deriveBalancers writes the health of each target: that of the server behind it. A change shows at once, not
+// after the interval and the retries of a health check.
 func (s *Server) deriveBalancers() {
 	for _, b := range sorted(s.balancers.rows) {
 		for _, p := range b.PrivateNet {
@@ -352,9 +355,48 @@ func (s *Server) health(b *schema.LoadBalancer, t *schema.LoadBalancerTarget) {
 	server.LoadBalancers = append(server.LoadBalancers, b.ID)
 	slices.Sort(server.LoadBalancers)
 	server.LoadBalancers = slices.Compact(server.LoadBalancers)
-	state := map[bool]string{true: "healthy", false: "unhealthy"}[server.Status == "running"]
 	for _, service := range b.Services {
+		listens := server.Status == "running" && (s.config.Listens == nil ||
+			s.config.Listens(server.ID, service.HealthCheck.Port))
 		t.HealthStatus = append(t.HealthStatus, schema.LoadBalancerTargetHealthStatus{
-			ListenPort: service.ListenPort, Status: state})
+			ListenPort: service.ListenPort,
+			Status:     map[bool]string{true: healthy, false: "unhealthy"}[listens]})
 	}
+}
+
+const healthy = "healthy"
+
+// Frontends are the addresses ("198.51.100.1:443") at which the load balancers with a label listen, and
+// whether a target there is healthy. Without one, a load balancer takes a connection and ends it at once.
+func (s *Server) Frontends(label string) map[string]bool {
+	defer s.locked()()
+	s.derive()
+	all := map[string]bool{}
+	for _, b := range s.balancers.rows {
+		if _, is := b.Labels[label]; !is {
+			continue
+		}
+		var addresses []string
+		if b.PublicNet.Enabled {
+			addresses = append(addresses, b.PublicNet.IPv4.IP, b.PublicNet.IPv6.IP)
+		}
+		for _, p := range b.PrivateNet {
+			addresses = append(addresses, p.IP)
+		}
+		for _, service := range b.Services {
+			for _, address := range addresses {
+				all[net.JoinHostPort(address, strconv.Itoa(service.ListenPort))] = reaches(b.Targets,
+					service.ListenPort)
+			}
+		}
+	}
+	return all
+}
+
+// reaches reports whether a target is healthy for the service of a port.
+func reaches(targets []schema.LoadBalancerTarget, port int) bool {
+	is := schema.LoadBalancerTargetHealthStatus{ListenPort: port, Status: healthy}
+	return slices.ContainsFunc(targets, func(t schema.LoadBalancerTarget) bool {
+		return slices.Contains(t.HealthStatus, is) || reaches(t.Targets, port)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -344,6 +345,56 @@ func TestALoadBalancerReachesServersByLabel(t *testing.T) {
 		if len(lb.Targets) != 1 || len(lb.Targets[0].Targets) != 1 ||
 			lb.Targets[0].Targets[0].HealthStatus[0].Status != healthy {
 			p.Errorf("targets %+v", lb.Targets)
+		}
+	})
+}
+
+// A load balancer listens from its first service on, and passes connections on while a target is healthy.
+func TestALoadBalancerPassesConnectionsToHealthyTargets(t *testing.T) {
+	ready := false
+	c := hcloud.Config{Listens: func(_ int64, port int) bool { return ready && port == 30443 }}
+	in(t, c, func(p project) {
+		v := p.server("worker-1")
+		made, _, err := p.api.LoadBalancer.Create(p.ctx(), client.LoadBalancerCreateOpts{Name: "web",
+			LoadBalancerType: &client.LoadBalancerType{Name: "lb11"},
+			Location:         &client.Location{Name: "fsn1"},
+			Network:          p.network(), Labels: map[string]string{"service": "1"}})
+		p.must(err)
+		p.wait(made.Action)
+		lb := p.s.LoadBalancers()[0]
+		public, six, private := lb.PublicNet.IPv4.IP, lb.PublicNet.IPv6.IP, lb.PrivateNet[0].IP
+		listens := func(want map[string]bool) {
+			p.Helper()
+			if all := p.s.Frontends("service"); !maps.Equal(all, want) {
+				p.Errorf("listens at %v, want %v", all, want)
+			}
+		}
+		at := func(healthy bool) map[string]bool {
+			return map[string]bool{public + ":443": healthy, "[" + six + "]:443": healthy,
+				private + ":443": healthy}
+		}
+		listens(map[string]bool{})
+		added, _, err := p.api.LoadBalancer.AddService(p.ctx(), made.LoadBalancer,
+			client.LoadBalancerAddServiceOpts{Protocol: client.LoadBalancerServiceProtocolTCP,
+				ListenPort: client.Ptr(443), DestinationPort: client.Ptr(30443)})
+		p.must(err)
+		p.wait(added)
+		listens(at(false))
+		added, _, err = p.api.LoadBalancer.AddServerTarget(p.ctx(), made.LoadBalancer,
+			client.LoadBalancerAddServerTargetOpts{Server: v})
+		p.must(err)
+		p.wait(added)
+		listens(at(false))
+		ready = true
+		listens(at(true))
+		p.s.PowerOff(v.ID)
+		listens(at(false))
+		hidden, _, err := p.api.LoadBalancer.DisablePublicInterface(p.ctx(), made.LoadBalancer)
+		p.must(err)
+		p.wait(hidden)
+		listens(map[string]bool{private + ":443": false})
+		if all := p.s.Frontends("other"); len(all) != 0 {
+			p.Errorf("with another label: %v", all)
 		}
 	})
 }

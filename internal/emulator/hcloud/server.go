@@ -42,6 +42,9 @@ type Config struct {
 	// OnShutdown gets a server whose guest has to shut down, and returns when the guest is off. Without it
 	// the guest is off at once.
 	OnShutdown func(Machine)
+	// Listens reports whether a server's guest takes connections at a port while it runs, for the health of
+	// targets; without it, at each. It runs under a lock, and may not call the project.
+	Listens func(server int64, port int) bool
 	// The other hooks get the server after the action has taken effect, and before the action has ended.
 	// OnNetwork is about a server that has got a private network, or has lost one. They run without a lock.
 	OnStart, OnStop, OnDelete, OnNetwork func(Machine)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
@@ -24,6 +25,11 @@ type Cloud struct {
 	Token    string // empty for one that only Infisical knows
 }
 
+// CloudAddresses are the public ones of its load balancers, and of all else in it.
+func CloudAddresses() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8::/32")}
+}
+
 // cloud is the project, with the machines of its servers. A server is on the lab's network while it runs and
 // has a private address.
 type cloud struct {
@@ -31,8 +37,9 @@ type cloud struct {
 	server  *hcloud.Server
 	token   string
 	mu      sync.Mutex
-	on, all map[int64]proxmox.VM // as the rest of the lab knows machines
-	had     map[string]bool      // the addresses that its machines have, or had
+	on, all map[int64]proxmox.VM         // as the rest of the lab knows machines
+	had     map[string]bool              // the addresses that its machines have, or had
+	ports   atomic.Pointer[map[int]bool] // of nodes: those that lead to a ready endpoint
 }
 
 // actionDurations returns the durations of actions in a location of Hetzner Cloud.
@@ -54,7 +61,7 @@ func (d *Datacenter) found() *cloud {
 	x.server = hcloud.New(hcloud.Config{Token: x.token, Duration: scaled(time.Second, d.config.Speed),
 		Durations: actionDurations(d.config.Speed),
 		OnStart:   x.changed, OnNetwork: x.changed, OnStop: x.stopped, OnDelete: x.deleted,
-		OnShutdown: x.pressed})
+		OnShutdown: x.pressed, Listens: x.listens})
 	for _, architecture := range []string{"x86", "arm"} {
 		x.server.AddImage(schema.Image{Description: "Talos " + d.config.Cloud.Talos,
 			Architecture: architecture,

@@ -256,6 +256,9 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	if err := f.Serve(ctx, c.Endpoints); err != nil {
 		return nil, err
 	}
+	if d.cloud != nil {
+		go d.cloud.balance(ctx)
+	}
 	return d, nil
 }
 

@@ -301,6 +301,7 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 func (s *survey) cloud() *datacenter.Cloud {
 	if s.Cloud == nil {
 		s.Cloud = &datacenter.Cloud{Token: localSecret(s.LocalSecrets, datacenter.CloudToken)}
+		s.Network.Ranges = append(s.Network.Ranges, datacenter.CloudAddresses()...)
 	}
 	return s.Cloud
 }
