@@ -69,7 +69,7 @@ allow_scheduling_on_controlplanes = true # there are no workers
 
 # The stage hcloud-controller gives nodes their provider id, and Services load balancers. A running cluster keeps it.
 external_cloud_provider = true
-# hcloud_ingress = { namespace = "traefik", service = "traefik" } # a Service that Flux brings, and that has to get its address
+# hcloud_ingress = { namespace = "traefik", service = "traefik" } # a Service that Flux brings, and that has to answer at its address
 
 # What the machines run. A newer castle leaves it as it is; another version here is an upgrade: docs/operations.md of castle.
 # renovate: datasource=github-releases depName=siderolabs/talos

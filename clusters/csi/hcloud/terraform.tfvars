@@ -38,8 +38,8 @@ kubernetes_version = "1.36.3"
 # The stage hcloud-controller gives nodes their provider id, and Services load balancers.
 external_cloud_provider = true
 
-# A Service that Talos makes with the cluster has to get its load balancer.
-hcloud_ingress = { namespace = "default", service = "web" }
+# A Service that Talos makes with the cluster has to get its load balancer. It has no Pods, so nobody answers there.
+hcloud_ingress = { namespace = "default", service = "web", answers = false }
 
 talos_controlplane_config_patches = [
   <<-EOT

@@ -41,5 +41,6 @@ gate "load_balancer" "ingress" {
   when      = var.hcloud_ingress != null
   namespace = var.hcloud_ingress.namespace
   service   = var.hcloud_ingress.service
+  answers   = var.hcloud_ingress.answers
   timeout   = "15m"
 }

@@ -55,10 +55,11 @@ variable "external_cloud_provider" {
 
 variable "hcloud_ingress" {
   description = <<-EOT
-    A Service of type LoadBalancer that has to have its address before the stage is ready, such as Traefik's. Flux or somebody
-    else brings it: { namespace = "traefik", service = "traefik" }.
+    A Service of type LoadBalancer that has to have its address, and to take connections there, before the stage is ready, such as
+    Traefik's. Flux or somebody else brings it: { namespace = "traefik", service = "traefik" }. With answers = false, its address is
+    enough, where castle does not reach it.
   EOT
-  type        = object({ namespace = string, service = string })
+  type        = object({ namespace = string, service = string, answers = optional(bool, true) })
   default     = null
 }
 
