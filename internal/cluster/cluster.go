@@ -183,9 +183,13 @@ func (c *Cluster) CheckProgram() error {
 	for _, name := range names {
 		rec, unread := c.Dir.Stage(name).Record()
 		if has := cmp.Or(rec.Program, terraform.Terraform.Program); unread == nil && has != product.Program {
+			by := has
+			if s, err := c.Dir.Stage(name).LastKnown(); err == nil {
+				by = strings.TrimSpace(has + " " + s.Version)
+			}
 			return Usagef("%s: %s has written the state of stage %s, and %s would read it in part\n"+
 				"  set CASTLE_TERRAFORM=%s, or binary = %q in the block terraform of castle.hcl",
-				c.Name(), has, name, product.Program, has, has)
+				c.Name(), by, name, product.Program, has, has)
 		}
 	}
 	return err

@@ -19,6 +19,7 @@ type State struct {
 	Exists    bool   // false before the first apply
 	Serial    uint64 // grows with every change
 	Lineage   string // stays the same for the state's whole life
+	Version   string // of the Terraform or OpenTofu that wrote it: "1.12.6"
 	SHA256    string // of the file
 	Outputs   map[string]Output
 	Resources []Resource // in the file's order
@@ -66,6 +67,7 @@ type file struct {
 	}
 	Resources []fileResource
 	Encrypted json.RawMessage `json:"encrypted_data"`
+	Terraform string          `json:"terraform_version"`
 }
 
 type fileResource struct {
@@ -94,7 +96,7 @@ func parse(data []byte) (*State, error) {
 		return nil, errors.New("no lineage")
 	}
 	s := &State{
-		Exists: true, Serial: f.Serial, Lineage: f.Lineage,
+		Exists: true, Serial: f.Serial, Lineage: f.Lineage, Version: f.Terraform,
 		SHA256: fmt.Sprintf("%x", sha256.Sum256(data)), Outputs: map[string]Output{},
 	}
 	for name, o := range f.Outputs {

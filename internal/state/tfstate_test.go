@@ -36,6 +36,9 @@ func TestStateHasAddressesProvidersAndAttributes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if s.Version != "1.11.4" {
+		t.Errorf("version %q", s.Version)
+	}
 	var got []Resource
 	for _, r := range s.Resources {
 		r.Attributes = nil

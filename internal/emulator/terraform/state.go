@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 type fakeState struct {
 	Version   int              `json:"version"`
+	Terraform string           `json:"terraform_version"`
 	Serial    int              `json:"serial"`
 	Lineage   string           `json:"lineage"`
 	Outputs   map[string]any   `json:"outputs"`
@@ -48,6 +50,7 @@ func (f *fake) state() fakeState {
 	s := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{},
 		Resources: []map[string]any{}}
 	readJSON(statePath(), &s)
+	s.Terraform = cmp.Or(os.Getenv("FAKE_VERSION"), "1.14.0")
 	for _, line := range drift() {
 		fields := append(strings.Fields(line), "")
 		s.Resources = slices.DeleteFunc(s.Resources, func(r map[string]any) bool {
