@@ -23,6 +23,9 @@ for i in "${!urls[@]}"; do
   for file in "${linked[@]}"; do
     grep -qxF "$file" <<< "$files" || { echo "the cask links $file, and $name has none" >&2; exit 1; }
   done
+  while read -r page; do
+    [[ " ${linked[*]} " == *" $page "* ]] || { echo "the cask does not link $page of $name" >&2; exit 1; }
+  done < <(grep '^share/man/.*\.1$' <<< "$files")
 done
 description=$(sed -n 's/^  desc "\(.*\)"$/\1/p' $cask)
 (( ${#description} < 80 )) || { echo "the description is too long for Homebrew and Debian" >&2; exit 1; }
