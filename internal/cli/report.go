@@ -149,8 +149,7 @@ func reporting(a *app, c *cluster.Cluster, operate func() error) error {
 	return err
 }
 
-// reportFormat returns the format of the file of --report, which castle must be able to write; "" if there is
-// none.
+// reportFormat returns the format of --report's file, which castle must be able to write; "" without one.
 func reportFormat(a *app) (string, error) {
 	if a.reportFile == "" {
 		return "", nil

@@ -300,8 +300,7 @@ func (c *connector) reportGroup(layer string, g outline.Group) {
 	})
 	c.load.diags.add(first.entry.At, "layer "+layer+": a stage is missing",
 		"Add to %s: %s. It is needed by %s (outputs: %s).", file, outline.Blocks(g.Sources),
-		stageNames(stages),
-		outputs)
+		stageNames(stages), outputs)
 }
 
 // distinctStages returns the stages of needs without s, each once, in the cluster's order.

@@ -109,8 +109,7 @@ func (r *checkRun) hasBranch(address, refs string) []finding.Finding {
 	branch := r.text("git_branch")
 	if branch != "" && !strings.Contains(refs, " refs/heads/"+branch+"\n") {
 		return finding.Obstacle("correct git_branch, or push the branch",
-			"%s is readable and has no branch %s", address,
-			branch)
+			"%s is readable and has no branch %s", address, branch)
 	}
 	return finding.Good("%s is readable, and has the branch %s", address, branch)
 }

@@ -180,8 +180,7 @@ func (r *checkRun) complete(module *tfeval.Module, source tfeval.Block, self cty
 	})
 	r.secrets.findings = append(r.secrets.findings,
 		finding.OrGood(found, "%s: %d secrets; those that %s requires exist and are not empty", where,
-			len(values),
-			stage)...)
+			len(values), stage)...)
 }
 
 // inputs returns the values of a stage's variables, unknown where they are outputs that no stage has yet.
@@ -214,8 +213,7 @@ func (r *checkRun) text(name string) string { return tfeval.Text(r.variable(name
 // createTime is a bound on the duration of a create, machines and images included.
 const createTime = time.Hour
 
-// vaultChecks checks every Vault that a preflight uses: whether it answers, the token,
-// and the mounts of the stages.
+// vaultChecks checks every Vault that a preflight uses: whether it answers, its token, and mounts.
 func vaultChecks(r *checkRun) (all []finding.Check) {
 	var servers []vault.Server
 	var mounts []finding.Check

@@ -101,8 +101,7 @@ type Exists struct {
 	// Object is the object that Lookup looks for, for the receipt of a destroy. It has no ID if it cannot
 	// outlive its machines.
 	Object Object
-	// Lookup is one attempt, and changes nothing. After an error that is not Permanent it is repeated for a
-	// while.
+	// Lookup is one attempt, and changes nothing. It is repeated after an error that is not Permanent.
 	Lookup func(ctx context.Context) (bool, error)
 }
 
@@ -152,8 +151,7 @@ func (v Values) Duration(name string) time.Duration {
 	return d
 }
 
-// Decode copies a list or map argument into the Go value that into points to. It does nothing for an absent
-// argument.
+// Decode copies a list or map argument, unless it is absent, into the Go value that into points to.
 func (v Values) Decode(name string, into any) error {
 	if !v.Has(name) {
 		return nil

@@ -104,8 +104,7 @@ type Inspection struct {
 	Proof []event.OwnedObject
 }
 
-// Detached is a disk that somebody has taken from the machine at Address. Text says which, and how to attach
-// it again.
+// Detached is a disk that somebody has taken from the machine at Address. Text says which, and the way out.
 type Detached struct{ Address, Text string }
 
 // Foreign is one object in the way, why it counts as somebody else's, and the fixes.

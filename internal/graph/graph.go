@@ -61,8 +61,7 @@ func Sort[N comparable](nodes []N, needs func(N) []N) ([]N, error) {
 	return order, nil
 }
 
-// Reverse returns the needs of the opposite direction: the first nodes come last. Needs outside nodes are
-// dropped.
+// Reverse returns the needs of the opposite direction, without those outside nodes: the first come last.
 func Reverse[N comparable](nodes []N, needs func(N) []N) func(N) []N {
 	member := make(map[N]bool, len(nodes))
 	for _, n := range nodes {

@@ -24,8 +24,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// Outputs holds the outputs of a run's stages so far. Each stage's are read once, from its state file,
-// after its apply.
+// Outputs holds the outputs of a run's stages so far, each read once, from its state, after its apply.
 type Outputs struct {
 	masker *secret.Masker
 

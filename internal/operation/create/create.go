@@ -103,8 +103,7 @@ func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, o Options) 
 
 func newCreation(r *run.Run, o Options) *creation {
 	c := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm, found: o.Found,
-		issuers: o.Issuers, backup: o.Backup, read: o.Read,
-		progress: map[*config.Stage]*progress{}}
+		issuers: o.Issuers, backup: o.Backup, read: o.Read, progress: map[*config.Stage]*progress{}}
 	for _, s := range r.Cluster.Config.Stages {
 		c.progress[s] = &progress{}
 	}

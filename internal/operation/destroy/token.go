@@ -72,8 +72,7 @@ func (t *tokens) checkToken(ctx context.Context, s *Stage, recorded cluster.Data
 		_, variable := recorded.Platform.Variables()
 		s.denied = fmt.Errorf("%w: the API token that was recorded is no longer valid, and nothing was "+
 			"destroyed\n  %s\n    - set %s to the one that is valid now, and run the same command again",
-			refusal,
-			strings.Join(tried[1:], "\n  "), variable)
+			refusal, strings.Join(tried[1:], "\n  "), variable)
 		return nil
 	}
 	t.run.Cluster.Masker.Add(accepted.Token)

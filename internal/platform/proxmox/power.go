@@ -178,8 +178,7 @@ func (p power) runs(ctx context.Context, atMost time.Duration) error {
 	})
 }
 
-// applied returns an error if a change still waits for a restart. Proxmox only warns about one that it cannot
-// apply.
+// applied returns an error if a change waits for a restart: Proxmox only warns of one that it cannot apply.
 func (p power) applied(ctx context.Context) error {
 	g, err := p.find(ctx)
 	if err != nil {
