@@ -36,7 +36,8 @@ rare        := $(rare)|TestPipeline|TestLabHardware|TestLabPlanted|TestLabTalos|
 rare        := $(rare)|TestLabGolden|TestLabTailscale|TestLabStorage|TestLabCSI|TestLabFluxHandover
 rare        := $(rare)|TestPhoenixAway|TestPhoenixIncomplete|TestLabBlocked|TestLabDead|TestLabLost
 rare        := $(rare)|TestLabFluxTazlab|TestLabFluxCLI|TestLabFleet|TestLabAddresses|TestLabWarm|TestLabOlder|TestLabLeaving
-rare        := $(rare)|TestLabReplicas|TestLabFailed|TestLabHeals|TestLabKills|TestLabEverything|TestLabTaken|TestLabCharts
+rare        := $(rare)|TestLabReplicas|TestLabFailed|TestLabHeals|TestLabKills|TestLabEverything|TestLabTaken
+rare        := $(rare)|TestLabCharts|TestLabLease|TestLabRemoteBase
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | \
 	grep -vxE '$(kills)|$(rare)' | paste -sd'|')
 # The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.

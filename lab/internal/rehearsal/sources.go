@@ -62,7 +62,7 @@ func (p *plan) elsewhere(hosts []string, notice func(string)) error {
 	if errors.As(err, &problems) { // castle check reports the others
 		for _, one := range problems {
 			if strings.Contains(one.Message, "is not in this repository") {
-				notice("Flux's repository: " + one.Error())
+				p.remoteBase(one, notice)
 			}
 		}
 	}
@@ -111,6 +111,42 @@ func (p *plan) elsewhere(hosts []string, notice func(string)) error {
 	}
 	s.add(&survey{Network: network.Find(s.Missing)}) // the names of their servers resolve
 	return nil
+}
+
+// remoteBase says that a resource of a kustomization.yaml is not at hand, and how to bring it. Only real
+// controllers fetch one.
+func (p *plan) remoteBase(problem gitops.Problem, notice func(string)) {
+	name, _, _ := strings.Cut(problem.Message, " ")
+	url := baseOf(name)
+	switch {
+	case url == "" || p.Controllers == "":
+		notice("Flux's repository: " + problem.Error())
+	case p.Survey.Sources[url] == "":
+		p.Survey.Missing = append(p.Survey.Missing, url)
+		notice(fmt.Sprintf("Flux's repository: %s: the base %s is not at hand; bring it with --source %s=DIR",
+			problem.At, name, url))
+	}
+}
+
+// baseOf returns the URL of the Git repository of a remote base, as kustomize reads it; "" for a file.
+func baseOf(name string) string {
+	name, query, _ := strings.Cut(strings.TrimPrefix(name, "git::"), "?")
+	scheme, rest, is := strings.Cut(name, "://")
+	if !is {
+		scheme, rest = "https", name
+	}
+	rest, _, within := strings.Cut(rest, "//")
+	parts := strings.Split(rest, "/")
+	hosted := parts[0] == "github.com" && len(parts) > 2
+	switch {
+	case scheme == "ssh" || strings.Contains(parts[0], "@"):
+		return ""
+	case hosted: // all after the repository is a folder of it
+		rest = strings.Join(parts[:3], "/")
+	case !within && !strings.HasSuffix(rest, ".git") && !strings.Contains(query, "ref="):
+		return ""
+	}
+	return repository(scheme + "://" + rest)
 }
 
 // repository is a URL without what names the same repository with and without it.

@@ -134,3 +134,20 @@ func TestChartsThatAreNotAtHandAreCommands(t *testing.T) {
 		t.Error("--charts accepts a folder without charts")
 	}
 }
+
+func TestTheRepositoryOfARemoteBase(t *testing.T) {
+	for name, want := range map[string]string{
+		"https://git.example.org/me/base//deploy?ref=main":      "https://git.example.org/me/base",
+		"git::https://git.example.org/me/base.git//deploy":      "https://git.example.org/me/base",
+		"https://git.example.org/me/base?ref=v1":                "https://git.example.org/me/base",
+		"github.com/me/base/deploy?ref=v1":                      "https://github.com/me/base",
+		"https://github.com/me/base//deploy":                    "https://github.com/me/base",
+		"https://raw.githubusercontent.com/me/base/main/a.yaml": "",
+		"ssh://git@git.example.org/me/base":                     "",
+		"git@github.com:me/base":                                "",
+	} {
+		if got := baseOf(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}

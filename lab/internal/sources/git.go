@@ -199,7 +199,12 @@ func (g *Git) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	args, kind, body := []string{"upload-pack", "--strict", "--stateless-rpc"}, "result", io.Reader(r.Body)
-	if strings.HasSuffix(r.URL.Path, "/info/refs") {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/git-upload-pack"):
+	case !strings.HasSuffix(r.URL.Path, "/info/refs"):
+		http.NotFound(w, r) // kustomize takes whatever else it gets for a manifest
+		return
+	default:
 		args, kind, body = append(args, "--advertise-refs"), "advertisement", nil
 		if err := g.commit(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
