@@ -160,7 +160,7 @@ func observe(t *testing.T) {
 }
 
 // patience is how long all behaviours together may take, and each of what follows: they run side by side.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // differs is what of a behaviour is not as expected; "" for nothing.
 func (p *plane) differs(t *testing.T, b behaviour) (why string) {

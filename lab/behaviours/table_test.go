@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -118,6 +120,35 @@ spec:
       containers: [{ name: idle, image: idle }]
 `
 
+// late is the definition of a kind.
+const late = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: { name: lates.late.example.org }
+spec:
+  group: late.example.org
+  scope: Namespaced
+  names: { kind: Late, plural: lates }
+  versions: [{ name: v1, served: true, storage: true, schema: { openAPIV3Schema: { type: object } } }]
+`
+
+// later applies what was missing, and expects what becomes of the Kustomization.
+func later(text, want string, made ...string) func(*testing.T, *plane, string) string {
+	return func(t *testing.T, p *plane, folder string) string {
+		p.apply(t, text)
+		p.until = time.Now().Add(patience)
+		return p.differs(t, behaviour{name: filepath.Base(folder), want: want, made: made})
+	}
+}
+
+// remove deletes a Kustomization.
+func (p *plane) remove(t *testing.T, name string) {
+	t.Helper()
+	o := p.get(t, kustomizeAPI, "Kustomization", name)
+	api, err := p.api(o.GroupVersionKind(), namespace)
+	check(t, err)
+	check(t, api.Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
 func behaviours() []behaviour {
 	return []behaviour{
 		{name: "applies", files: map[string]string{"a.yaml": configMap("applied")}, want: applied,
@@ -174,11 +205,32 @@ func behaviours() []behaviour {
 			}},
 		{name: "takes-all-with-it", files: map[string]string{"a.yaml": configMap("taken")}, want: applied,
 			made: []string{"taken"}, then: func(t *testing.T, p *plane, _ string) string {
-				o := p.get(t, kustomizeAPI, "Kustomization", "takes-all-with-it")
-				api, err := p.api(o.GroupVersionKind(), namespace)
-				check(t, err)
-				check(t, api.Delete(t.Context(), o.GetName(), metav1.DeleteOptions{}))
+				p.remove(t, "takes-all-with-it")
 				return removed(t, p, "taken")
+			}},
+		// Races: what was missing comes, or its owner goes, while Flux is at it.
+		{name: "its-kind-comes-late", files: map[string]string{
+			"a.yaml": "apiVersion: late.example.org/v1\nkind: Late\n" +
+				"metadata: { name: late, namespace: flux-system }\n"},
+			want: `False ReconciliationFailed: Late/flux-system/late dry-run failed: ` +
+				`no matches for kind "Late" in version "late.example.org/v1"\s*`,
+			then: later(late, applied)},
+		{name: "its-dependency-comes-late", files: map[string]string{"a.yaml": configMap("then")},
+			spec: "  dependsOn: [{ name: comes-late }]\n",
+			want: `False DependencyNotReady: dependency 'flux-system/comes-late' not found: .*`,
+			then: later(strings.NewReplacer("./NAME", "./applies", "NAME", "comes-late").Replace(
+				behaviour{}.text()), applied, "then")},
+		{name: "its-variables-come-late", files: map[string]string{"a.yaml": configMap("in-${late}")},
+			spec: "  postBuild: { substituteFrom: [{ kind: ConfigMap, name: late }] }\n",
+			want: `False BuildFailed: .*substitute from 'ConfigMap/late' error: .*`,
+			then: later(configMap("late")+"data: { late: time }\n", applied, "in-time")},
+		{name: "goes-while-it-waits", files: map[string]string{"a.yaml": configMap("short-lived"),
+			"b.yaml": strings.ReplaceAll(idle, "idle", "never")},
+			spec: "  wait: true\n  timeout: 10s\n", made: []string{"short-lived"},
+			want: `(Unknown Progressing|False HealthCheckFailed): .*`, // Flux removes nothing while it waits
+			then: func(t *testing.T, p *plane, _ string) string {
+				p.remove(t, "goes-while-it-waits")
+				return removed(t, p, "short-lived")
 			}},
 		{name: "address-is-wrong", kind: "GitRepository",
 			object: fmt.Sprintf(gitRepository, "nobody", "main"),
