@@ -123,7 +123,7 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"blue", "mini", "everything", "addresses", "golden"} {
+	for _, name := range []string{"blue", "mini", "everything", "addresses", "golden", "sources"} {
 		if out, err := evaluated(t, files, clusterFolder(t, name), secrets); err != nil {
 			t.Errorf("%s is refused: %s", name, out)
 		}
@@ -150,7 +150,11 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 			"nodes", "distinct([for node in var.nodes : node.vm_id])"},
 		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = ` +
 			`"worker", vm_id = 422, address = "192.168.1.211" } }`,
-			"nodes", "distinct([for node in var.nodes : node.address])"},
+			"nodes", "distinct([for name, node in var.nodes"},
+		{`nodes = { a = { role = "controlplane", vm_id = 421, dhcp = false } }`,
+			"nodes", "node.address != null || concat"},
+		{"network = { gateway = \"fd00:1::1\", prefix = 64 }\nvip = null\n" +
+			`nodes = { a = { role = "controlplane", vm_id = 421 } }`, "network", "node.address != null"},
 		{`nodes = { a = { role = "controlplane", vm_id = 500, address = "192.168.1.211" } }`,
 			"vm_id_range", "node.vm_id"},
 		{`nodes = { a = { role = "master", vm_id = 421, address = "192.168.1.211" } }`,
