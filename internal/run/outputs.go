@@ -53,7 +53,7 @@ func (o *Outputs) Compute(stages []*config.Stage) {
 		module := tfeval.Read(s, s.KnownInputs(sc.Outputs, sc.Births))
 		if v, known := module.Outputs()[cluster.MachinesOutput]; known {
 			o.computed[s] = map[string]cty.Value{cluster.MachinesOutput: v} // without learnt addresses
-			o.set(s, maps.Clone(sc.Self))
+			o.Set(s, nil)
 		}
 	}
 }
@@ -89,15 +89,8 @@ func (o *Outputs) Set(s *config.Stage, outputs map[string]state.Output) {
 		}
 		values[name] = out.Value
 	}
-	o.set(s, values)
-}
-
-func (o *Outputs) set(s *config.Stage, values map[string]cty.Value) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if values == nil {
-		values = map[string]cty.Value{}
-	}
 	maps.Copy(values, o.computed[s])
 	address(values)
 	o.stages[s] = values

@@ -152,6 +152,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	}
 	defer func() { err = r.End(err) }()
 	p := &planning{run: r, damaged: map[*config.Stage]error{}, keeps: o.Out != "", quick: o.Quick}
+	r.Outputs.Compute(chosen) // the states complete them
 	if err := p.readStates(); err != nil {
 		return nil, err
 	}

@@ -57,7 +57,6 @@ func (p *planning) readStates() error {
 
 // stages plans stages in parallel, but first those that only read, and then those that make machines.
 func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []*Stage {
-	p.run.Outputs.Compute(chosen)
 	p.machines = rollout.NewSurvey(p.run)
 	made := make([]*Stage, len(chosen))
 	turn := func(s *config.Stage) int {
