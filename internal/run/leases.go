@@ -40,7 +40,10 @@ func (r *Run) holdLeases(s *config.Stage, outputs map[string]state.Output) error
 	}
 	document := cluster.MachineIDs(r.Cluster.Dir.Stage(s.Name))
 	ids, err := document.Value()
-	errs := []error{err}
+	if err != nil {
+		return err
+	}
+	var errs []error
 	for i, id := range ids {
 		name, _ := terraform.KeyOf(id.Address)
 		lease, told := leases[name]

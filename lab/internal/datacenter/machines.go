@@ -261,7 +261,7 @@ func (d *Datacenter) stopped(vm proxmox.VM) {
 	}
 	if address == moves {
 		d.log.begins("lease-moves")
-		d.leases.move(cards(vm)[0].MAC)
+		d.leases.move(strings.ToUpper(cards(vm)[0].MAC))
 	}
 	if next != nil {
 		d.started(*next)
