@@ -74,7 +74,10 @@ func (t *terragrunt) dependency(dir string) *unit {
 	return t.units[i]
 }
 
-var unsuitable = regexp.MustCompile(`[^a-z0-9]+`)
+var (
+	unsuitable = regexp.MustCompile(`[^a-z0-9]+`)
+	ordinal    = regexp.MustCompile(`^[a-z_-]*[0-9]+[._-]`) // before the layer, as in stage4-networking
+)
 
 // place decides the name and the layer of a unit: a folder of its path names it, or its dependencies do.
 func (t *terragrunt) place(u *unit, seen map[*unit]bool) {
@@ -94,8 +97,8 @@ func (t *terragrunt) place(u *unit, seen map[*unit]bool) {
 	relative, _ := filepath.Rel(t.dir, u.dir) // both are absolute
 	folders := strings.Split(filepath.ToSlash(relative), "/")
 	for _, folder := range folders {
-		if rank(folder) >= 0 {
-			u.layer = folder
+		if layer := ordinal.ReplaceAllString(folder, ""); rank(layer) >= 0 {
+			u.layer = layer
 		}
 	}
 	if u.layer == "" {
@@ -131,6 +134,9 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 			// Terragrunt has no use for it either.
 		case in.parts == nil && secretKey.MatchString(name):
 			t.note(in.at, "inputs."+name, "looks like a secret, which castle writes nowhere", secretFix)
+		case in.parts == nil && strings.Contains(scaffold.Literal(in.value), t.top):
+			t.note(in.at, "inputs."+name, "is a path in the old repository",
+				"copy what it names into "+folder+", and set it in cluster.hcl")
 		case in.parts == nil:
 			fixed = append(fixed, "    "+name+" = "+scaffold.Literal(in.value))
 		default:

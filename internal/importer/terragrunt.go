@@ -36,6 +36,7 @@ type unit struct {
 	inputs       map[string]input
 	dependencies map[string]string // folders by name
 	after        []string          // folders of the units that come before
+	parents      map[string]string // folders of included files by the include's name; "": the first
 	name, layer  string
 }
 
@@ -133,7 +134,7 @@ func (t *terragrunt) stack(path string) error {
 // unit reads a terragrunt.hcl and what it includes. One that has no module is for others to include.
 func (t *terragrunt) unit(path, dir string, values cty.Value) error {
 	u := &unit{dir: dir, file: place{t.shown(path), 1}, variables: map[string]cty.Value{"values": values},
-		inputs: map[string]input{}, dependencies: map[string]string{}}
+		inputs: map[string]input{}, dependencies: map[string]string{}, parents: map[string]string{}}
 	body, err := t.parse(path)
 	if err != nil {
 		return err
@@ -143,7 +144,10 @@ func (t *terragrunt) unit(path, dir string, values cty.Value) error {
 		if b.Type != "include" {
 			continue
 		}
-		parent, err := t.parse(absolute(dir, t.string(u, b.Body, "path")))
+		name, path := strings.Join(b.Labels, ""), absolute(dir, t.string(u, b.Body, "path"))
+		u.parents[name] = filepath.Dir(path)
+		u.parents[""] = cmp.Or(u.parents[""], u.parents[name])
+		parent, err := t.parse(path)
 		if err != nil {
 			t.gap(b.Range(), "include", "names a file that castle cannot read: "+err.Error(),
 				"write its inputs in cluster.hcl")
@@ -151,7 +155,7 @@ func (t *terragrunt) unit(path, dir string, values cty.Value) error {
 		}
 		t.locals(u, parent)
 		locals := map[string]cty.Value{"locals": u.variables["local"]}
-		includes[strings.Join(b.Labels, "")] = cty.ObjectVal(locals)
+		includes[name] = cty.ObjectVal(locals)
 		t.contents(u, parent)
 	}
 	u.variables["include"] = cty.ObjectVal(includes)
@@ -168,6 +172,8 @@ func (t *terragrunt) unit(path, dir string, values cty.Value) error {
 
 // others are parts that castle has something else for.
 var others = map[string][2]string{
+	"extra_arguments": {"adds arguments of Terraform, and castle has its own",
+		"set in cluster.hcl what they set"},
 	"remote_state": {"stores states, which castle does itself", "set state in castle.hcl to share them"},
 	"generate": {"writes a file into the module",
 		"add what it writes to the stage, without backends and providers of the cluster"},
@@ -314,8 +320,8 @@ func (t *terragrunt) locals(u *unit, body *hclsyntax.Body) {
 }
 
 // easy are the functions that castle has beside its own.
-var easy = []string{"dirname", "get_terragrunt_dir", "get_repo_root", "path_relative_to_include",
-	"find_in_parent_folders", "read_terragrunt_config"}
+var easy = []string{"dirname", "get_terragrunt_dir", "get_parent_terragrunt_dir", "get_repo_root",
+	"path_relative_to_include", "find_in_parent_folders", "read_terragrunt_config"}
 
 // context is what the expressions of a unit can refer to.
 func (t *terragrunt) context(u *unit) *hcl.EvalContext {
@@ -353,13 +359,10 @@ func (t *terragrunt) call(u *unit, name, first, second string) (string, error) {
 		return u.dir, nil
 	case "get_repo_root":
 		return t.top, nil
+	case "get_parent_terragrunt_dir":
+		return cmp.Or(u.parents[first], u.dir), nil
 	case "path_relative_to_include":
-		parent, err := t.above(u.dir, "root.hcl", "")
-		if err != nil {
-			parent, err = t.above(u.dir, "terragrunt.hcl", "")
-		}
-		relative, _ := filepath.Rel(filepath.Dir(parent), u.dir) // both are absolute
-		return relative, err
+		return filepath.Rel(cmp.Or(u.parents[first], u.dir), u.dir)
 	}
 	return t.above(u.dir, cmp.Or(first, "terragrunt.hcl"), second)
 }
