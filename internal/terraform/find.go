@@ -1,18 +1,15 @@
 package terraform
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -268,66 +265,4 @@ func cache(cacheDir string, b Binary) error {
 	}
 	return errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Sweep(cacheDir),
 		atomicfile.Write(cacheFile(cacheDir), data))
-}
-
-// Download installs a release of Terraform for any platform into dir and returns its path. hc-install
-// verifies HashiCorp's signature.
-func Download(ctx context.Context, release, platform, dir string) (string, error) {
-	return download(ctx, release, platform, &releases.ExactVersion{InstallDir: dir})
-}
-
-func download(ctx context.Context, release, platform string, from *releases.ExactVersion) (string, error) {
-	v, err := version.NewVersion(release)
-	if err != nil {
-		return "", err
-	}
-	from.Product, from.Version, from.Timeout = product.Terraform, v, installTimeout
-	from.HTTPClient = &http.Client{Transport: asOtherPlatform{http.DefaultTransport, platform}}
-	path, err := from.Install(ctx)
-	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
-	}
-	if err != nil {
-		return "", fmt.Errorf("terraform %s for %s: %w", release, platform, err)
-	}
-	return path, nil
-}
-
-// asOtherPlatform shows hc-install, which installs for the machine that it runs on, the builds of another
-// platform as that machine's own. The signature covers the names of the archives, which stay.
-type asOtherPlatform struct {
-	transport http.RoundTripper
-	platform  string
-}
-
-// RoundTrip implements http.RoundTripper.
-func (a asOtherPlatform) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := a.transport.RoundTrip(request)
-	if err != nil || response.StatusCode != http.StatusOK ||
-		!strings.HasSuffix(request.URL.Path, "/index.json") {
-		return response, err
-	}
-	var index map[string]any
-	err = json.NewDecoder(response.Body).Decode(&index)
-	if closing := response.Body.Close(); err == nil {
-		err = closing
-	}
-	if err != nil {
-		return nil, err
-	}
-	all, _ := index["builds"].([]any)
-	builds := []any{}
-	for _, b := range all {
-		if build, is := b.(map[string]any); is && fmt.Sprint(build["os"], "_", build["arch"]) == a.platform {
-			build["os"], build["arch"] = runtime.GOOS, runtime.GOARCH
-			builds = append(builds, build)
-		}
-	}
-	index["builds"] = builds
-	text, err := json.Marshal(index)
-	if err != nil {
-		return nil, err
-	}
-	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-	return response, nil
 }

@@ -47,8 +47,8 @@ type mirroring struct {
 	result  *Mirrored
 }
 
-// Mirror copies Terraform and the providers in the lock files of clusters into dir, for these platforms. It
-// verifies each package. A package that its origin does not have is listed as missing.
+// Mirror copies Terraform or OpenTofu, and the providers in the lock files of clusters, into dir, for these
+// platforms. It verifies each package. A package that its origin does not have is listed as missing.
 func Mirror(
 	ctx context.Context, clusters []*cluster.Cluster, dir string, platforms []string,
 ) (*Mirrored, error) {
@@ -98,7 +98,7 @@ func Mirror(
 	return m.result, atomicfile.WriteMode(m.result.CLIConfig, []byte(text), 0o644)
 }
 
-// mirrorTerraform copies the Terraform that castle runs here, or downloads the same release.
+// mirrorTerraform copies the program that castle runs here, or downloads the same release.
 func (m mirroring) mirrorTerraform(ctx context.Context, platform string) error {
 	dir := filepath.Join(m.result.Dir, terraformDir, platform)
 	program := m.root.Binary.Program
@@ -111,11 +111,8 @@ func (m mirroring) mirrorTerraform(ctx context.Context, platform string) error {
 		if err := copyFile(m.root.Binary.Path, binary, 0o755); err != nil {
 			return err
 		}
-	} else if program == terraform.OpenTofu.Program {
-		m.result.Missing = append(m.result.Missing, name+": castle downloads Terraform only")
-		return os.RemoveAll(dir)
 	} else if _, err := os.Stat(binary); err != nil {
-		if _, err := terraform.Download(ctx, m.result.Terraform, platform, dir); ctx.Err() != nil {
+		if err := m.root.Binary.Download(ctx, platform, dir); ctx.Err() != nil {
 			return err
 		} else if err != nil {
 			m.result.Missing = append(m.result.Missing, err.Error())
