@@ -49,7 +49,7 @@ func TestPackagesWithoutTestsAreListed(t *testing.T) {
 	_, section, _ := strings.Cut(string(page), "## Packages without tests of their own\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var listed []string
-	for _, line := range strings.Split(section, "\n") {
+	for line := range strings.SplitSeq(section, "\n") {
 		if name, _, found := strings.Cut(strings.TrimPrefix(line, "| "), " |"); found && name[0] == '`' {
 			listed = append(listed, strings.Split(strings.Trim(name, "`"), "`, `")...)
 		}

@@ -442,7 +442,7 @@ func lowerFirst(s string) string {
 
 func words(list string) map[string]bool {
 	all := map[string]bool{}
-	for _, word := range strings.Fields(list) {
+	for word := range strings.FieldsSeq(list) {
 		all[word] = true
 	}
 	return all

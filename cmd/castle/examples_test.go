@@ -53,7 +53,7 @@ func examples(ts *testscript.TestScript, neg bool, args []string) {
 
 // exampleLines returns the examples of a command, one for each line that does not continue the one before.
 func exampleLines(cmd *cobra.Command) (all []string) {
-	for _, line := range strings.Split(strings.ReplaceAll(cmd.Example, "\\\n", ""), "\n") {
+	for line := range strings.SplitSeq(strings.ReplaceAll(cmd.Example, "\\\n", ""), "\n") {
 		all = append(all, strings.TrimSpace(line))
 	}
 	return all

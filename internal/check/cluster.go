@@ -204,8 +204,7 @@ func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) 
 // oneLine makes a sentence's part of a text of several lines.
 func oneLine(s string) string { return strings.TrimSuffix(foreign.OneLine(s), ".") }
 
-// strayFolders finds folders in clusters/ that look like a cluster and hold no cluster.hcl where castle reads
-// it.
+// strayFolders finds folders in clusters/ that look like a cluster and hold no cluster.hcl in its place.
 func strayFolders(repository string, clusters []string) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	report := (&cluster{masker: &secret.Masker{}}).reporter(&diags)

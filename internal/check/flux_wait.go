@@ -14,8 +14,7 @@ import (
 // storages are charts that make volumes: whatever claims one needs them.
 const storages = " longhorn rook-ceph rook-ceph-cluster openebs democratic-csi csi-driver-nfs "
 
-// slow are charts with many images or slow starts. Others are those whose author allows more than Flux's five
-// minutes.
+// slow are charts with many images or slow starts, or whose author allows more than Flux's five minutes.
 const slow = storages + "kube-prometheus-stack loki tempo mimir harbor gitlab elasticsearch opensearch " +
 	"kafka nextcloud airflow "
 

@@ -245,7 +245,7 @@ func carriesValues(e topology.Edge) bool {
 func wrap(s string, columns int) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Split(s, " ") {
+	for word := range strings.SplitSeq(s, " ") {
 		switch {
 		case line == "":
 			line = word

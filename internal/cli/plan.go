@@ -356,7 +356,7 @@ func actions(counts map[string]int, always ...string) string {
 	verbs := map[string]string{"create": "add", "update": "change", "delete": "destroy"} // Terraform's
 	var parts []string
 	const all = "create adopt import update replace restore delete move forget read"
-	for _, action := range strings.Fields(all) {
+	for action := range strings.FieldsSeq(all) {
 		if n := counts[action]; n > 0 || slices.Contains(always, action) {
 			parts = append(parts, fmt.Sprintf("%d to %s", n, cmp.Or(verbs[action], action)))
 		}

@@ -89,8 +89,7 @@ func (s *StateStore) Downloads(o Options, root string) (string, error) {
 		func(entry string) bool { return strings.HasPrefix(entry, dirVariable+"=") }))
 }
 
-// refuseSecretsOnDisk refuses a cluster whose secrets are on a disk since before the working copies were in
-// memory.
+// refuseSecretsOnDisk refuses a cluster whose secrets are on a disk since working copies were not in memory.
 func (c *Cluster) refuseSecretsOnDisk() error {
 	if !c.Store.InMemory() {
 		return nil

@@ -207,7 +207,7 @@ func (o Options) NewMasker(configured *config.Cluster) *secret.Masker {
 		}
 	}
 	identities, _ := keys.FromEnviron(o.Environ) //nolint:errcheck // OpenStore reports it
-	for _, word := range strings.Fields(identities) {
+	for word := range strings.FieldsSeq(identities) {
 		if strings.HasPrefix(word, "AGE-") { // the rest are comments
 			m.Add(word)
 		}

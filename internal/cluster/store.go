@@ -201,8 +201,7 @@ func (s *StateStore) OpenDir(ctx context.Context, root, cluster, platform string
 	return dir, working, notices, err
 }
 
-// openAnyPlace is OpenDir without a checkout. The copy is nil if the state is not where the configuration
-// says.
+// openAnyPlace is OpenDir without a checkout. The copy is nil if the state is not in the configured place.
 func (s *StateStore) openAnyPlace(_ context.Context, root, cluster, platform string) (
 	dir *state.Dir, working *workingcopy.Copy, notices []string, err error) {
 	if dir, err = state.Open(root, cluster, platform); err != nil {

@@ -37,8 +37,7 @@ type stateSyntax struct {
 }
 
 // ReadStateStore reads castle.hcl as far as it says where the states are, which commands that need no valid
-// cluster need, too. Repository and Environ of o are enough. files holds the sources that its diagnostics may
-// quote.
+// cluster need, too. Repository and Environ of o are enough. files has the sources for its diagnostics.
 func ReadStateStore(o Options) (s StateStore, files map[string]*hcl.File, _ hcl.Diagnostics) {
 	files = make(map[string]*hcl.File)
 	l := &loader{options: o, library: newLibrary(Options{Repository: o.Repository}, files)}

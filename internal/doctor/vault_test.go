@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -58,9 +59,7 @@ func (w *vaultWorld) fill(but map[string]string) {
 		"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
 		all[name] = password
 	}
-	for name, value := range but {
-		all[name] = value
-	}
+	maps.Copy(all, but)
 	w.server.SetSecret("secret", "ephemeral-castle/blue/lab", all)
 }
 

@@ -89,9 +89,9 @@ func spread() drawing.Drawing {
 
 func TestAnSVGIsLegible(t *testing.T) {
 	many := drawing.Drawing{Title: "many"}
-	for _, g := range strings.Fields("g1 g2 g3 g4") {
+	for g := range strings.FieldsSeq("g1 g2 g3 g4") {
 		group := drawing.Group{Name: g}
-		for _, n := range strings.Fields("n1 n2 n3 n4 n5") {
+		for n := range strings.FieldsSeq("n1 n2 n3 n4 n5") {
 			for _, other := range many.Groups {
 				for _, from := range other.Nodes {
 					many.Edges = append(many.Edges, drawing.Edge{From: from.Name, To: g + n})

@@ -107,7 +107,7 @@ func points(t *testing.T, d string, shift point) []point {
 	var at point
 	for _, part := range pathPart.FindAllString(d, -1) {
 		var v []float64
-		for _, f := range strings.Fields(part[1:]) {
+		for f := range strings.FieldsSeq(part[1:]) {
 			n, err := strconv.ParseFloat(f, 64)
 			if err != nil {
 				t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -141,10 +142,8 @@ func (l *layout) right(c, next *cell) float64 {
 		return c.column.x + c.column.w
 	}
 	for _, r := range l.ranks {
-		for _, b := range r.blocks {
-			if b == c.block {
-				return r.x + r.w
-			}
+		if slices.Contains(r.blocks, c.block) {
+			return r.x + r.w
 		}
 	}
 	return c.column.x + c.column.w
@@ -192,7 +191,7 @@ func (d Drawing) foot(width, y float64) (string, float64) {
 func wrap(s string, columns int) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(s) {
+	for word := range strings.FieldsSeq(s) {
 		if line != "" && len([]rune(line+" "+word)) > columns {
 			lines, line = append(lines, line), ""
 		}

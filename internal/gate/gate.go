@@ -258,8 +258,7 @@ func Permanent(err error) error {
 
 // IsPermanent reports whether err, or an error that it wraps, was marked by Permanent.
 func IsPermanent(err error) bool {
-	var p permanent
-	return errors.As(err, &p)
+	return errors.As(err, new(permanent))
 }
 
 // Diagnosis is the evidence collected around a closed gate and the likely cause. It never holds a Secret's

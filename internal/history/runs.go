@@ -123,9 +123,8 @@ func Read(files *state.Run) (*Timeline, error) {
 	return Fold(events), err
 }
 
-// Create returns the create of a run that the durations of a graph can come from: one that made all of the
-// stages ready, and changed something. It is nil for any other run. A run with an unreadable journal did not
-// end well.
+// Create returns the create of a run that the durations of a graph can come from: one that made all stages
+// ready, and changed something. It is nil for any other run, and for one with an unreadable journal.
 func Create(files *state.Run, stages []*config.Stage) *Part {
 	kind := state.RunKind(files.ID)
 	events, err := files.Events()

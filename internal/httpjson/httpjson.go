@@ -224,8 +224,7 @@ func Repeat(ctx context.Context, send func(context.Context) error) error {
 }
 
 // passes reports whether the same request may succeed a moment later: the connection failed, the server
-// failed, or something else answered in its place. An answer that did not come in time is not waited for
-// again.
+// failed, or something else answered in its place. It does not wait again for an answer that came too late.
 func passes(err error) bool {
 	if known, ok := errors.AsType[interface {
 		error

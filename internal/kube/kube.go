@@ -147,8 +147,7 @@ func Exists(ctx context.Context, target gate.Target, kind, namespace, name strin
 }
 
 // PendingRelease is a revision of a Helm release that some Helm has begun: it either works on it or was
-// killed. Helm refuses the release to everybody until the revision ends, and only the Helm that began it can
-// end it.
+// killed. Helm refuses the release to everybody until the revision ends, and only that Helm can end it.
 type PendingRelease struct {
 	Namespace, Name string
 	Status          string // pending-install, pending-upgrade or pending-rollback

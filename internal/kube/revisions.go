@@ -191,8 +191,7 @@ func revisionOf(o metav1.ObjectMeta) string {
 	return fmt.Sprintf("%s/%s", o.UID, o.ResourceVersion)
 }
 
-// listMetadata lists objects at a path of the API without their content: a Secret's is secret, and a chart's
-// is large.
+// listMetadata lists objects at a path of the API without their content, which may be secret or large.
 func listMetadata(ctx context.Context, a *client.API, list string, params map[string]string) (
 	[]metav1.PartialObjectMetadata, error) {
 	request := a.Raw.Get().AbsPath(list).

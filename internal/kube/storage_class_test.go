@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -36,9 +37,7 @@ func TestStorageClass(t *testing.T) {
 	asks := func(more ...map[string]cty.Value) map[string]cty.Value {
 		arguments := map[string]cty.Value{"name": str("longhorn")}
 		for _, m := range more {
-			for name, x := range m {
-				arguments[name] = x
-			}
+			maps.Copy(arguments, m)
 		}
 		return arguments
 	}

@@ -3,6 +3,7 @@ package ownfile
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -109,9 +110,7 @@ func TestNoPartOfAPathMayBeALink(t *testing.T) {
 		"move here": func(path string) error { return Rename(dir, path) },
 		"in":        func(path string) error { return In(path, func(string) error { return nil }) },
 	}
-	for name, operation := range operations {
-		all[name] = operation
-	}
+	maps.Copy(all, operations)
 	for name, operation := range all {
 		var refused *RefusedError
 		if err := operation(filepath.Join(link, "file")); !errors.As(err, &refused) || refused.Path != link {

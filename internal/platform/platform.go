@@ -332,8 +332,7 @@ type Source struct {
 
 // Accepted returns the first account that a datacenter accepts, and the name of its source. It shows a token
 // to the datacenter at endpoint alone, and each token once. accept makes a request with the account; any
-// error but ErrRefused ends the search. If no token is accepted, the name is empty and tried says why, by
-// source.
+// error but ErrRefused ends the search. If none is accepted, the name is empty and tried says why, by source.
 func Accepted(ctx context.Context, p Platform, endpoint string, sources []Source,
 	accept func(context.Context, Account) error) (a Account, name string, tried []string, err error) {
 	shown := map[string]bool{}

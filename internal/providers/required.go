@@ -93,10 +93,8 @@ func Compatible(constraints ...string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		for _, v := range neighbours(named) {
-			if all.Check(v) {
-				return true, nil
-			}
+		if slices.ContainsFunc(neighbours(named), all.Check) {
+			return true, nil
 		}
 	}
 	return false, nil

@@ -149,8 +149,7 @@ func (s *Shared) Record(chosen Lock) error {
 }
 
 // complete names the platform of the checksum that an init has just added. To a new provider it adds the
-// checksums for other platforms that are at hand: in a mirror on this machine, and in the files of other
-// clusters.
+// checksums for other platforms that are at hand: in a mirror on this machine, and in other clusters' files.
 func (s *Shared) complete(source string, entry Entry, isNew bool) Entry {
 	unnamed := xslices.Filter(entry.Hashes, func(hash string) bool {
 		return strings.HasPrefix(hash, "h1:") && entry.Platforms[hash] == ""

@@ -269,7 +269,7 @@ func TestTheTimelineFitsTheTerminal(t *testing.T) {
 		if got := strings.ContainsAny(w.String(), "█▒·"); got != hasBars {
 			t.Errorf("width %d: has bars is %t:\n%s", width, got, w.String())
 		}
-		for _, line := range strings.Split(w.String(), "\n") {
+		for line := range strings.SplitSeq(w.String(), "\n") {
 			if n := utf8.RuneCountInString(line); width > 0 && n > width {
 				t.Errorf("width %d: %d columns in %q", width, n, line)
 			}

@@ -103,8 +103,7 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string, cleanUp func(*R
 	return ctx, r, nil
 }
 
-// BeginChecked is Begin for a command that follows the configuration: it checks that first, and reports the
-// warnings.
+// BeginChecked is Begin for a command that follows the configuration: it checks that first, and warns.
 func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string, cleanUp func(*Run) error) (
 	context.Context, *Run, error) {
 	warnings, err := c.CheckConfig()

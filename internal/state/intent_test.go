@@ -41,12 +41,7 @@ func inFlight(t *testing.T, s *Stage, inState ...string) []string {
 	}
 	var addresses []string
 	for _, c := range i.InFlight(func(address string) bool {
-		for _, known := range inState {
-			if known == address {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(inState, address)
 	}) {
 		addresses = append(addresses, c.Address)
 	}

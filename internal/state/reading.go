@@ -151,8 +151,7 @@ func (s *Stage) StateDigest() (string, error) {
 }
 
 // read reads the state unchanged. A missing or empty file is a state that does not exist yet, if the stage
-// has no good snapshot and was never ready. Terraform creates the empty file for its lock before it changes
-// anything.
+// has no good snapshot and was never ready: Terraform creates it for its lock before it changes anything.
 func (s *Stage) read() (*State, error) {
 	data, err := ownfile.ReadFile(s.StatePath())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

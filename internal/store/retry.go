@@ -157,13 +157,11 @@ func (d *described) Unwrap() error { return d.err }
 
 // connection classifies errors of the connection that all systems have alike.
 func connection(err error) class {
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
+	if dns, is := errors.AsType[*net.DNSError](err); is {
 		return class{kind: Away, passes: !dns.IsNotFound, text: dns.Error()}
 	}
-	var failed *net.OpError
 	text := ""
-	if errors.As(err, &failed) {
+	if failed, is := errors.AsType[*net.OpError](err); is {
 		text = failed.Error()
 	}
 	if network.Interrupted(err) {

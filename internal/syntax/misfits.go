@@ -119,8 +119,7 @@ func (p part) attributes(ty cty.Type) (all []Misfit) {
 // Convert converts v; its error names the part of v that failed.
 func Convert(v cty.Value, ty cty.Type) (cty.Value, error) {
 	converted, err := convert.Convert(typed(v, ty), ty)
-	var p cty.PathError
-	if errors.As(err, &p) && len(p.Path) > 0 {
+	if p, is := errors.AsType[cty.PathError](err); is && len(p.Path) > 0 {
 		return cty.NilVal, fmt.Errorf("%s: %w", renderPath(p.Path), err)
 	}
 	if err != nil {

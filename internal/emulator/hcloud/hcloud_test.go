@@ -174,7 +174,7 @@ func TestAServerStartsAndIsLockedUntilThen(t *testing.T) {
 func TestADeletedServerLeavesWhatIsNotItsOwn(t *testing.T) {
 	in(t, hcloud.Config{}, func(p project) {
 		ip, _, err := p.api.PrimaryIP.Create(p.ctx(), client.PrimaryIPCreateOpts{Name: "kept", Type: "ipv4",
-			Location: "fsn1", AutoDelete: client.Ptr(false)})
+			Location: "fsn1", AutoDelete: new(false)})
 		p.must(err)
 		network := p.network()
 		v := p.server("cp-1", func(o *client.ServerCreateOpts) {
@@ -239,7 +239,7 @@ func TestRefusals(t *testing.T) {
 		p.refused(err, client.ErrorCodeUnauthorized)
 
 		protected, _, err := p.api.Server.ChangeProtection(p.ctx(), v,
-			client.ServerChangeProtectionOpts{Delete: client.Ptr(true), Rebuild: client.Ptr(true)})
+			client.ServerChangeProtectionOpts{Delete: new(true), Rebuild: new(true)})
 		p.must(err)
 		p.wait(protected)
 		_, _, err = p.api.Server.DeleteWithResult(p.ctx(), v)
@@ -320,7 +320,7 @@ func TestALoadBalancerReachesServersByLabel(t *testing.T) {
 		p.wait(made.Action)
 		lb := made.LoadBalancer
 		byLabel := client.LoadBalancerAddLabelSelectorTargetOpts{Selector: "role=cp",
-			UsePrivateIP: client.Ptr(true)}
+			UsePrivateIP: new(true)}
 		_, _, err = p.api.LoadBalancer.AddLabelSelectorTarget(p.ctx(), lb, byLabel)
 		p.refused(err, client.ErrorCodeLoadBalancerNotAttachedToNetwork)
 		joined, _, err := p.api.LoadBalancer.AttachToNetwork(p.ctx(), lb,
@@ -328,7 +328,7 @@ func TestALoadBalancerReachesServersByLabel(t *testing.T) {
 		p.must(err)
 		p.wait(joined)
 		service := client.LoadBalancerAddServiceOpts{Protocol: client.LoadBalancerServiceProtocolTCP,
-			ListenPort: client.Ptr(6443), DestinationPort: client.Ptr(6443)}
+			ListenPort: new(6443), DestinationPort: new(6443)}
 		added, _, err := p.api.LoadBalancer.AddService(p.ctx(), lb, service)
 		p.must(err)
 		p.wait(added)
@@ -376,7 +376,7 @@ func TestALoadBalancerPassesConnectionsToHealthyTargets(t *testing.T) {
 		listens(map[string]bool{})
 		added, _, err := p.api.LoadBalancer.AddService(p.ctx(), made.LoadBalancer,
 			client.LoadBalancerAddServiceOpts{Protocol: client.LoadBalancerServiceProtocolTCP,
-				ListenPort: client.Ptr(443), DestinationPort: client.Ptr(30443)})
+				ListenPort: new(443), DestinationPort: new(30443)})
 		p.must(err)
 		p.wait(added)
 		listens(at(false))

@@ -70,8 +70,7 @@ type API struct {
 	known   *sync.Map // what find has found, as []Resource; kinds do not move
 }
 
-// New returns the cluster of a target, or, with an address (host or host:port), its API server on a control
-// plane.
+// New returns the cluster of a target, or, with an address (host or host:port), the API server there.
 func New(target gate.Target, address string) *Cluster {
 	return &Cluster{Attempt: DefaultAttempt, open: sync.OnceValues(func() (*API, error) {
 		return Open(target.Kubeconfig, address)

@@ -49,8 +49,7 @@ type Release struct{ Name, Manifest string }
 // longestRelease is far more than a Secret of a mebibyte holds.
 const longestRelease = 64 << 20
 
-// ReadRelease reads Helm's record of a revision: JSON in base64, which is compressed unless an early Helm
-// wrote it.
+// ReadRelease reads Helm's record of a revision: JSON in base64, compressed unless an early Helm wrote it.
 func ReadRelease(data []byte) (r Release, err error) {
 	text, err := base64.StdEncoding.AppendDecode(nil, data)
 	if err != nil {

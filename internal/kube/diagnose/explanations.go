@@ -172,8 +172,7 @@ func collectEndpoints(ctx context.Context, d *diagnosis, v gate.Values, _ error)
 	d.service(ctx, gates.ServiceOf(v))
 }
 
-// service explains a Service: its Pods, and the workloads that create them. It returns the selector of the
-// Pods.
+// service explains a Service: its Pods, and the workloads that create them. It returns the Pods' selector.
 func (d *diagnosis) service(ctx context.Context, s gates.Service) (selector string) {
 	object := d.get(ctx, s.Object(), "Service")
 	if object == nil {
@@ -332,8 +331,7 @@ func collectWorkload(ctx context.Context, d *diagnosis, v gate.Values, found err
 	d.workload(ctx, v.String("kind"), v.String("namespace"), v.String("name"))
 }
 
-// collectStorage explains a class whose volumes could not be created or mounted: the Pods that register its
-// driver.
+// collectStorage explains a class whose volumes cannot be created or mounted: the Pods of its driver.
 func collectStorage(ctx context.Context, d *diagnosis, v gate.Values, found error) {
 	driver := v.String("driver")
 	for _, o := range d.read {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -140,9 +141,7 @@ func TestAPodThatStartsAgainOnTheNodeDoesNotHoldTheDrain(t *testing.T) {
 	f, target := newFakeCluster(t, pod("tolerant"))
 	f.evict = func(name string) *metav1.Status {
 		again := map[string]any{}
-		for key, value := range f.objects["/api/v1/pods/tolerant"] {
-			again[key] = value
-		}
+		maps.Copy(again, f.objects["/api/v1/pods/tolerant"])
 		again["metadata"] = map[string]any{"namespace": "web", "name": name, "uid": fmt.Sprint(len(f.asked)),
 			"ownerReferences": []any{map[string]any{"apiVersion": "apps/v1", "kind": "ReplicaSet",
 				"name": "rs", "uid": "u", "controller": true}}}

@@ -134,8 +134,7 @@ func selectObjects(ctx context.Context, a *client.API, v gate.Values) ([]client.
 }
 
 // lacks is the finding of what an object lacks; nil if nothing. The condition is empty if none is checked.
-// Its own message comes before its age: a controller may leave status.observedGeneration behind exactly while
-// it fails.
+// Its own message comes before its age: a controller may leave status.observedGeneration behind as it fails.
 func lacks(object *client.Object, condition, status string, fields map[string]string) *gate.Finding {
 	if found := terminating(object); found != nil {
 		return found

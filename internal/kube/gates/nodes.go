@@ -213,8 +213,7 @@ func NodeUnready(node corev1.Node) *gate.Finding {
 }
 
 // storageClass checks that a volume of a class could be created and mounted. The class and its driver exist,
-// and the kubelet of every node that takes pods has registered the driver. A driver's pods run well before
-// that.
+// and the kubelet of every node that takes pods has registered the driver, whose pods run well before that.
 func storageClass() definition {
 	return definition{gate.Type{
 		Name:    "storage_class",

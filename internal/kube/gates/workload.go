@@ -302,8 +302,7 @@ func canonical(address string) string {
 }
 
 // dryRun creates an object in a dry run: the API server admits it as it would for real, and stores nothing.
-// It waits for its webhooks. A shorter bound than the attempt's tells a webhook that hangs from an API that
-// hangs.
+// It waits for its webhooks. A shorter bound than the attempt's tells a webhook that hangs from such an API.
 func dryRun(ctx context.Context, a *client.API, in client.Selection, object *client.Object,
 	what string) error {
 	within := client.DefaultAttempt

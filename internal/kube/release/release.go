@@ -7,8 +7,7 @@
 // is compared with the live object. A field that the manifest does not set belongs to somebody else, and is
 // no difference.
 //
-// A manifest holds Secrets. Nothing here prints or keeps a value; an object is named with the paths of its
-// fields.
+// A manifest holds Secrets. Nothing here prints or keeps a value; objects are named with paths of fields.
 package release
 
 import (

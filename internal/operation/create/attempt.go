@@ -53,8 +53,7 @@ type step struct {
 	when func() bool // nil: always
 }
 
-// steps lists the steps of an attempt in their order. The first error ends it. From the plan on, finish
-// follows.
+// steps lists the steps of an attempt in order. The first error ends it. From the plan on, finish follows.
 func (a *attempt) steps() []step {
 	exact := func() bool { return a.approved.isExact() }
 	imported := func() bool { return a.imported }
@@ -185,8 +184,7 @@ func (a *attempt) record(context.Context) (err error) {
 	return errors.Join(a.dir.Fingerprint().Clear(), first, a.dir.Snapshot())
 }
 
-// inspect runs the stage's preflights again and passes each inspection to use, unless a foreign object is in
-// the way.
+// inspect runs the stage's preflights again and passes each inspection to use, unless one refuses the stage.
 func (a *attempt) inspect(ctx context.Context, use func(gate.Inspection) error) error {
 	for _, p := range a.stage.Preflights {
 		found, err := waiting.Inspect(ctx, a.run, a.stage, p)

@@ -2,8 +2,7 @@
 //
 // Terraform's states hold them, so Terraform renews them: it replaces the resources that issue them, each in
 // its stage. Every stage that has one of them as an input is applied after that, and passes it on. A plan
-// that does more is refused, and so is a stage that has other changes. At the end each credential is used
-// once.
+// that does more is refused, as is a stage that has other changes. At the end each credential is used once.
 package credentials
 
 import (

@@ -15,8 +15,7 @@ import (
 
 // releases compares the stage's Helm releases with the cluster: Terraform looks at the record of a release,
 // not at its objects. It leaves out the releases that the plan changes anyway, which writes their objects,
-// and those that do not exist, which the plan installs. The error joins the objects that castle could not
-// compare.
+// and those that do not exist, which the plan installs. The error joins those that cannot be compared.
 func (p *planning) releases(ctx context.Context, one *Stage, planned []review.Change) (
 	[]review.Change, error) {
 	resources := slices.DeleteFunc(one.recorded.Managed(), func(r state.Resource) bool {

@@ -159,8 +159,7 @@ func (x *rollout) prepare(ctx context.Context, s *Step, node *talos.Node) (boot 
 }
 
 // install installs the image, unless an interrupted rollout has done so: Talos keeps two systems on its disk,
-// and a second installation before the restart would overwrite the one that runs, and to which Talos goes
-// back.
+// and a second installation before the restart would overwrite the one that runs, Talos' way back.
 func (x *rollout) install(ctx context.Context, s *Step, node *talos.Node, boot string) error {
 	all, err := x.document().Value()
 	if done := all[s.Machine]; err != nil || done.Image == s.installs && done.BootID == boot {

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -24,9 +25,7 @@ func TestHistoryCountsWhatEachCommitChanged(t *testing.T) {
 		{"a": "four", "b": "12345678"}, {}, {"a": "three", "b": ""}, {"c": "1"},
 	} {
 		next := commits.Commit{Run: "r", Host: "laptop", User: "ada", Files: map[string]commits.File{}}
-		for name, content := range change {
-			contents[name] = content
-		}
+		maps.Copy(contents, change)
 		for name, content := range contents {
 			if content == "" {
 				continue // removed

@@ -136,8 +136,7 @@ func (s Status) AllReady() bool {
 	return !s.lacksMachines() && len(s.overdue()) == 0 && !slices.ContainsFunc(s.Stages, unready)
 }
 
-// overdue names the data whose last save is older than their rpo, or not known, and those that nobody can
-// write.
+// overdue names the data whose last save is older than their rpo, or not known, and what nobody can write.
 func (s Status) overdue() (names []string) {
 	for _, d := range s.Data {
 		if d.Overdue || d.Frozen {

@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -53,9 +54,7 @@ func TestADiskThatAMachineHasLostIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{})
 			vm := ours(421, "blue-cp-01")
-			for option, value := range test.options {
-				vm.Config[option] = value
-			}
+			maps.Copy(vm.Config, test.options)
 			d.server.AddVM(vm)
 			if test.volume != "" {
 				d.server.AddDisk(emulator.Disk{Volume: test.volume, Owner: 421, Content: "images"})

@@ -117,7 +117,7 @@ func FuzzRange(f *testing.F) {
 		if r.From < 100 || r.To < r.From || r.To-r.From >= platform.Widest || r.Contains(r.To+1) {
 			t.Errorf("%q is accepted as %+v", text, r)
 		}
-		for _, id := range strings.Split(text, "-") {
+		for id := range strings.SplitSeq(text, "-") {
 			if id == "" || strings.Trim(id, "0123456789") != "" || id[0] == '0' {
 				t.Errorf("%q is accepted as %s", text, r)
 			}

@@ -49,8 +49,7 @@ type Verified struct {
 }
 
 // Verify reads the backup with an id, and checks it as Take has checked it. It compares the keys with those
-// of the configuration in the states, which r has read. use, unless it is nil, gets the snapshot, and seeks
-// in it.
+// of the configuration in the states, which r has read. use, unless it is nil, gets the open snapshot.
 func Verify(ctx context.Context, r *run.Run, id string, use func(*Verified, io.ReadSeeker) error) (
 	_ *Verified, err error) {
 	shelf, err := r.Cluster.Backups(ctx)
@@ -129,8 +128,7 @@ func configuration(r *run.Run) ([]byte, error) {
 	return nil, nil
 }
 
-// otherKeys names the keys of which a backup has other ones than a configuration, or that only one of them
-// has.
+// otherKeys names the keys that differ between a backup and a configuration, or that only one of them has.
 func otherKeys(b *backups.Backup, configuration []byte) ([]string, error) {
 	now, err := talos.KeyFingerprints(configuration)
 	if err != nil {

@@ -49,8 +49,7 @@ func (*UnagreedError) IsRefusal()   {}
 func (*UnreviewedError) IsRefusal() {}
 func (*StaleError) IsRefusal()      {}
 
-// Open reads a saved plan and returns the stages that it contains. A digest is that of the file that was
-// reviewed.
+// Open reads a saved plan and returns the stages that it contains. A digest is that of the reviewed file.
 func Open(c *cluster.Cluster, path, digest string) (*SavedPlan, []*config.Stage, error) {
 	plan, err := ReadSavedPlan(path, c.Store.FileEncryption())
 	switch {

@@ -348,8 +348,7 @@ func First(ctx context.Context, r *run.Run, s *config.Stage) error {
 	return nil
 }
 
-// Age is how old the newest save of data is. Without a Save there is none, or Problem says why castle does
-// not know.
+// Age is how old the newest save of data is. Without a Save there is none, or Problem says why it is unknown.
 type Age struct {
 	Name    string         `json:"name"`
 	Save    *survivor.Save `json:"save,omitempty"`
@@ -416,8 +415,7 @@ func Verify(ctx context.Context, r *run.Run, id string) []Proof {
 	})
 }
 
-// eachSaves calls do for the data of each survives block and their saves, or with the reason why they are not
-// known.
+// eachSaves calls do for the data of each survives block and their saves, or why they are not known.
 func eachSaves[T any](ctx context.Context, r *run.Run, do func(Data, []survivor.Save, error) T) []T {
 	return each(r, func(data Data, err error) T {
 		var saves []survivor.Save

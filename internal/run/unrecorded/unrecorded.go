@@ -1,6 +1,5 @@
 // Package unrecorded looks for machines of a cluster that its state directory has no record of: the record
-// was lost, or another state directory has it. Without this look, an empty record would prove that nothing
-// exists.
+// was lost, or another state directory has it. Without it, an empty record would prove that nothing exists.
 //
 // The same look reads how the recorded machines are now, and finds copies of them, such as restored backups.
 // The API token is the first that the datacenter accepts: that of the configuration and the recorded outputs,

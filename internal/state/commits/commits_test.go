@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -49,9 +50,7 @@ func tryAdd(ctx context.Context, l *Log, after *Commit, run string, contents map
 	next := Commit{Run: run, Host: "host-of-" + run, Castle: "v1", What: "test", Lock: lockOf(run),
 		Files: map[string]File{}}
 	if after != nil {
-		for name, f := range after.Files {
-			next.Files[name] = f
-		}
+		maps.Copy(next.Files, after.Files)
 	}
 	for name, content := range contents {
 		files, err := l.Upload(ctx, [][]byte{[]byte(content)})

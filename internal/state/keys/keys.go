@@ -58,7 +58,7 @@ func Parse(identities string) (all []Holder, err error) {
 		case *age.HybridIdentity:
 			h.Recipient = i.Recipient().String()
 		}
-		seed, err := hkdf.Key(sha256.New, []byte(fmt.Sprint(one)), nil, derivation, ed25519.SeedSize)
+		seed, err := hkdf.Key(sha256.New, fmt.Append(nil, one), nil, derivation, ed25519.SeedSize)
 		if err != nil {
 			return nil, err
 		}

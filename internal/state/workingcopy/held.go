@@ -62,8 +62,7 @@ type request struct {
 	done chan error
 }
 
-// hold brings the directory, by begin, to the commit that has taken the lock after the head, and begins the
-// loops.
+// hold brings the directory, by begin, to the commit that has taken the lock, and begins the loops.
 func (c *Copy) hold(
 	ctx context.Context, r *record, head, taken *commits.Commit, notice func(string),
 	begin func(*Held, context.Context, *commits.Commit) error,

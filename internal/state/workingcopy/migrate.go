@@ -161,8 +161,7 @@ func Follow(dir *state.Dir, log *commits.Log) error {
 	return r.save(dir)
 }
 
-// Leave releases the lock and marks the log as moved to another place, unless the state has changed since a
-// commit.
+// Leave releases the lock and marks the log as moved elsewhere, unless the state has changed since a commit.
 func (h *Held) Leave(ctx context.Context, since *commits.Commit, to string) error {
 	h.end()
 	h.last = true

@@ -41,8 +41,7 @@ func (e entry) same(other entry) bool {
 	return e.SHA256 == other.SHA256 && e.Stat.Mode == other.Stat.Mode
 }
 
-// A file that changes right after it was read can have the same time of change: clocks of file systems are
-// coarse.
+// A file that changes right after it was read can have the same time of change: their clocks are coarse.
 const coarse = 100 * time.Millisecond
 
 func (e entry) unchanged(now stat) bool {

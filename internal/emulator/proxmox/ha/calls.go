@@ -18,7 +18,7 @@ const haOptions = "state comment failback group max_restart max_relocate type af
 
 // readOptions reads the options of a resource or a rule from a call.
 func readOptions(c *rpc.Call, into map[string]string) {
-	for _, key := range strings.Fields(haOptions) {
+	for key := range strings.FieldsSeq(haOptions) {
 		if value := c.Get(key); value != "" {
 			into[key] = value
 		}
@@ -42,7 +42,7 @@ func show(kind, name string, options map[string]string) map[string]any {
 			row[key] = n
 		}
 	}
-	row["digest"] = fmt.Sprintf("%x", sha1.Sum([]byte(fmt.Sprint(name, options))))
+	row["digest"] = fmt.Sprintf("%x", sha1.Sum(fmt.Append(nil, name, options)))
 	return row
 }
 
