@@ -58,8 +58,7 @@ func Update(path string, data []byte) error {
 // SyncDir or the next Write there, a power cut may bring the old content back.
 func WritePending(path string, data []byte) error { return replace(path, data, 0o600, (*os.File).Sync) }
 
-// replace replaces the file at path. Renamed before flush has brought its content to the disk, the file could
-// end up empty.
+// replace replaces the file at path. Renamed before flush has brought it to the disk, it could end up empty.
 func replace(path string, data []byte, mode os.FileMode, flush func(*os.File) error) error {
 	once := func(path string) error { return replaceOnce(path, data, mode, flush) }
 	err := ownfile.In(path, once)

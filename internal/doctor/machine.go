@@ -126,7 +126,11 @@ func (r *checkRun) providers(ctx context.Context) []finding.Finding {
 	for _, source := range slices.Sorted(maps.Keys(sources)) {
 		at := origins.Of(source)
 		if _, done := asked[at.URL]; at.URL != "" && !done {
-			_, _, asked[at.URL] = get(ctx, at.URL, unchanged)
+			_, _, err := get(ctx, at.URL, unchanged)
+			if at.OCI != "" && errors.As(err, new(httpError)) { // it wants a login, which is OpenTofu's
+				err = nil
+			}
+			asked[at.URL] = err
 		}
 		err := asked[at.URL]
 		short := strings.TrimPrefix(source, "registry.terraform.io/")

@@ -26,8 +26,7 @@ func ParseSelector(text string) (Selector, error) {
 // All reports whether the selector chooses every cluster.
 func (s Selector) All() bool { return s.of == nil || s.of.Empty() }
 
-// Matches reports whether the labels of a cluster fulfil every term. A label that is absent differs from
-// every value.
+// Matches reports whether a cluster's labels fulfil every term. An absent label differs from every value.
 func (s Selector) Matches(of map[string]string) bool { return s.All() || s.of.Matches(labels.Set(of)) }
 
 // String writes the selector in the form that ParseSelector reads, its terms in the order of their keys.

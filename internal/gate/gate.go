@@ -79,8 +79,7 @@ type BlockType[T any] struct {
 	Kubernetes, Talos bool
 	// Layer, of a survives block, is the layer whose stages are ready before the block's stage is applied.
 	Layer string
-	// HasMachineIDs reports whether the inspections of a preflight return MachineIDs: then it also runs after
-	// each apply.
+	// HasMachineIDs reports whether a preflight's inspections return MachineIDs: it runs after applies, too.
 	HasMachineIDs bool
 }
 

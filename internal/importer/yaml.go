@@ -174,8 +174,7 @@ func (d *draft) at(n *yaml.Node) place { return place{d.file, n.Line} }
 // field takes over the value of a key; subject is its path.
 type field func(subject string, n *yaml.Node)
 
-// fields calls the field of each key of a mapping. A nil one has no meaning for castle, and a key without
-// one is a gap.
+// fields calls the field of each key of a mapping. A nil one means nothing here; a key without one is a gap.
 func (d *draft) fields(subject string, n *yaml.Node, known map[string]field) {
 	if n.Kind != yaml.MappingNode {
 		d.gap(d.at(n), subject, "is no mapping", "write it in terraform.tfvars")

@@ -147,8 +147,7 @@ func reference(r schema.GroupVersionResource, namespace, name string) string {
 	return path.Join(root, r.Resource, name)
 }
 
-// readRevisions sets the revisions of objects, those of absent ones to "". It lists each kind once in each
-// namespace.
+// readRevisions sets the revisions of objects, of absent ones to "". It lists each kind once per namespace.
 func readRevisions(ctx context.Context, a *client.API, s revision.Stage, objects []revision.Object) error {
 	lists := map[string][]*revision.Object{}
 	for i := range objects {

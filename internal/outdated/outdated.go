@@ -247,6 +247,8 @@ func locked(c *config.Cluster, o cluster.Options) (items []*Item, err error) {
 			Source: origin.URL, read: registry}
 		if host, name, _ := strings.Cut(source, "/"); origin.Mirror != "" {
 			i.read = mirrored
+		} else if origin.OCI != "" {
+			i.Source, i.read = origin.OCI, tags
 		} else if origin.URL != "" { // the service discovery of the public registries leads there
 			i.Source = "https://" + host + "/v1/providers/" + name + "/versions"
 		}

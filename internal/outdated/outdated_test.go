@@ -227,6 +227,11 @@ func TestProvidersComeFromWhereTerraformInstallsThem(t *testing.T) {
 	if got := look(t, o, transport)["provider thing"]; got != "1.1.0 current" {
 		t.Error(got)
 	}
+	all["/v2/mirror/acme/thing/tags/list?n=10000"] = `{"tags": ["1.1.0", "1.2.0"]}`
+	configure("oci_mirror { repository_template = \"" + host + "/mirror/${namespace}/${type}\" }")
+	if got := look(t, o, transport)["provider thing"]; !strings.HasPrefix(got, "1.1.0 outdated 1.2.0") {
+		t.Error(got)
+	}
 	if slices.Contains(asked(), "/v1/providers/acme/thing/versions") {
 		t.Errorf("asked the registry: %q", asked())
 	}

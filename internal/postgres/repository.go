@@ -27,8 +27,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/survivor/bucket"
 )
 
-// The layout of a repository is that of pgBackRest 2 (src/info and src/command/archive/common.c). PGO's
-// stanza is db.
+// A repository has the layout of pgBackRest 2 (src/info, src/command/archive/common.c). PGO's stanza is db.
 const (
 	backups    = "backup/db/"
 	archive    = "archive/db/"

@@ -60,8 +60,7 @@ func ReaderOf(variable string) string {
 	return ""
 }
 
-// Allows reports whether constraints of Terraform's form ("~> 3.1, != 3.1.4") allow a version. No constraints
-// allow any.
+// Allows reports whether constraints of Terraform ("~> 3.1, != 3.1.4") allow a version. None allow any.
 func Allows(constraints, chosen string) (bool, error) {
 	if strings.TrimSpace(constraints) == "" {
 		return true, nil

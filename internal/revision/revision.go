@@ -1,7 +1,6 @@
 // Package revision compares the objects of a stage with those of its last apply. The system that holds them
 // returns a revision of each, for many objects in one call and without their content, so that every create
-// can afford the look. A difference is a reason to look properly, with Terraform; a controller may have
-// caused it.
+// can afford the look. A difference, which a controller may have caused, is a reason to look with Terraform.
 package revision
 
 import (

@@ -306,8 +306,7 @@ func (r *Run) ReadState(dir *state.Stage) (*state.State, error) {
 }
 
 // export writes the platform's kubeconfig and talosconfig to the state directory, where the generated
-// providers read them. It copies both to the cluster's configs folder for the user, unless the working copy
-// is in memory.
+// providers read them. It copies both to the cluster's configs folder, unless the working copy is in memory.
 func (r *Run) export() error {
 	target := r.Outputs.Target()
 	if err := cluster.CheckInline(target.Kubeconfig, target.Talosconfig); err != nil {

@@ -19,8 +19,7 @@ import (
 //
 // A retry does everything that repeating the command would do. It reads and snapshots the state, runs the
 // preflights, imports the stage's own objects and plans anew. So it replaces a tainted machine only if its id
-// still passes the preflights. The library's Helm releases use upgrade_install and do not wait, so a retry
-// finds them.
+// still passes the preflights. Helm releases use upgrade_install and do not wait, so a retry finds them.
 const (
 	retries      = 5               // beside the first attempt
 	firstPause   = 2 * time.Second // before a retry; the pause doubles, and varies: stages may fail together

@@ -136,8 +136,7 @@ func (i *Intent) contains(match func(Intended) bool) bool {
 }
 
 // add adds a line of the file: the intent as it was begun, or the phase of a change. A change that was not
-// known beforehand counts from its start, without a type: an apply may plan by itself, and a replacement is a
-// delete, too.
+// known beforehand counts from its start, without a type: an apply may plan, and a replacement deletes.
 func (i *Intent) add(line []byte) error {
 	var c Intended
 	if err := json.Unmarshal(line, &c); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/providers"
 )
@@ -24,6 +25,7 @@ import (
 type Origins struct {
 	Folders []method `hcl:"filesystem_mirror,block"`
 	Mirrors []method `hcl:"network_mirror,block"`
+	OCI     []method `hcl:"oci_mirror,block"` // of OpenTofu
 	Direct  []method `hcl:"direct,block"`
 	Rest    hcl.Body `hcl:",remain"`
 }
@@ -44,13 +46,16 @@ type method struct {
 	URL     string   `hcl:"url,optional"`
 	Include []string `hcl:"include,optional"`
 	Exclude []string `hcl:"exclude,optional"`
-	Rest    hcl.Body `hcl:",remain"`
+
+	Repository hcl.Expression `hcl:"repository_template,optional"`
+	Rest       hcl.Body       `hcl:",remain"`
 }
 
 // Origin is where one provider comes from.
 type Origin struct {
 	Local  string // the folder that holds it
 	Mirror string // the address of the network mirror
+	OCI    string // the address of the OCI repository's tags
 	URL    string // an address by which to check whether it is available; empty: it is not
 }
 
@@ -111,10 +116,20 @@ func (o Origins) Of(source string) Origin {
 			return Origin{Local: m.Path}
 		}
 	}
-	host, _, _ := strings.Cut(source, "/")
+	host, name, _ := strings.Cut(source, "/")
 	if i := slices.IndexFunc(o.Mirrors, takes); i >= 0 {
 		mirror := strings.TrimSuffix(o.Mirrors[i].URL, "/")
 		return Origin{Mirror: o.Mirrors[i].URL, URL: mirror + "/" + source + "/index.json"}
+	}
+	if i := slices.IndexFunc(o.OCI, takes); i >= 0 {
+		namespace, kind, _ := strings.Cut(name, "/")
+		parts := map[string]cty.Value{"hostname": cty.StringVal(host), "namespace": cty.StringVal(namespace),
+			"type": cty.StringVal(kind)}
+		var at string // empty if it has errors, which OpenTofu reports
+		_ = gohcl.DecodeExpression(o.OCI[i].Repository, &hcl.EvalContext{Variables: parts}, &at)
+		registry, repository, _ := strings.Cut(at, "/")
+		api := "https://" + registry + "/v2/"
+		return Origin{OCI: api + repository + "/tags/list?n=10000", URL: api}
 	}
 	if slices.ContainsFunc(o.Direct, takes) {
 		return Origin{URL: "https://" + host + "/.well-known/terraform.json"}

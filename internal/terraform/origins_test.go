@@ -65,6 +65,10 @@ func TestOriginsFollowTerraformsConfiguration(t *testing.T) {
     url     = "https://second.example/v1/"
     include = ["acme/*"]
   }
+  oci_mirror {
+    repository_template = "oci.example/${hostname}/mirror/${namespace}-${type}"
+    include             = ["siderolabs/*"]
+  }
   direct {
     exclude = ["nobody/*", "acme/*"]
   }
@@ -81,6 +85,8 @@ func TestOriginsFollowTerraformsConfiguration(t *testing.T) {
 		"registry.terraform.io/hashicorp/helm": {Local: mirror},
 		"registry.terraform.io/acme/other": {Mirror: "https://mirror.example/v1/",
 			URL: "https://mirror.example/v1/registry.terraform.io/acme/other/index.json"},
+		"registry.terraform.io/siderolabs/talos": {OCI: "https://oci.example/v2/registry.terraform.io/" +
+			"mirror/siderolabs-talos/tags/list?n=10000", URL: "https://oci.example/v2/"},
 		"registry.terraform.io/hashicorp/tls": {URL: "https://registry.terraform.io/.well-known/" +
 			"terraform.json"},
 		"tofu.example/hashicorp/tls":            {URL: "https://tofu.example/.well-known/terraform.json"},

@@ -101,8 +101,7 @@ func run(ctx context.Context, target gate.Target, address, look string, last err
 		Release: d.release}
 }
 
-// because names a cause, unless a better one is known already. look, if given, shows more than the gate's
-// own command.
+// because names a cause, unless a better one is known. look, if given, shows more than the gate's command.
 func (d *diagnosis) because(cause string, look ...string) {
 	if d.cause != "" || cause == "" {
 		return

@@ -324,8 +324,7 @@ func (d *diagnosis) workload(ctx context.Context, kind, namespace, name string) 
 	d.because(noProgress(object, "Progressing"))
 }
 
-// uncreated explains why a workload's controller cannot create its Pods. A Deployment leaves that to its
-// ReplicaSets.
+// uncreated explains why a workload's controller cannot create its Pods; ReplicaSets make a Deployment's.
 func uncreated(what string, events []corev1.Event, kind, name string) string {
 	for _, e := range slices.Backward(events) {
 		of := e.InvolvedObject

@@ -193,8 +193,7 @@ func checkFields(object *client.Object, want map[string]string) *gate.Finding {
 
 // differs follows the steps of a path from a place within an object, and explains the first value that is not
 // as wanted; empty if all are. A step is a key; in a list it is the type of an entry (a condition's), or its
-// index. The step * matches every entry, and requires at least one. An empty value wants that nobody has set
-// the field.
+// index. The step * matches every entry, and requires at least one. An empty value wants the field unset.
 func differs(at any, path string, steps []string, want string) string {
 	if text, err := json.Marshal(at); len(steps) == 0 && want == "" && err == nil {
 		if slices.Contains([]string{"null", `""`, "[]", "{}"}, string(text)) {

@@ -146,8 +146,7 @@ func Readyz(ctx context.Context, a *client.API, query string) (*http.Response, s
 	return response, string(body), err
 }
 
-// Ready checks one API. No API announces that it starts, but then a watch of an object that every cluster has
-// can begin.
+// Ready checks one API. None announces that it starts, but then a watch of what every cluster has can begin.
 func Ready(ctx context.Context, a *client.API) error {
 	a.Read(client.Selection{Resource: client.Core("namespaces"), Name: metav1.NamespaceSystem})
 	// The next attempt makes a connection of its own: one that is kept could outlive the move of a virtual

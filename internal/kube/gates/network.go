@@ -65,8 +65,7 @@ func cutOff(policies []networkingv1.NetworkPolicy, direction networkingv1.Policy
 }
 
 // addressPool checks that MetalLB gives no Service an address that somebody has already: it answers ARP for
-// the addresses of all pools in its namespace without a look at other owners. Its webhook only refuses pools
-// that overlap.
+// the addresses of all pools in its namespace, whoever has them. Its webhook refuses overlapping pools alone.
 func addressPool() definition {
 	return definition{gate.Type{
 		Name:    "address_pool",

@@ -184,7 +184,7 @@ func (a *attempt) record(context.Context) (err error) {
 	return errors.Join(a.dir.Fingerprint().Clear(), first, a.dir.Snapshot())
 }
 
-// inspect runs the stage's preflights again and passes each inspection to use, unless one refuses the stage.
+// inspect runs the stage's preflights again and passes each inspection to use, unless one stops the stage.
 func (a *attempt) inspect(ctx context.Context, use func(gate.Inspection) error) error {
 	for _, p := range a.stage.Preflights {
 		found, err := waiting.Inspect(ctx, a.run, a.stage, p)

@@ -22,9 +22,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// tokens replaces a recorded API token that somebody has rotated since. castle tries the recorded one before
-// it destroys anything. If the datacenter refuses it, the first known token that it accepts replaces it in
-// all records.
+// tokens replaces a recorded API token that somebody has rotated since. castle tries the recorded one first
+// of all. If the datacenter refuses it, the first known token that it accepts replaces it in all records.
 type tokens struct {
 	run         *run.Run
 	all, stages []*Stage // that are recorded, and to destroy

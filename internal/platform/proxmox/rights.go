@@ -141,8 +141,7 @@ func (f Footprint) rights() (all []right) {
 	return all
 }
 
-// Commands are the commands of pveum that make a token, user@realm!name, with the rights of a footprint and
-// no others.
+// Commands are the commands of pveum that make a token, user@realm!name, with a footprint's rights alone.
 func (f Footprint) Commands(token string) []string {
 	user, name, _ := strings.Cut(token, "!")
 	commands := []string{"pveum pool add " + f.Pool}

@@ -47,9 +47,8 @@ type Result struct {
 	Data []survival.Taken `json:"data"`
 }
 
-// Take backs up etcd of the cluster that r has read the outputs of. It asks the control planes one after the
-// other, a follower first: a snapshot costs the leader more. It needs no lock: backups only ever come and go
-// as a whole.
+// Take backs up etcd of the cluster that r has read the outputs of. It asks the control planes in turn, a
+// follower first: a snapshot costs the leader more. It needs no lock: backups come and go as a whole.
 func Take(ctx context.Context, r *run.Run, o Options) (_ *Result, err error) {
 	shelf, err := r.Cluster.Backups(ctx)
 	if err != nil {

@@ -218,8 +218,7 @@ const Unsigned = "unsigned"
 
 const signingContext = "castle: a commit of a state\n"
 
-// UntrustedError reports a commit that no signer vouches for. All of it may be a lie of whoever can write to
-// the store.
+// UntrustedError reports a commit that no signer vouches for: who can write to the store may have made it.
 type UntrustedError struct{ text string }
 
 func (e *UntrustedError) Error() string { return e.text }

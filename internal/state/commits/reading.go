@@ -16,8 +16,7 @@ import (
 )
 
 // Head returns the newest commit; nil if there is none. It takes one round trip if that is the one that this
-// value has read or written last, or that Remember named, else two. Callers share the commit: they must not
-// change it.
+// value read or wrote last, or that Remember named, else two. Callers share it: they must not change it.
 func (l *Log) Head(ctx context.Context) (*Commit, error) {
 	for range 5 {
 		asOf := time.Now()
