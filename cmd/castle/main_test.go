@@ -106,6 +106,7 @@ func fakeOnPath(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+	env.Setenv("CASTLE_TERRAFORM", "") // also in make integration TERRAFORM=tofu
 	// A script has a file of its own, which it may change.
 	return os.WriteFile(filepath.Join(bin, "terraform"),
 		[]byte("#!/bin/sh\nexec fake-terraform \"$@\"\n"), 0o755)

@@ -18,8 +18,7 @@ const (
 	ciliumStage = "platform/cilium"
 )
 
-// checkCNI finds a cluster whose nodes never get ready: nothing brings a network plugin, or only what waits
-// for them does.
+// checkCNI finds a cluster whose nodes never get ready: no network plugin comes, or only one that waits.
 func checkCNI(c *cluster, report reporter, first rendered) {
 	control, choice := first.config.Cluster(), c.variable("cni")
 	lacksPrism := func(r rendered) bool {

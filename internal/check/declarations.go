@@ -92,8 +92,7 @@ func (d declarations) add(b *hclsyntax.Block, stage string, report reporter) {
 	}
 }
 
-// check checks the references of a body. A resource of a type that the module has not may be the iterator of
-// a dynamic block.
+// check checks the references of a body. An unknown type of resource may be the iterator of a dynamic block.
 func (d declarations) check(body *hclsyntax.Body, stage string, report reporter) {
 	for _, argument := range names(body.Attributes) {
 		for _, t := range body.Attributes[argument].Expr.Variables() {

@@ -444,8 +444,7 @@ func (r *repository) checkOperators() {
 	}
 }
 
-// waits reports whether one of the providers brings its kind before Flux applies other objects of a
-// Kustomization.
+// waits reports whether a provider brings its kind before Flux applies other objects of a Kustomization.
 func (r *repository) waits(k *gitops.Kustomization, providers []provider) bool {
 	first := r.before(k)
 	return slices.ContainsFunc(providers, func(p provider) bool {

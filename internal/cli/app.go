@@ -259,8 +259,7 @@ func (a *app) open(ctx context.Context, o cluster.Options) (*cluster.Cluster, er
 	return c, err
 }
 
-// complete adds the shared flags and the embedded library to o. Only Recorded accepts a directory outside
-// of a repository.
+// complete adds the shared flags and the embedded library to o. Only Recorded needs no repository.
 func (a *app) complete(o cluster.Options) (cluster.Options, error) {
 	if _, err := os.Stat(a.directory); err != nil {
 		return o, refuse("--directory: %v", err)

@@ -247,8 +247,7 @@ func (e *maskedError) Error() string { return e.text }
 
 func (e *maskedError) Unwrap() error { return e.err }
 
-// MaskError masks every error that is joined in err: Terraform also quotes values that it does not know
-// to be sensitive.
+// MaskError masks every error joined in err: Terraform also quotes values not known to be sensitive.
 func (c *Cluster) MaskError(err error) error {
 	if err == nil {
 		return nil

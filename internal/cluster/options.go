@@ -162,8 +162,7 @@ const (
 	AlternateLogin    = "-alt"            // ends the name of a database user's second login role
 )
 
-// Check validates the named clusters, or all of the repository, offline. It ignores Cluster, Reporter and
-// Recorded of o.
+// Check validates the named clusters, or all, offline. It ignores Cluster, Reporter and Recorded of o.
 func Check(o Options, clusters ...string) (*check.Report, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {

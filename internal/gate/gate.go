@@ -86,8 +86,7 @@ type BlockType[T any] struct {
 type (
 	// Type is one kind of gate. Every gate also has the attributes timeout, stable and needs.
 	Type = BlockType[Gate]
-	// PreflightType is one kind of preflight: a check of the outside world that runs before a stage may
-	// change anything.
+	// PreflightType is one kind of preflight: a check of the outside world before a stage changes anything.
 	PreflightType = BlockType[Preflight]
 	// ExistsType is one kind of exists block. An adoption uses it to check that its object exists, where an
 	// import gives no clear answer or takes long.

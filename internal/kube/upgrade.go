@@ -39,8 +39,7 @@ func DeprecatedRequests(ctx context.Context, target gate.Target, endpoints []str
 	return slices.Sorted(maps.Keys(found)), errors.Join(errs...)
 }
 
-// deprecatedRequests reads them from the metrics of an API server. These have megabytes, so that it holds one
-// line at a time.
+// deprecatedRequests reads them from the metrics of an API server: megabytes, of which it holds one line.
 func deprecatedRequests(ctx context.Context, a *client.API, release *version.Version,
 	found map[string]bool) error {
 	metrics, err := a.Raw.Get().AbsPath("/metrics").SetHeader("Accept", "text/plain").Stream(ctx)

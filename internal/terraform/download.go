@@ -7,35 +7,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"runtime"
 	"strings"
 
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hc-install/product"
 	"github.com/hashicorp/hc-install/releases"
-	"github.com/opentofu/tofudl"
-
-	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
-// Download installs the release of the binary for any platform, such as linux_amd64, into dir. hc-install
-// verifies HashiCorp's signature, and tofudl that of OpenTofu.
-func (b Binary) Download(ctx context.Context, platform, dir string) (err error) {
-	limited, cancel := context.WithTimeout(ctx, installTimeout)
-	defer cancel()
-	if b.Program == OpenTofu.Program {
-		err = downloadTofu(limited, b.Version, platform, dir)
-	} else {
-		err = download(limited, b.Version, platform, &releases.ExactVersion{InstallDir: dir})
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("%s %s for %s: %w", b.Program, b.Version, platform, err)
-	}
-	return nil
+// Download installs a release of Terraform for any platform into dir. hc-install verifies HashiCorp's
+// signature.
+func Download(ctx context.Context, release, platform, dir string) error {
+	return download(ctx, release, platform, &releases.ExactVersion{InstallDir: dir})
 }
 
 func download(ctx context.Context, release, platform string, from *releases.ExactVersion) error {
@@ -47,22 +30,6 @@ func download(ctx context.Context, release, platform string, from *releases.Exac
 	from.HTTPClient = &http.Client{Transport: asOtherPlatform{http.DefaultTransport, platform}}
 	_, err = from.Install(ctx)
 	return err
-}
-
-func downloadTofu(ctx context.Context, release, platform, dir string, from ...tofudl.ConfigOpt) error {
-	client := tofudl.ConfigHTTPClient(&http.Client{}) // it would change the default one
-	site, err := tofudl.New(append(from, client)...)
-	if err != nil {
-		return err
-	}
-	system, processor, _ := strings.Cut(platform, "_")
-	binary, err := site.Download(ctx, tofudl.DownloadOptVersion(tofudl.Version(release)),
-		tofudl.DownloadOptPlatform(tofudl.Platform(system)),
-		tofudl.DownloadOptArchitecture(tofudl.Architecture(processor)))
-	if err != nil {
-		return err
-	}
-	return atomicfile.WriteMode(filepath.Join(dir, OpenTofu.Program), binary, 0o755)
 }
 
 // asOtherPlatform shows hc-install, which installs for the machine that it runs on, the builds of another

@@ -110,8 +110,7 @@ func Open(kubeconfig []byte, address string) (*API, error) {
 	return a, nil
 }
 
-// restConfig reads a kubeconfig's current context and nothing else: no environment, no proxy from it, no
-// service account.
+// restConfig reads a kubeconfig's current context alone: no environment, no proxy of it, no service account.
 func restConfig(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("kubeconfig: no platform has output one yet")

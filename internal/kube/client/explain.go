@@ -47,8 +47,7 @@ func (a *API) Explain(err error) error {
 	return err
 }
 
-// Refused is the error for a user that the API refuses. The API gives no reason, but the kubeconfig's
-// certificate may.
+// Refused is the error for a user that the API refuses without a reason; its certificate may tell one.
 func (a *API) Refused(message string) error {
 	if !a.expires.IsZero() && time.Now().After(a.expires) {
 		message = "its certificate has expired on " + day(a.expires)

@@ -22,8 +22,7 @@ func Retry(ctx context.Context, target gate.Target, do func(context.Context, *AP
 	return New(target, "").Retry(ctx, do)
 }
 
-// Retry is the function Retry on this cluster. An attempt that ends with a finding of kind gate.Waits is
-// repeated as well.
+// Retry is the function Retry on this cluster. It repeats after a finding of kind gate.Waits, too.
 func (c *Cluster) Retry(ctx context.Context, do func(context.Context, *API) error) error {
 	bounded, stop := context.WithTimeout(ctx, outage)
 	defer stop()

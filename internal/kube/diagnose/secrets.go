@@ -127,8 +127,7 @@ func redactor(secrets []string, names string) func(string) string {
 // lastApplied is a second copy of an object, with everything that was in it.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// shown is a copy of an object without likely credentials. Of Secrets and ConfigMaps only the names of the
-// keys are left.
+// shown is a copy of an object without likely credentials. Secrets and ConfigMaps keep their keys' names.
 func shown(object *client.Object) map[string]any {
 	copied := object.DeepCopy()
 	copied.SetManagedFields(nil)

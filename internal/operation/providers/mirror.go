@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
@@ -112,10 +111,16 @@ func (m mirroring) mirrorTerraform(ctx context.Context, platform string) error {
 			return err
 		}
 	} else if _, err := os.Stat(binary); err != nil {
-		if err := m.root.Binary.Download(ctx, platform, dir); ctx.Err() != nil {
-			return err
-		} else if err != nil {
-			m.result.Missing = append(m.result.Missing, err.Error())
+		if program == terraform.OpenTofu.Program {
+			err = openTofu.download(ctx, m.result.Terraform, platform, binary)
+		} else {
+			err = terraform.Download(ctx, m.result.Terraform, platform, dir)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			m.result.Missing = append(m.result.Missing, name+": "+err.Error())
 			return os.RemoveAll(dir)
 		}
 	}
@@ -205,9 +210,12 @@ func (m mirroring) fetch(ctx context.Context, mirror string, p lockfile.Package)
 	var versions struct {
 		Archives map[string]struct{ URL string }
 	}
-	err = get(ctx, index, func(body io.Reader) error { return json.NewDecoder(body).Decode(&versions) })
+	text, err := get(ctx, index)
 	if err != nil {
 		return err
+	}
+	if err := json.Unmarshal(text, &versions); err != nil {
+		return fmt.Errorf("%s: %w", index, err)
 	}
 	archive := versions.Archives[p.Platform].URL
 	if archive == "" {
@@ -221,24 +229,27 @@ func (m mirroring) fetch(ctx context.Context, mirror string, p lockfile.Package)
 	if err != nil {
 		return err
 	}
-	to := filepath.Join(m.dir, filepath.FromSlash(p.Source), p.Archive())
-	return get(ctx, at.String(), func(body io.Reader) error { return writeFrom(body, to, 0o644) })
-}
-
-func get(ctx context.Context, address string, read func(io.Reader) error) (err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	content, err := get(ctx, at.String())
 	if err != nil {
 		return err
+	}
+	return writeFile(filepath.Join(m.dir, filepath.FromSlash(p.Source), p.Archive()), content, 0o644)
+}
+
+func get(ctx context.Context, address string) (body []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", address, response.Status)
+		return nil, fmt.Errorf("%s: %s", address, response.Status)
 	}
-	return read(response.Body)
+	return io.ReadAll(response.Body)
 }
 
 // copyPackage copies a package's archive or folder into a mirror.
@@ -255,50 +266,24 @@ func copyPackage(from, mirror string, p lockfile.Package) error {
 		return copyFile(real, filepath.Join(mirror, filepath.FromSlash(p.Source), p.Archive()), 0o644)
 	}
 	to := filepath.Join(mirror, p.Unpacked())
-	err = filepath.WalkDir(real, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		relative, err := filepath.Rel(real, path)
-		if err != nil {
-			return err
-		}
-		info, err := os.Stat(path) // of what a link leads to
-		if err != nil {
-			return err
-		}
-		return copyFile(path, filepath.Join(to, relative), info.Mode().Perm()|0o444)
-	})
-	if err != nil { // a half would be found the next time
+	if err = os.CopyFS(to, os.DirFS(real)); err != nil { // a half would be found the next time
 		err = errors.Join(err, os.RemoveAll(to))
 	}
 	return err
 }
 
-func copyFile(from, to string, mode os.FileMode) (err error) {
-	in, err := os.Open(from)
+func copyFile(from, to string, mode os.FileMode) error {
+	content, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, in.Close()) }()
-	return writeFrom(in, to, mode)
+	return writeFile(to, content, mode)
 }
 
-// writeFrom writes a file that appears when it is complete.
-func writeFrom(in io.Reader, to string, mode os.FileMode) error {
+// writeFile writes a file that appears when it is complete.
+func writeFile(to string, content []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	out, err := os.CreateTemp(filepath.Dir(to), ".part-*")
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	if err = errors.Join(err, out.Chmod(mode), out.Close()); err == nil {
-		err = os.Rename(out.Name(), to)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(out.Name()))
-	}
-	return err
+	return atomicfile.WriteMode(to, content, mode)
 }
