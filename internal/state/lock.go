@@ -237,10 +237,11 @@ func describe(f *os.File, run string) error {
 // deleting it could let two runs in, each with a lock of its own.
 func (l *Lock) Unlock() error {
 	l.dir.locked.Store(false)
-	if !l.mine {
-		return l.file.Close()
+	var err error
+	if l.mine {
+		err = errors.Join(l.file.Truncate(0), l.file.Sync())
 	}
-	return errors.Join(l.file.Truncate(0), l.file.Sync(), l.file.Close())
+	return errors.Join(err, unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close()) // a child may have it
 }
 
 func hostname() string {

@@ -18,8 +18,7 @@ import (
 )
 
 // Graph is the result of `castle graph`: the stages, the needs of each with their reasons, and the durations
-// of the last complete create. Its JSON is stable for scripts: fields may be added, none changes its meaning
-// (docs/graph.md).
+// of the last complete create. Its JSON is stable: fields may be added, none changes meaning (docs/graph.md).
 type Graph struct {
 	Cluster  string  `json:"cluster"`
 	Platform string  `json:"platform"`
