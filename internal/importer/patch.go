@@ -12,8 +12,7 @@ import (
 
 const patchFix = "write it anew in talos_config_patches"
 
-// patch takes over a patch of Talos' machine configuration: what castle has variables for becomes values, and
-// the rest stays a patch.
+// patch takes over a patch of Talos' machine configuration: what castle has variables for becomes values.
 func (d *draft) patch(at place, subject, scope, text string) {
 	if reason, fix := unresolved(text); reason != "" {
 		d.gap(at, subject, reason, fix+", as a patch in talos_config_patches")

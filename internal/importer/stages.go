@@ -85,7 +85,7 @@ func (t *terragrunt) place(u *unit, seen map[*unit]bool) {
 		return
 	}
 	seen[u] = true
-	last := "platform"
+	last := "secrets"
 	for _, dir := range u.after {
 		if d := t.dependency(dir); d != nil {
 			t.place(d, seen)
@@ -97,13 +97,22 @@ func (t *terragrunt) place(u *unit, seen map[*unit]bool) {
 	relative, _ := filepath.Rel(t.dir, u.dir) // both are absolute
 	folders := strings.Split(filepath.ToSlash(relative), "/")
 	for _, folder := range folders {
-		if layer := ordinal.ReplaceAllString(folder, ""); rank(layer) >= 0 {
+		if layer := ordinal.ReplaceAllString(folder, ""); rank(layer) >= rank(last) {
 			u.layer = layer
 		}
 	}
 	if u.layer == "" {
-		u.layer = last
-		t.note(u.file, "unit", "is in no folder named like a layer: castle took "+last,
+		u.layer = "platform"
+		if _, module := t.module(u); module != nil && slices.ContainsFunc(slices.Collect(
+			maps.Values(module.ManagedResources)), func(r *tfconfig.Resource) bool {
+			return slices.Contains(inCluster, r.Provider.Name)
+		}) {
+			u.layer = "engine"
+		}
+		if rank(last) > rank(u.layer) {
+			u.layer = last
+		}
+		t.note(u.file, "unit", "is in no folder of a layer that can have it: castle took "+u.layer,
 			"move its stage to another folder of stages/, and its source in cluster.hcl, if it belongs there")
 	}
 	folders = slices.DeleteFunc(folders, func(f string) bool { return strings.HasPrefix(f, ".") })
@@ -182,10 +191,21 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 	return text + "}\n\n", nil
 }
 
+// module reads the module of a unit; nil: it is none in this repository.
+func (t *terragrunt) module(u *unit) (dir string, module *tfconfig.Module) {
+	dir = absolute(u.dir, strings.Replace(u.source, "//", "/", 1))
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() || !t.inside(dir) {
+		return "", nil
+	}
+	module, _ = tfconfig.LoadModule(dir) // its errors are in it
+	return dir, module
+}
+
 // copy adds the files of a local module, and returns its variables; nil of one elsewhere.
 func (t *terragrunt) copy(u *unit, folder string) (map[string]*tfconfig.Variable, error) {
-	from := absolute(u.dir, strings.Replace(u.source, "//", "/", 1))
-	if info, err := os.Stat(from); err != nil || !info.IsDir() || !t.inside(from) {
+	from, module := t.module(u)
+	defer maps.Copy(t.result.Files, u.files(module, folder)) // they replace files of the module
+	if module == nil {
 		t.note(u.file, "terraform.source", fmt.Sprintf("%q is no folder of this repository", u.source),
 			"copy the module to "+folder)
 		return nil, nil
@@ -203,15 +223,17 @@ func (t *terragrunt) copy(u *unit, folder string) (map[string]*tfconfig.Variable
 	if err != nil {
 		return nil, err
 	}
-	module, diags := tfconfig.LoadModule(from)
-	if diags.HasErrors() {
-		return nil, diags
+	if module.Diagnostics.HasErrors() {
+		return nil, module.Diagnostics
 	}
 	for _, call := range module.ModuleCalls {
 		if strings.HasPrefix(call.Source, "../") {
 			t.note(place{t.shown(call.Pos.Filename), call.Pos.Line}, "module."+call.Name,
 				"is outside of the stage's folder", "copy it into "+folder)
 		}
+	}
+	for _, name := range u.declared {
+		module.Variables[name] = &tfconfig.Variable{Name: name}
 	}
 	return module.Variables, nil
 }

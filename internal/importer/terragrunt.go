@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
 
@@ -34,9 +35,12 @@ type unit struct {
 	source       string               // of the module
 	variables    map[string]cty.Value // local, include, values
 	inputs       map[string]input
-	dependencies map[string]string // folders by name
-	after        []string          // folders of the units that come before
-	parents      map[string]string // folders of included files by the include's name; "": the first
+	dependencies map[string]string         // folders by name
+	after        []string                  // folders of the units that come before
+	parents      map[string]string         // folders of included files by the include's name; "": the first
+	generated    map[string]*hclwrite.File // that Terragrunt writes into the module
+	providers    []string                  // of their resources
+	declared     []string                  // variables of theirs
 	name, layer  string
 }
 
@@ -134,7 +138,8 @@ func (t *terragrunt) stack(path string) error {
 // unit reads a terragrunt.hcl and what it includes. One that has no module is for others to include.
 func (t *terragrunt) unit(path, dir string, values cty.Value) error {
 	u := &unit{dir: dir, file: place{t.shown(path), 1}, variables: map[string]cty.Value{"values": values},
-		inputs: map[string]input{}, dependencies: map[string]string{}, parents: map[string]string{}}
+		inputs: map[string]input{}, dependencies: map[string]string{}, parents: map[string]string{},
+		generated: map[string]*hclwrite.File{}}
 	body, err := t.parse(path)
 	if err != nil {
 		return err
@@ -175,8 +180,6 @@ var others = map[string][2]string{
 	"extra_arguments": {"adds arguments of Terraform, and castle has its own",
 		"set in cluster.hcl what they set"},
 	"remote_state": {"stores states, which castle does itself", "set state in castle.hcl to share them"},
-	"generate": {"writes a file into the module",
-		"add what it writes to the stage, without backends and providers of the cluster"},
 }
 
 // contents takes over the blocks and inputs of a file.
@@ -196,6 +199,8 @@ func (t *terragrunt) contents(u *unit, body *hclsyntax.Body) {
 			for _, inner := range b.Body.Blocks {
 				other(inner.Type, inner.Range())
 			}
+		case "generate":
+			t.generate(u, b)
 		case "dependency":
 			path := absolute(u.dir, t.string(u, b.Body, "config_path"))
 			u.dependencies[strings.Join(b.Labels, "")] = path
@@ -320,8 +325,8 @@ func (t *terragrunt) locals(u *unit, body *hclsyntax.Body) {
 }
 
 // easy are the functions that castle has beside its own.
-var easy = []string{"dirname", "get_terragrunt_dir", "get_parent_terragrunt_dir", "get_repo_root",
-	"path_relative_to_include", "find_in_parent_folders", "read_terragrunt_config"}
+var easy = []string{"basename", "dirname", "get_terragrunt_dir", "get_parent_terragrunt_dir",
+	"get_repo_root", "path_relative_to_include", "find_in_parent_folders", "read_terragrunt_config"}
 
 // context is what the expressions of a unit can refer to.
 func (t *terragrunt) context(u *unit) *hcl.EvalContext {
@@ -353,6 +358,8 @@ func (t *terragrunt) context(u *unit) *hcl.EvalContext {
 // call evaluates a function that returns a text.
 func (t *terragrunt) call(u *unit, name, first, second string) (string, error) {
 	switch name {
+	case "basename":
+		return filepath.Base(first), nil
 	case "dirname":
 		return filepath.Dir(first), nil
 	case "get_terragrunt_dir":

@@ -11,8 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Topf reads a directory with TOPF's topf.yaml and its patches. The format: github.com/postfinance/topf,
-// pkg/config.
+// Topf reads a directory of TOPF. The format of topf.yaml: github.com/postfinance/topf, pkg/config.
 func Topf(dir string) (*Cluster, error) {
 	f, err := openFolder(dir)
 	if err != nil {
