@@ -57,8 +57,7 @@ func (r *repository) unread() bool {
 	})
 }
 
-// checkSources finds Kustomizations and HelmReleases whose source nobody makes. A controller makes an
-// ExternalArtifact.
+// checkSources finds Kustomizations and HelmReleases whose source nobody makes; a controller makes some.
 func (r *repository) checkSources() {
 	if r.unread() {
 		return

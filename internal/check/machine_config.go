@@ -22,8 +22,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// patchVariable holds the user's own patches of all machines; others are for those of one role, or for single
-// ones by their names.
+// patchVariable holds the user's patches of all machines; others are for a role, or for one by its name.
 const (
 	patchVariable    = "talos_config_patches"
 	machinesVariable = "talos_machine_config_patches"
@@ -372,8 +371,7 @@ func tooNew(c *cluster) (late map[string]bool, newest string) {
 	return late, newest
 }
 
-// checkChartVersions compares with the module's default: the gates follow the source of that version, as
-// stages/README.md states.
+// checkChartVersions compares with the module's default: the gates follow that version (stages/README.md).
 func checkChartVersions(c *cluster, report reporter) {
 	for _, s := range c.config.Stages {
 		for _, name := range names(s.Variables) {

@@ -49,8 +49,7 @@ func checkValidations(c *cluster, report reporter) {
 	}
 }
 
-// hasRepetition reports whether a value, such as nodes.role, is of a variable that has a key twice, which
-// checkNodes reports.
+// hasRepetition reports whether a value, such as nodes.role, is of a variable with a key twice.
 func (c *cluster) hasRepetition(read string) bool {
 	name, _, _ := strings.Cut(read, ".")
 	return slices.ContainsFunc(c.config.Committed(), func(w config.Written) bool {

@@ -125,8 +125,7 @@ func (o *fleetOptions) title() string {
 	return o.command + " " + textIf(o.choose == "", "all clusters") + o.choose
 }
 
-// children returns how castle runs itself for each cluster. Pipelines get the report of the whole fleet, and
-// none of a cluster.
+// children returns how castle runs itself for each cluster. Pipelines get the report of the fleet alone.
 func (a *app) children(options cluster.Options) (*waves.Children, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -233,8 +233,7 @@ func graphLines(g *topology.Graph, s topology.Stage) (lines []string) {
 	return lines
 }
 
-// carriesValues reports whether a stage reads outputs along e. Those that castle itself connects with do not
-// count if it connects.
+// carriesValues reports whether a stage reads outputs along e. Those that castle connects with do not count.
 func carriesValues(e topology.Edge) bool {
 	return slices.ContainsFunc(e.Values, func(v string) bool {
 		return !e.Connection || v != "platform.kubeconfig" && v != "platform.talosconfig"

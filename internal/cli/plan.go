@@ -123,8 +123,7 @@ func planReporter(a *app) func() cluster.Reporter {
 	}
 }
 
-// printPlan prints changed code first, then each stage that was planned, and the total. all adds the drift
-// that a create leaves.
+// printPlan prints changed code, then each planned stage, and the total. all adds drift that a create leaves.
 func printPlan(w io.Writer, p *plan.Plan, all bool) {
 	code := map[string]bool{}
 	for _, c := range p.Code {

@@ -45,8 +45,7 @@ type Cluster struct {
 }
 
 // Open reads and validates the cluster's configuration and opens its state directory. If a store is
-// configured, it brings the directory to the newest commit there. It runs nothing. An invalid configuration
-// is a *ConfigError.
+// configured, it brings the directory to the newest commit there. An invalid configuration is a *ConfigError.
 func Open(ctx context.Context, o Options) (*Cluster, error) {
 	cluster, err := o.Load()
 	var invalid *ConfigError
@@ -117,8 +116,7 @@ func Holder(ctx context.Context, c *Cluster) *state.HeldError {
 		Since: head.Lock.Since, Store: c.Place(), Seen: head.Time}
 }
 
-// Recorded opens the state directory of a cluster, such as "blue/proxmox", at the newest commit of the store.
-// held holds its lock.
+// Recorded opens the state directory of a cluster, such as "blue/proxmox", at the store's newest commit.
 func (s *StateStore) Recorded(ctx context.Context, root, name string) (_ *state.Dir, held *state.HeldError,
 	err error) {
 	c := &Cluster{Config: &config.Cluster{}, Store: s}

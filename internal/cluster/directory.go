@@ -36,8 +36,7 @@ func recordedName(ctx context.Context, shared *StateStore, root, reference strin
 	return "", "", err // the reference may mean one of those that are left out
 }
 
-// OutOfTree refuses a state directory inside the repository: `git clean` would delete it, and with it the
-// record of all objects.
+// OutOfTree refuses a state directory inside the repository: `git clean` would delete it and all its records.
 func OutOfTree(root, repository string) error {
 	if repository == "" {
 		return nil

@@ -174,8 +174,7 @@ func Check(o Options, clusters ...string) (*check.Report, error) {
 	return check.Run(check.Options{Config: o.Config(), Clusters: clusters, StateDir: root})
 }
 
-// CheckConfig checks the configuration before a run changes anything. It returns warnings, a line each;
-// an error stops the run.
+// CheckConfig checks the configuration before a run changes anything. It returns warnings.
 func (c *Cluster) CheckConfig() ([]string, error) {
 	diags, err := check.Loaded(c.Config, c.Options.Config())
 	if err != nil {

@@ -93,8 +93,7 @@ func (c *Cluster) RecordedStage(name string) (StageRef, error) {
 	return found[i], err
 }
 
-// CheckSources refuses a cluster whose machines were created by a stage that the configuration lacks: no
-// other one knows them.
+// CheckSources refuses a cluster whose machines were created by a stage that the configuration lacks.
 func (c *Cluster) CheckSources() error {
 	names, err := c.Dir.Stages()
 	for _, name := range names {

@@ -243,8 +243,7 @@ func StoreFix(err error) string {
 	return ""
 }
 
-// Backups returns the backups of the cluster's etcd: in the store of its state, else in its state directory.
-// It makes no request.
+// Backups returns the backups of the cluster's etcd: in the store of its state, else in its directory.
 func (c *Cluster) Backups(ctx context.Context) (*backups.Shelf, error) {
 	if c.Store != nil {
 		return backups.Open(c.Store.Store, c.Name(), c.Store.Encryption), nil

@@ -22,8 +22,7 @@ type LibraryStage struct {
 	Source  string `json:"source"` // networking/metallb
 	Layer   string `json:"layer"`
 	Summary string `json:"summary"`
-	// Origin is "embedded", or the repository's folder; Shadows reports whether this replaces an embedded
-	// stage of the same name.
+	// Origin is "embedded", or the repository's folder; Shadows: it replaces an embedded stage.
 	Origin      string `json:"origin"`
 	Shadows     bool   `json:"shadows"`
 	EndsCluster bool   `json:"ends_cluster"`

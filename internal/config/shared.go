@@ -91,8 +91,7 @@ func (r *inputValues) sharing(y layer) (all []*definition, known bool) {
 	return all, true
 }
 
-// takenElsewhere reports whether a shared value has a use in another cluster, although stage.hcl sets the
-// variable in this one.
+// takenElsewhere reports whether another cluster uses a shared value that stage.hcl sets in this one.
 func (r *inputValues) takenElsewhere(y layer, name string) bool {
 	sharing, known := r.sharing(y)
 	return !known || slices.ContainsFunc(sharing, func(d *definition) bool {

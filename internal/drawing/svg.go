@@ -135,8 +135,7 @@ func (p *svg) edge(l *layout, r route) {
 		px(last.column.x), px(y))
 }
 
-// right is where a line leaves a cell's column for the next one. For the last column of a block it is the
-// end of the whole rank.
+// right is where a line leaves a cell's column for the next one; a block's last column, at the rank's end.
 func (l *layout) right(c, next *cell) float64 {
 	if c.block == next.block {
 		return c.column.x + c.column.w

@@ -1,6 +1,5 @@
 // Package gate holds castle's promise: nothing starts before everything it needs is ready. It defines what a
-// gate is and how to wait for one; the checks themselves live with the client that can answer them (kube,
-// talos, proxmox).
+// gate is and how to wait for one; the checks live with the clients that answer them.
 //
 // A Gate's Check is one attempt. Wait repeats it, so `create` waits for exactly what `status` checks once.
 // Gates fail closed: a gate that is not proved open is closed. "does not exist yet" is an ordinary reason to
@@ -96,8 +95,7 @@ type (
 // Exists is an ExistsType bound to known arguments.
 type Exists struct {
 	Name string
-	// Object is the object that Lookup looks for, for the receipt of a destroy. It has no ID if it cannot
-	// outlive its machines.
+	// Object is what Lookup looks for, for the receipt of a destroy. It has no ID if its machines end it.
 	Object Object
 	// Lookup is one attempt, and changes nothing. It is repeated after an error that is not Permanent.
 	Lookup func(ctx context.Context) (bool, error)

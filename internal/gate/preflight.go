@@ -12,8 +12,7 @@ type Preflight struct {
 	// Inspect reads and changes nothing. known lists the objects in the stage's state, so that a run
 	// recognises them as its own. report receives the reason for each wait.
 	Inspect func(ctx context.Context, known []Known, report func(string)) (Inspection, error)
-	// Advice returns what a user should know before a create, such as the danger of a token; empty if
-	// nothing. Optional.
+	// Advice returns what a user should know before a create, such as a token's danger, or nothing. Optional.
 	Advice func(context.Context) string
 	// Revoke runs before a destroy deletes the objects in the state. It ends credentials that they issued
 	// and removes blockers of their deletion, such as users that Vault has created in a database. report

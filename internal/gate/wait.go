@@ -30,8 +30,7 @@ const (
 	longestSettle = 100 * time.Millisecond
 	// unwatchedPause is the longest pause, less jitter, after an answer that no watch would see change.
 	unwatchedPause = 375 * time.Millisecond
-	// reconcilePause is how long a gate is closed before a reconcile is triggered, and the least time
-	// between two triggers.
+	// reconcilePause is how long a gate is closed before a reconcile, and the least time between two.
 	reconcilePause = 5 * time.Second
 	// lastAttempt bounds the attempt after GiveUp.
 	lastAttempt = 5 * time.Second

@@ -69,8 +69,7 @@ func NotExpected(status int) *Error {
 	return &Error{Status: status, Messages: []string{"the response is not the expected JSON"}, Foreign: true}
 }
 
-// NotFound reports whether the server itself answered that there is no such object. A proxy's page with this
-// status proves nothing.
+// NotFound reports whether the server itself answered that there is no such object, and not a proxy.
 func NotFound(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Status == http.StatusNotFound && !e.Foreign

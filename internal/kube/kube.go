@@ -1,6 +1,5 @@
 // Package kube is castle's way to Kubernetes. It wires three packages: client connects and reads, gates
-// checks, diagnose explains the findings of a check. Imports point down in this order: kube, diagnose,
-// gates, client.
+// checks, diagnose explains the findings of a check. Imports point down: kube, diagnose, gates, client.
 package kube
 
 import (

@@ -35,8 +35,7 @@ type (
 	}
 )
 
-// intact reports whether a replica was healthy once and has not failed since (longhorn-manager,
-// types.IsReplicaHealthy).
+// intact reports whether a replica was healthy and has not failed since (Longhorn's types.IsReplicaHealthy).
 func (r replica) intact() bool { return r.Spec.HealthyAt != "" && r.Spec.FailedAt == "" }
 
 // isUsed reports whether a replica has ever had data.

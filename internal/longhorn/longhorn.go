@@ -54,8 +54,7 @@ type volumes struct {
 	documents           *bucket.Documents
 }
 
-// TargetOf is the URL of the backup target that a block's arguments name, without a last slash; empty if one
-// of them is not known.
+// TargetOf is the URL of the backup target that a block names, without a last slash; empty if one is unknown.
 func TargetOf(v gate.Values) string {
 	if !v.Has("bucket") || !v.Has("region") || !v.Has("path") {
 		return ""

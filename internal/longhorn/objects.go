@@ -234,8 +234,7 @@ func (v *volumes) restored(ctx context.Context, a *client.API, t *client.Object,
 	return nil
 }
 
-// prune deletes the Snapshots and Backups of the block but those with these names. It deletes nothing that
-// castle has not made.
+// prune deletes castle's own Snapshots and Backups of the block, but those with these names.
 func (v *volumes) prune(ctx context.Context, a *client.API, label string, last, kept map[string]bool) error {
 	var errs []error
 	for kind, stays := range map[string]map[string]bool{"Snapshot": last, "Backup": kept} {

@@ -1,6 +1,5 @@
 // Package module reads what the files of a Terraform root module declare: variables with their types and
-// defaults, and outputs. A value is settled by the rules of Terraform, so that a mistake is found before
-// anything runs.
+// defaults, and outputs. A value is settled by the rules of Terraform, to find mistakes early.
 package module
 
 import (

@@ -73,8 +73,7 @@ func (c Cluster) Enabled() []Stage {
 	return slices.DeleteFunc(slices.Clone(c.Stages), func(s Stage) bool { return s.Disabled })
 }
 
-// Sources returns the sources of the stages that each cluster of the repository lists; nil for a cluster that
-// castle cannot read.
+// Sources returns the sources of the stages that each cluster lists; nil if castle cannot read it.
 func Sources(repository string) map[string][]string {
 	all := make(map[string][]string)
 	names, _ := folders.Clusters(repository) //nolint:errcheck // castle check reports the others

@@ -103,8 +103,7 @@ func (f *Fact) Mask(hide func(string) string) {
 	}
 }
 
-// Lines describe what is not as castle has left the machine, and what waits for its restart. create is the
-// command that starts it.
+// Lines describe what is not as castle has left the machine, and what waits for its restart, by create.
 func (f Fact) Lines(create string) (lines []string) {
 	name := fmt.Sprintf("%s (%s) ", f.Key, f.Called)
 	for _, text := range f.Differs {

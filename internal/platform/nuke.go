@@ -16,8 +16,7 @@ type Nuke interface {
 	// Disks lists the disks that carry an id of the range and that no guest uses, and what could not be read.
 	// stays returns why a guest will keep its id; "" if it goes or does not exist.
 	Disks(ctx context.Context, stays func(id int) string) (all []Orphan, unread []string, err error)
-	// Remove stops and deletes a guest of the last Survey, and proves that it is gone. It refuses one that
-	// has changed since.
+	// Remove stops and deletes a guest of the last Survey, proved, and refuses one that has changed since.
 	Remove(ctx context.Context, g Guest) (Remains, error)
 	// Free deletes a disk, and proves that it is gone. It refuses one that has changed since.
 	Free(ctx context.Context, o Orphan) error

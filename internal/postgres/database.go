@@ -132,8 +132,7 @@ func endSessions(ctx context.Context, c *pgx.Conn) error {
 	return gate.Wait(ctx, ended, gate.Policy{Timeout: 30 * time.Second, Most: time.Second}, gate.Listener{})
 }
 
-// mark writes a marker and returns the save that ends with it. PostgreSQL then closes the segment of its log,
-// so that it is archived.
+// mark writes a marker and returns the save that ends with it. PostgreSQL then archives its log's segment.
 func (d *database) mark(ctx context.Context, b survivor.Birth, frozen bool) (*survivor.Save, error) {
 	s, err := survivor.NewSave(b, frozen)
 	if err != nil {

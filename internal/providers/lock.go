@@ -268,8 +268,7 @@ func (p Package) HashIn(dir string) (hash, path string, err error) {
 	return hash, path, err
 }
 
-// Complete adds to an entry the checksums of the packages for these platforms that a filesystem mirror has.
-// One that is known stays.
+// Complete adds to an entry the checksums for these platforms that a filesystem mirror has; known ones stay.
 func (e Entry) Complete(dir, source string, platforms []string) (Entry, error) {
 	for _, platform := range platforms {
 		if e.Names(platform) {

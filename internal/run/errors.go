@@ -95,8 +95,7 @@ type TimeoutError struct{ After time.Duration }
 
 func (e TimeoutError) Error() string { return "timed out after " + e.After.String() }
 
-// Refusal is the error of a change that castle refuses before Terraform begins it: the error says all, and
-// Terraform's log nothing.
+// Refusal is the error of a change that castle refuses before Terraform begins it, whose log says nothing.
 type Refusal interface {
 	error
 	IsRefusal()

@@ -11,8 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
 )
 
-// Lock is a cluster's lock: that of the state directory and, if the directory is the working copy of a store,
-// the one in the store.
+// Lock is a cluster's lock: that of the state directory and, if that is a working copy, the store's.
 type Lock struct {
 	dir    *state.Lock
 	shared *workingcopy.Held // nil without a store

@@ -42,8 +42,7 @@ func NewOutputs(masker *secret.Masker) *Outputs {
 		computed: map[*config.Stage]map[string]cty.Value{}, layers: map[string]map[string]cty.Value{}}
 }
 
-// Compute evaluates which machines the stages have, before they are applied: preflights and plans of later
-// stages read that.
+// Compute evaluates which machines the stages have, before they are applied, for preflights and plans.
 func (o *Outputs) Compute(stages []*config.Stage) {
 	for _, s := range stages {
 		if _, has := s.Outputs[cluster.MachinesOutput]; !has {
@@ -332,8 +331,7 @@ func (r *Run) exports(target gate.Target) map[string][]byte {
 	return all
 }
 
-// Restore exports the platform's kubeconfig and talosconfig again if one is missing: the providers of other
-// stages read them.
+// Restore exports the platform's kubeconfig and talosconfig, which providers read, again if one is missing.
 func (r *Run) Restore() error {
 	for path := range r.exports(r.Outputs.Target()) {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {

@@ -74,8 +74,7 @@ func retrying(ctx context.Context, try func(again bool) error, announce func(ret
 	}
 }
 
-// sleep waits for the next attempt. A timeout returns an error that names the cause of the retry; an
-// interrupt needs none.
+// sleep waits for the next attempt. A timeout's error names the cause of the retry.
 func sleep(ctx context.Context, next retry) error {
 	if gate.Sleep(ctx, next.pause) {
 		return nil

@@ -145,8 +145,7 @@ func (r *Run) End(err error) error {
 	return errors.Join(err, r.Cluster.MaskError(errors.Join(sockets, r.Journal.Close(), r.release())))
 }
 
-// Emit masks an event, writes it to the journal and reports it. Events that a later run relies on are on
-// disk when Emit returns.
+// Emit masks an event, writes it to the journal and reports it. What a later run relies on is on disk then.
 func (r *Run) Emit(e event.Event) {
 	r.emitting.Lock()
 	defer r.emitting.Unlock()

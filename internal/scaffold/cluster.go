@@ -272,8 +272,7 @@ type key struct {
 	example  func(*answers) string // an answer that has the form; the key's own name if nil
 }
 
-// allKeys returns the keys of castle's own templates, in the order of the questions: a key follows those
-// that it depends on.
+// allKeys returns the keys of castle's own templates, in the order of the questions.
 func allKeys() []*key {
 	network := []string{"network"}
 	machines := []string{"network", "gateway", "dns", "control_planes", "workers"}

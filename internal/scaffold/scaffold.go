@@ -1,5 +1,4 @@
-// Package scaffold writes a user's starting point: a castle repository, clusters from templates, and copies
-// of built-in stages.
+// Package scaffold writes a user's starting point: a repository, clusters from templates, copies of stages.
 //
 // A template is a folder of ordinary files with ${answer} where the user decides, in the language of
 // Terraform's templatefile. castle reads its keys from the files, so a repository's own template can have its

@@ -20,8 +20,7 @@ type Setting struct {
 }
 
 // Import takes the machines of another configuration instead of asking for them. endpoint is the virtual
-// address of the API, or a name. Settings replace the values that the template writes. castle check judges
-// all of them later.
+// address of the API, or a name. Settings replace the template's values; castle check judges them.
 func (c *NewCluster) Import(machines []Node, endpoint string, settings []Setting) {
 	c.machines, c.settings = machines, settings
 	a := &c.answers

@@ -77,8 +77,7 @@ func (a Archived) Whole() (bool, error) {
 	return false, err
 }
 
-// remains returns the files that an archive keeps of a stage's folder. What cannot be read may hold a secret
-// and is not kept.
+// remains returns the files that an archive keeps of a stage's folder. None is unreadable.
 func remains(dir string) map[string][]byte {
 	files := map[string][]byte{}
 	if rec, err := (Document[Record]{path: filepath.Join(dir, "record.json")}).load(); err == nil {
@@ -98,8 +97,7 @@ func remains(dir string) map[string][]byte {
 // identifying are the attributes that name an object in its system.
 var identifying = []string{"id", "name", "namespace", "node_name", "vm_id"}
 
-// archivedState is a state with what an archive keeps of it. Other fields are dropped, such as the private
-// data of providers.
+// archivedState is a state with what an archive keeps of it. It lacks providers' private data.
 type archivedState struct {
 	Version   int    `json:"version"`
 	Terraform string `json:"terraform_version,omitempty"`

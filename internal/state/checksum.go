@@ -56,8 +56,7 @@ func damaged(path string, reason error) error {
 	return &DamagedError{Path: path, Reason: reason, Fix: documents[filepath.Base(path)]}
 }
 
-// seal is the last line of a document. A castle that does not know it refuses the file, rather than taking
-// it for an empty one.
+// seal is the last line of a document. A castle that does not know it refuses the file.
 type seal struct {
 	SHA256 string `json:"sha256"`
 }
@@ -146,8 +145,7 @@ func readSealed(path string) (value []byte, err error) {
 	return value, err
 }
 
-// Repair describes the damaged files for which a copy stands. Under the cluster's lock it restores them, and
-// makes missing copies.
+// Repair describes the damaged files that have a copy. Under the cluster's lock it restores them, and copies.
 func (d *Dir) Repair() (notices []string, err error) {
 	entries, err := ownfile.ReadDir(d.stages())
 	if err != nil {

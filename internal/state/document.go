@@ -61,8 +61,7 @@ func (d Document[T]) Value() (v T, err error) {
 // Write replaces the document.
 func (d Document[T]) Write(v T) error { return d.write(v, atomicfile.Write) }
 
-// WritePending replaces the document. Until the next Write of one of the same stage, a power cut may bring
-// the old one back.
+// WritePending replaces the document. Until the next Write, a power cut may bring the old one back.
 func (d Document[T]) WritePending(v T) error { return d.write(v, atomicfile.WritePending) }
 
 func (d Document[T]) write(v T, write func(string, []byte) error) error {

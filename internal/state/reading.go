@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// A state that another run is writing is whole again in an instant. It is read this often before it
-	// counts as unreadable.
+	// A state that another run writes is whole again in an instant: it is read this often.
 	readAttempts = 5
 	readInterval = 20 * time.Millisecond
 )
@@ -335,8 +334,7 @@ func (c Copies) repair() (*State, error) {
 }
 
 // replacement returns the newest good snapshot for an unreadable state, or the error if there is none. It is
-// nil after an interrupted first apply: there was no state before it, and the intent holds all that the
-// unreadable state could.
+// nil after an interrupted first apply: there was no state before it, and the intent holds all of it.
 func (c Copies) replacement(none error) (*Copy, error) {
 	good, err := c.Newest()
 	if good != nil || err != nil {

@@ -94,8 +94,7 @@ func folder(path string) (names []string, err error) {
 }
 
 // Fix returns what a user can do about an error at a file below root: the disk is full or read-only, or the
-// file belongs to somebody else, or a folder is none. It is empty for other errors: the full disk may be one
-// in the datacenter.
+// file belongs to somebody else, or a folder is none. It is empty for others, as of a datacenter's disk.
 func Fix(err error, root string) string {
 	if root == "" {
 		return ""

@@ -311,8 +311,7 @@ func (j *Journal) close(flush bool) error {
 	return errors.Join(err, j.file.Close())
 }
 
-// eachLine calls do with each whole line of data and the rest after it. It skips a last line without an end,
-// which was cut short.
+// eachLine calls do with each whole line of data and the rest after it. It skips a last line without an end.
 func eachLine(data []byte, do func(number int, line, rest []byte) error) error {
 	for number := 1; ; number++ {
 		line, rest, whole := bytes.Cut(data, []byte{'\n'})

@@ -42,8 +42,7 @@ type Survivor interface {
 	// Restore makes what has to be there before the stage is applied, and reports what it waits for. It
 	// changes the cluster, may be repeated, and does nothing once the data are in use.
 	Restore(ctx context.Context, b Birth, report func(string)) error
-	// Live describes the object in the cluster; nil if the API has proved that there is none, or only a part
-	// of what Restore makes.
+	// Live describes the object in the cluster; nil if the API has proved that there is none, or only a part.
 	Live(ctx context.Context) (*Living, error)
 	// InUse reports whether applications can have changed the data. It is false only if the API has proved
 	// that there is no object, or that its restore is not complete.

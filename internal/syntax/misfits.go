@@ -128,8 +128,7 @@ func Convert(v cty.Value, ty cty.Type) (cty.Value, error) {
 	return converted, nil
 }
 
-// typed gives the unknown attributes of an object the type of a map's elements: cty makes one of them the
-// whole map unknown.
+// typed gives the unknown attributes of an object the type of a map's elements: one makes a map unknown.
 func typed(v cty.Value, ty cty.Type) cty.Value {
 	if !ty.IsMapType() || v.IsMarked() || !v.IsKnown() || v.IsNull() || !v.Type().IsObjectType() ||
 		ty.ElementType() == cty.DynamicPseudoType {

@@ -15,8 +15,7 @@ import (
 	"github.com/hashicorp/hc-install/releases"
 )
 
-// Download installs a release of Terraform for any platform into dir. hc-install verifies HashiCorp's
-// signature.
+// Download installs a release of Terraform for any platform into dir. hc-install verifies its signature.
 func Download(ctx context.Context, release, platform, dir string) error {
 	return download(ctx, release, platform, &releases.ExactVersion{InstallDir: dir})
 }

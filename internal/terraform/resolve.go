@@ -146,8 +146,7 @@ func (o Resolution) offered(ctx context.Context, mirror, platform string, lock p
 	return nil
 }
 
-// offers returns the checksums of these versions that a network mirror, or without one their registry, has
-// for a platform now.
+// offers returns the checksums of these versions that a network mirror, or else their registry, has now.
 func offers(
 	ctx context.Context, r *Root, mirror, platform string, lock providers.Lock,
 ) (found providers.Lock, err error) {

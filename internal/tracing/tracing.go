@@ -140,8 +140,7 @@ func masker(get func(string) string) *secret.Masker {
 	return m
 }
 
-// Close ends what has not ended and sends what is left, for at most flushTime. The error is the first one of
-// the Tracer, in one line.
+// Close ends what has not ended and sends what is left, for at most flushTime. The error is the first.
 func (t *Tracer) Close(ctx context.Context) error {
 	t.mu.Lock()
 	t.endRun(time.Now(), "")

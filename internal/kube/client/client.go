@@ -46,8 +46,7 @@ import (
 // this time is as good as down.
 const DefaultAttempt = 10 * time.Second
 
-// Cluster leads to one cluster's API. It connects at the first check, because gates are made long before
-// their cluster exists.
+// Cluster leads to one cluster's API. It connects at the first check: gates are older than it.
 type Cluster struct {
 	Attempt time.Duration // bounds each check and the beginning of each watch
 	open    func() (*API, error)

@@ -17,8 +17,7 @@ import (
 const lookAtFlux = "kubectl get -A kustomizations.kustomize.toolkit.fluxcd.io," +
 	"helmreleases.helm.toolkit.fluxcd.io,gitrepositories.source.toolkit.fluxcd.io"
 
-// collectFlux explains a repository that does not converge: the object for which all others wait, then the
-// dependency of that one.
+// collectFlux explains a repository that does not converge: what all wait for, then its dependency.
 func collectFlux(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 	defer d.pods(ctx, "", "app.kubernetes.io/part-of=flux", nil) // Flux' own Pods, for their logs
 	f, err := gates.NewFlux(v)

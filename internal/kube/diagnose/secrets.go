@@ -22,8 +22,7 @@ import (
 // event, an annotation. So the values of all Secrets are read first, only to hide them in everything else.
 // Where they cannot be read, no log is kept.
 
-// shortestPart is the minimum length of a part of a Secret's value that castle hides on its own, such as one
-// setting of a file.
+// shortestPart is the minimum length of a part of a Secret's value, such as a setting, that castle hides.
 const shortestPart = 8
 
 // secretList holds the relevant fields of a list of Secrets.

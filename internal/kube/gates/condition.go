@@ -233,8 +233,7 @@ func differs(at any, path string, steps []string, want string) string {
 	return ""
 }
 
-// entries names the entries of a map or a list; an entry of a list that has a type goes by that, any other
-// one by its index.
+// entries names the entries of a map or a list; one of a list goes by its type, or else by its index.
 func entries(within any) map[string]any {
 	switch within := within.(type) {
 	case map[string]any:

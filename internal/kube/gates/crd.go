@@ -18,8 +18,7 @@ import (
 )
 
 // crd checks that objects of a kind can be created: the definition is accepted and established, and the API
-// lists the kind. Where a webhook converts versions, its CA must have been injected, or every read of an
-// older object fails.
+// lists the kind. Where a webhook converts versions, its CA must have been injected.
 func crd() definition {
 	return definition{gate.Type{
 		Name:    "crd",

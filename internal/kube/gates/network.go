@@ -125,8 +125,7 @@ func checkPool(pool *client.Object, reserved map[string]netip.Addr) *gate.Findin
 	return nil
 }
 
-// contains reports whether an entry of a pool contains an address. MetalLB takes 192.0.2.0/24 and
-// 192.0.2.1-192.0.2.9.
+// contains reports whether an entry of a pool, 192.0.2.0/24 or 192.0.2.1-192.0.2.9, contains an address.
 func contains(entry string, address netip.Addr) (bool, error) {
 	if prefix, err := netip.ParsePrefix(strings.TrimSpace(entry)); err == nil {
 		return prefix.Contains(address), nil

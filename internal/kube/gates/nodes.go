@@ -326,8 +326,7 @@ func (s storage) checkNodes(ctx context.Context, a *client.API, driver string) e
 }
 
 // closedToPods reports whether somebody has set a node apart: a control plane, a cordoned node, one for
-// certain pods. Kubernetes' own taints do not count: a node that is not ready now will have to run the
-// driver as well.
+// certain pods. Kubernetes' own taints do not count: a node that is not ready now needs the driver, too.
 func closedToPods(node corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
 		passing := strings.HasPrefix(taint.Key, "node.kubernetes.io/") &&

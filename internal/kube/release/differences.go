@@ -143,8 +143,7 @@ func (m manifested) compare(ctx context.Context, a *client.API) (*Difference, er
 // manager is the name under which the API server records what castle writes.
 const manager = "castle"
 
-// apply sends an object as castle's, in a dry run if one is asked for. It takes fields over that somebody
-// else has set since.
+// apply sends an object as castle's, or in a dry run. It takes fields over that somebody else has set since.
 func (m manifested) apply(ctx context.Context, a *client.API, o *client.Object, dryRun ...string) (
 	*client.Object, error) {
 	return a.Dynamic.Resource(m.in.Resource).Namespace(m.in.Namespace).Apply(ctx, m.object.Name, o,

@@ -208,8 +208,7 @@ func (a *attempt) borrow(own gate.Own) error {
 	return borrowed.Write(append(ids, own.Import.ID))
 }
 
-// keepBorrowed refuses a plan that would delete or replace borrowed files. It untracks them, so that the next
-// try plans without them.
+// keepBorrowed refuses a plan that would delete or replace borrowed files. It untracks them for the next try.
 func (a *attempt) keepBorrowed(ctx context.Context) error {
 	st, err := a.run.ReadState(a.dir)
 	if err != nil {

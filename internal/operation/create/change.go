@@ -140,8 +140,7 @@ func (a *attempt) checkMachines(ctx context.Context) error {
 	return err
 }
 
-// checkRenewal refuses a plan that makes or ends anything but the resources that issue credentials, or that a
-// machine would notice.
+// checkRenewal refuses a plan that makes or ends more than resources of credentials, or that machines notice.
 func (a *attempt) checkRenewal(ctx context.Context, before *state.State, intent *state.Intent) error {
 	e := &run.RefusedError{Refused: "the plan would do more than renew credentials, and was not applied",
 		Fix: "apply other changes first: " + a.run.Cluster.Command("create")}

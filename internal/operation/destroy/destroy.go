@@ -345,8 +345,7 @@ func Nothing(ctx context.Context, c *cluster.Cluster, o Options) (string, error)
 		found.Unproved(c)
 }
 
-// ahead opens the workspaces of the stages that are destroyed next, and starts their providers, while others
-// are still destroyed.
+// ahead opens the workspaces of the next stages, and starts their providers, while others are destroyed.
 type ahead struct {
 	run    *run.Run
 	needs  func(*Stage) []*Stage // what is destroyed before a stage

@@ -21,8 +21,7 @@ import (
 type Stage struct {
 	Record    state.Record
 	Resources []string // addresses of what Terraform owns
-	// EndsWithCluster reports that the stage's objects in the cluster end with the cluster and are not
-	// deleted one by one.
+	// EndsWithCluster reports that the stage's objects end with the cluster and are not deleted one by one.
 	EndsWithCluster bool
 
 	dir      *state.Stage

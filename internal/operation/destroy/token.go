@@ -31,8 +31,7 @@ type tokens struct {
 	observes bool
 }
 
-// check verifies the tokens of the stages. A stage without one fails only when its turn comes, and with it
-// only its dependents.
+// check verifies the tokens of the stages. One without fails when its turn comes, and with it its dependents.
 func (t *tokens) check(ctx context.Context) error {
 	for _, s := range t.stages {
 		datacenters, err := cluster.Datacenters(s.Record)

@@ -210,8 +210,7 @@ type output struct {
 	Sensitive bool            `json:"sensitive"`
 }
 
-// outputsOf reads the outputs at the beginning of a state that are not sensitive, and not its resources: a
-// state can be large.
+// outputsOf reads the outputs of a state that are not sensitive, without its resources: it can be large.
 func outputsOf(dir *state.Stage) (map[string]output, error) {
 	f, err := ownfile.Open(dir.StatePath())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -22,8 +22,7 @@ type Options struct {
 	StateDir string   // --state-dir; empty: from Environ
 	Environ  []string // the caller's environment
 	Version  string   // castle's own
-	// Repository is where exported kubeconfigs are removed, and where castle.hcl names the store of the
-	// states; empty: nowhere.
+	// Repository is where kubeconfigs are removed, and castle.hcl names the store of states; empty: nowhere.
 	Repository string
 	Range      platform.Range    // zero: what has the labels of Cluster
 	Platform   platform.Platform // whose machines

@@ -396,8 +396,7 @@ func (s *Stage) conclude(empty bool, changes []review.Change, unknown error) {
 	}
 }
 
-// readOutputs keeps the planned outputs of a stage that only reads, or that makes machines, so that other
-// stages plan with them.
+// readOutputs keeps the planned outputs of a stage that only reads, or makes machines, for other stages.
 func (p *planning) readOutputs(ctx context.Context, one *Stage, plan *terraform.Plan) error {
 	if _, machines := one.config.Outputs[cluster.InstanceOutput]; machines {
 		p.predictInstances(one, plan)

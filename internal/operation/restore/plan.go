@@ -19,8 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
-// quorumTime is how long etcd has to be without a leader before castle believes that it has no quorum. An
-// election takes seconds.
+// quorumTime is how long etcd is without a leader before castle believes that it has no quorum.
 const quorumTime = 20 * time.Second
 
 // machine is a machine of the configuration.

@@ -1,5 +1,4 @@
-// Package restore brings a cluster back that has lost its control planes: a create whose etcd begins with a
-// backup instead of empty.
+// Package restore brings a cluster back that has lost its control planes: its etcd begins with a backup.
 //
 // It is refused while any control plane could still serve: two clusters of the same name would fight for the
 // same addresses. Once etcd was bootstrapped from the backup, the same command completes what is left. The
@@ -44,8 +43,7 @@ const (
 // Options choose the backup.
 type Options struct {
 	Backup string // its id, or backup.Newest: that of an interrupted restore, if there is one
-	// Confirm is called with the plan before anything is touched, and returns an error unless somebody agrees
-	// to it; nil agrees.
+	// Confirm gets the plan before anything is touched, and returns an error unless somebody agrees.
 	Confirm func(*Plan) error
 	// ConfirmLoss is called before a stage replaces or destroys anything else, as in a create.
 	ConfirmLoss func(context.Context, review.Loss) (bool, error)

@@ -39,8 +39,7 @@ type Options struct {
 	Force   bool     // delete Pods that no controller starts again
 	// WithoutBackup goes on without a backup of etcd.
 	WithoutBackup bool
-	// Confirm is called with the steps before the first one, and returns an error unless somebody agrees to
-	// them; nil agrees.
+	// Confirm gets the steps before the first one, and returns an error unless somebody agrees; nil agrees.
 	Confirm func(*List) error
 	// ConfirmLoss is called before a stage replaces or destroys anything else, as in a create.
 	ConfirmLoss func(context.Context, review.Loss) (bool, error)

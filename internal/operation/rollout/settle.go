@@ -171,8 +171,7 @@ func (x *rollout) obstacles(ctx context.Context, steps []*Step) (all []string) {
 	return append(all, x.deprecated(ctx)...)
 }
 
-// takesLast returns the step before which only its machine is a control plane, and that takes it away; nil:
-// there is none.
+// takesLast returns the step, if any, that takes the last machine that is a control plane then.
 func takesLast(steps []*Step, control int) *Step {
 	for _, s := range steps {
 		takes := s.Action == Remove || s.Action == Replace

@@ -192,8 +192,7 @@ func (m *machine) kubernetes() *Step {
 	return s
 }
 
-// changes returns the steps of a machine that stays: one, or two if its configuration waits for the control
-// planes of Kubernetes.
+// changes returns the steps of a machine that stays: one, or two if it waits for control planes.
 func (m *machine) changes(upgrades bool) []*Step {
 	s := m.step(Change)
 	if schematic, release := talos.Installs(m.will.Installer); m.down == nil {

@@ -232,8 +232,7 @@ func checkGates(ctx context.Context, r *run.Run, s *config.Stage, changed bool) 
 		run.Each(s.Gates, func(g *config.Gate) error { return waiting.CheckGate(ctx, r, s, g) })
 }
 
-// closedSince returns since when the journal of the last run on a stage has a gate closed, or else when that
-// run found it open.
+// closedSince returns since when the last run's journal has a gate closed, or else when it found it open.
 func closedSince(r *run.Run, stage, name string) (since, open time.Time) {
 	runs, err := r.Cluster.Dir.Runs()
 	if err != nil {

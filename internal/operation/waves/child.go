@@ -135,8 +135,7 @@ func (x Exit) Result() event.Ending {
 	return e
 }
 
-// Closed returns why a cluster is not ready, from the output of castle status: its first closed gate, or the
-// state of a stage.
+// Closed returns why a cluster is not ready, from castle status: its first closed gate or a stage.
 func (x Exit) Closed() string {
 	var status struct {
 		Stages []struct {

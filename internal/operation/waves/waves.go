@@ -52,8 +52,7 @@ const (
 	NotBegun   = "not begun"
 )
 
-// Succeeded reports whether an event says that the command has succeeded for a cluster, in this run or in the
-// one that it continues.
+// Succeeded reports whether an event says that the command has succeeded for a cluster, in whichever run.
 func Succeeded(e event.Event) bool {
 	return e.Kind == event.ClusterEnded && e.Ending != nil && e.Ending.Result == event.OutcomeSucceeded ||
 		e.Kind == event.ClusterSkipped && e.Text == DoneBefore

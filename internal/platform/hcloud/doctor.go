@@ -13,8 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/platform"
 )
 
-// Checks are doctor's: whether the API accepts the token, whose servers the token reaches, too, and whether
-// the names are free.
+// Checks are doctor's: whether the API accepts the token, what else that reaches, and which names are free.
 func (Platform) Checks(s platform.Subject) []finding.Check {
 	p, err := open(accountOf(s.Machines.Values))
 	known := err == nil && s.Machines.Values.Has("api_token")

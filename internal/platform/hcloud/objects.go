@@ -86,8 +86,7 @@ func UUIDOf(key, typ, name string) string {
 	return guid.NewSHA1(guid.NameSpaceOID, []byte(key+"/"+typ+"/"+name)).String()
 }
 
-// Identities are those of servers. Names are unique in a project, so a creation never finds somebody else's:
-// the API refuses it.
+// Identities are those of servers. Names are unique in a project: the API refuses one that somebody has.
 func (Platform) Identities() map[string]terraform.Identity {
 	return map[string]terraform.Identity{
 		typeServer: {ID: "{location}/{name}", UUID: "{labels." + labelUUID + "}"}}

@@ -268,8 +268,7 @@ func (f Footprint) inside(ctx context.Context, c *Client) (func(path, privilege 
 	}, nil
 }
 
-// Excess lists privileges on the whole datacenter that the cluster does not need and that make the token a
-// key to everything.
+// Excess lists privileges on the whole datacenter that the cluster does not need: keys to everything.
 func (f Footprint) Excess(ctx context.Context, c *Client) ([]string, error) {
 	has, err := c.rightsOn(ctx, "/")
 	powerful := []string{"Permissions.Modify", "Realm.Allocate", "Realm.AllocateUser", "Sys.Console",

@@ -332,8 +332,7 @@ func otherUUID(m platform.Object, g Guest) string {
 	return fmt.Sprintf("uuid %s, and this one's is %s", m.UUID, g.Config.UUID())
 }
 
-// foreign describes a guest that blocks an id, why it is foreign, and the fixes. After none of them does a
-// create remove it.
+// foreign describes a guest that blocks an id, why it is foreign, and fixes; no create removes it.
 func (c *vmCheck) foreign(s slot, g Guest, why string) gate.Foreign {
 	f := gate.Foreign{What: g.describe(), Why: why}
 	if s.known == nil && g.isVM() && g.unfinished() {

@@ -30,8 +30,7 @@ func readyOf(dir *state.Stage) state.Document[*ready] {
 	return state.StageDocument[*ready](dir, "ready")
 }
 
-// RecordReady records the inputs of a stage that is ready. A later change may leave it unready, and going
-// back needs them.
+// RecordReady records the inputs of a stage that is ready. Going back from a later change needs them.
 func RecordReady(r *run.Run, s *config.Stage) error {
 	inputs, err := r.Inputs(s)
 	if err != nil {

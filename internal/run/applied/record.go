@@ -194,8 +194,7 @@ func RecordFirst(w *run.Workspace, s *config.Stage, before *state.State) error {
 	return Record(w, s)
 }
 
-// gatesOf is the document of a stage's gates as its last good apply left them. The label of each is the
-// gate's whole name.
+// gatesOf is the document of a stage's gates as its last good apply left them, each with its whole name.
 func gatesOf(dir *state.Stage) state.Document[[]state.RecordedCheck] {
 	return state.StageDocument[[]state.RecordedCheck](dir, "gates")
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// CleanUp repairs the files that a power cut or somebody else has damaged, and removes the oldest runs. Every
-// run begins with it.
+// CleanUp repairs files that a power cut or somebody has damaged, and removes the oldest runs, in every run.
 func CleanUp(r *run.Run) error {
 	if err := repair(r); err != nil {
 		return err

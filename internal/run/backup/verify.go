@@ -39,8 +39,7 @@ func temporary(r *run.Run) (file *os.File, remove func() error, err error) {
 // Verified is a backup that Verify has read from its beginning to its end.
 type Verified struct {
 	Backup *backups.Backup `json:"backup"`
-	// OtherKeys names the keys of the cluster that are not those of the backup. With one of them, the
-	// cluster cannot read it.
+	// OtherKeys names the keys of the cluster that differ from the backup's: it could not read that.
 	OtherKeys []string `json:"other_keys"`
 	// Compared is false if the state has no configuration of a control plane whose keys could be compared.
 	Compared bool `json:"compared"`

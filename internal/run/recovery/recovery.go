@@ -199,8 +199,7 @@ func (o Lookup) Has(ctx context.Context, typ, id string, report func(string)) (b
 	return kube.Exists(ctx, o.Cluster, kube.KindOf(typ), first, second)
 }
 
-// IsInCluster reports whether the resources of a type come from one of these providers, which castle
-// connects to the cluster.
+// IsInCluster reports whether the resources of a type come from one of these providers in the cluster.
 func IsInCluster(typ string, providers []string) bool {
 	name, _, _ := strings.Cut(typ, "_")
 	return slices.Contains(providers, "registry.terraform.io/hashicorp/"+name)

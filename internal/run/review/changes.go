@@ -47,8 +47,7 @@ type Look struct {
 	Changes []Change
 }
 
-// Restore is the action of a change that castle itself makes: it applies an object of an installed Helm
-// release again.
+// Restore is the action of castle's own change: it applies an object of an installed Helm release again.
 const Restore = "restore"
 
 // Absent is the reason of a Restore of an object that does not exist.
@@ -121,8 +120,7 @@ func (c *Change) Mask(hide func(string) string) {
 // String formats the change with Terraform's signs.
 func (c Change) String() string { return strings.Join(Lines([]Change{c}), "\n") }
 
-// Lines formats changes, each as a line with its reason in a column, and below it the machine or the disks
-// that it destroys.
+// Lines formats changes: a line each, with its reason in a column, and what it destroys below it.
 func Lines(changes []Change) (lines []string) {
 	const most = 60 // a longer address moves its own reason only
 	width := 0

@@ -77,8 +77,7 @@ func (e *HarmError) Error() string {
 	return strings.Join(append(lines, ways...), "\n  ")
 }
 
-// ExceedsError reports that castle left a stage unchanged because its plan does more than a step of a rollout
-// was confirmed for.
+// ExceedsError reports that castle left a stage unchanged: its plan does more than a confirmed step.
 type ExceedsError struct {
 	Machine string
 	Changes []string

@@ -113,8 +113,7 @@ func finished(ctx context.Context, r *run.Run, data Data) (*survivor.Save, bool,
 	return b.From, true, err
 }
 
-// end freezes and saves data. The record comes first: whoever completes or undoes a run that was killed knows
-// what was frozen.
+// end freezes and saves data. The record comes first, for whoever completes or undoes a killed run.
 func end(ctx context.Context, r *run.Run, target gate.Target, data Data) (*survivor.Save, error) {
 	b := r.Outputs.Births()[data.Label]
 	b.Frozen, b.Saved = true, nil

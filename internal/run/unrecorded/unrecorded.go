@@ -145,8 +145,7 @@ func Look(ctx context.Context, r *run.Run, stages []*config.Stage) (*Found, erro
 	return f, nil
 }
 
-// recordedElsewhere lists the machines that other stages of the cluster have, those that are not configured
-// any more included.
+// recordedElsewhere lists the machines that the cluster's other stages have, configured or not.
 func (l *look) recordedElsewhere() (all []gate.Known, err error) {
 	names, err := l.run.Cluster.Dir.Stages()
 	for _, name := range names {

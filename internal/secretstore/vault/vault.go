@@ -151,8 +151,7 @@ func (s Server) health(ctx context.Context, c *client) (h Health, err error) {
 // Lease is how long a token is still valid, and was when it was made; 0 if for ever.
 type Lease struct{ Left, Life time.Duration }
 
-// Token returns the lease of the token that castle would use. It is not root's and has not expired. Errors
-// are of type *Problem.
+// Token returns the lease of the token that castle would use. It is not root's and has not expired.
 func (s Server) Token(ctx context.Context, environ []string) (Lease, error) {
 	c, lease, err := s.logIn(ctx, environ)
 	if err == nil {

@@ -80,8 +80,7 @@ func (e Encryption) SealSigned(name, purpose string, text []byte) ([]byte, error
 	return c.encrypt(text)
 }
 
-// UnsealSigned returns the text that SealSigned has written. It is an error if there are signers and none of
-// them has signed it.
+// UnsealSigned returns the text that SealSigned has written. One that no signer has signed is an error.
 func (e Encryption) UnsealSigned(name, purpose string, data []byte) ([]byte, error) {
 	data, err := e.Unseal(name, data)
 	if err != nil {

@@ -177,8 +177,7 @@ func (l *Log) Upload(ctx context.Context, contents [][]byte) ([]File, error) {
 	return files, err
 }
 
-// Download reads the contents of some files of a commit; of all without paths. It reads each object once,
-// several at a time.
+// Download reads the contents of some files of a commit, or of all: each object once, several at a time.
 func (l *Log) Download(ctx context.Context, c *Commit, paths ...string) (map[string][]byte, error) {
 	if len(paths) == 0 {
 		paths = slices.Collect(maps.Keys(c.Files))

@@ -33,8 +33,7 @@ type record struct {
 	Files map[string]entry `json:"files"`
 	// Run is the run of this machine that took the lock last.
 	Run string `json:"run,omitempty"`
-	// Pending are the hashes of the files that an unfinished checkout was about to write; "" for one that it
-	// was about to delete.
+	// Pending are the hashes of files that an unfinished checkout was about to write; "": to delete.
 	Pending map[string]string `json:"pending,omitempty"`
 }
 

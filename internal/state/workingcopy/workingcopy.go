@@ -152,8 +152,7 @@ func (e *BehindError) Error() string {
 		e.Cluster, e.URL, has, e.Seen, e.Dir, filepath.Join(e.Dir, recordFile), e.Cluster)
 }
 
-// head returns the newest commit and refuses one that cannot follow what this machine has seen, or that is
-// marked as moved.
+// head returns the newest commit. It refuses one that cannot follow what this machine has seen, or has moved.
 func (c *Copy) head(ctx context.Context, r *record) (*commits.Commit, error) {
 	head, err := c.log.Head(ctx)
 	if err != nil {

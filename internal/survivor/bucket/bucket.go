@@ -1,6 +1,5 @@
 // Package bucket keeps castle's own documents about data that outlive a cluster: of the saves, and of the
-// births that save. They are in the object store that has the data, so that a machine without a state finds
-// them.
+// births that save. They are where the data is, so that a machine without a state finds them.
 //
 // A document is written last of all, and never changed. Whoever can write to the bucket might lead castle
 // away by one, so that each type of data checks what its documents name.
@@ -47,8 +46,7 @@ func validPath(v cty.Value) error {
 	return nil
 }
 
-// Attributes are the arguments by which every type of data names its bucket and the age of its saves. folder
-// describes the path.
+// Attributes are the arguments by which every type of data names its bucket and the age of its saves.
 func Attributes(folder string) map[string]gate.Attribute {
 	path := Required(folder)
 	path.Valid = validPath
@@ -108,8 +106,7 @@ const (
 	keptSaves = 20
 )
 
-// Saves reads the documents of the newest saves, the oldest first. One that castle cannot read is an error:
-// it may be the newest.
+// Saves reads the documents of the newest saves, the oldest first. An unreadable one is an error.
 func (d *Documents) Saves(ctx context.Context, in store.Store) ([]survivor.Save, error) {
 	return read(ctx, in, Key(d.Folder, saves), keptSaves, func(name string, s survivor.Save) error {
 		if path.Base(name) != s.ID+".json" {

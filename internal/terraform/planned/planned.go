@@ -262,8 +262,7 @@ func (v values) hasObjects() bool {
 	return was && is
 }
 
-// join adds a step to the path of the values. The only object of a list, such as a block that a resource has
-// once, needs no index.
+// join adds a step to the path of the values. The only object of a list, such as a block, needs no index.
 func (v values) join(path string, step any) string {
 	key, is := step.(string)
 	before, _ := v.was.([]any)

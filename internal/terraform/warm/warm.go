@@ -122,8 +122,7 @@ func privateDir(path string) error {
 	return nil
 }
 
-// serve runs one provider until ctx ends. Its thread stays until then: the kernel ends the provider with it,
-// should castle be killed.
+// serve runs one provider until ctx ends. Its thread stays until then: the kernel ends the provider with it.
 func (s *Servers) serve(ctx context.Context, p Provider, o Options, started func()) {
 	if err := p.Verify(); err != nil {
 		s.logf(notStarted, p.Source, err)

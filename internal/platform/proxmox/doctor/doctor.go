@@ -34,8 +34,7 @@ type examined struct {
 	admitted  error // of the API: nil once it has accepted the token
 }
 
-// download is a file that a node downloads to a storage. The factory may not know its schematic yet: the
-// stage makes it first.
+// download is a file that a node downloads to a storage. The factory may not know its schematic yet.
 type download struct {
 	node, storage, content, file, url string
 	madeFirst                         bool

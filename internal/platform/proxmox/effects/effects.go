@@ -44,8 +44,7 @@ var rows = effect.Table(map[effect.Kind]string{
 // index is a number in a path: disk[1].size.
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// Of returns what a change does to a guest, "VM 421", while it runs; replaces: Terraform replaces it, because
-// of the differences.
+// Of returns what a change does to a guest, "VM 421", while it runs; replaces: the differences replace it.
 func Of(guest string, replaces bool, differences []planned.Difference) (all []effect.Effect) {
 	for _, d := range differences {
 		switch path := index.ReplaceAllString(d.Path, ""); {

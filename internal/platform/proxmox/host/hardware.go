@@ -228,8 +228,7 @@ type guest struct {
 
 func (g guest) Key() string { return fmt.Sprint(g.ID) }
 
-// templateProblem reads the disks in a template's configuration: a token sees the volumes of a machine only
-// if it may change them.
+// templateProblem reads the disks in a template's configuration: a token sees volumes that it may change.
 func (h Hosts) templateProblem(ctx context.Context, id int, name string) (p Problem, err error) {
 	fix := fmt.Sprintf("choose another image, or give the token VM.Audit and VM.Clone on /vms/%d", id)
 	node, config, err := h.configOf(ctx, id)

@@ -151,8 +151,7 @@ func (c Config) Uses(volume string) bool {
 }
 
 // A volume that others are clones of is called base-…; a clone carries its base's name before its own:
-// local-zfs:base-9000-disk-0/vm-421-disk-0. On LVM-thin a clone shows nothing, and its base is safe as the
-// template that it is.
+// local-zfs:base-9000-disk-0/vm-421-disk-0. On LVM-thin a clone shows nothing; templates are safe.
 var baseVolume = regexp.MustCompile(`[:/]base-\d+-`)
 
 // Linked returns the first volume that is a linked clone or the base of one.
