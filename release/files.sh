@@ -25,6 +25,6 @@ Files: *
 Copyright: The castle authors
 License: Apache-2.0
  /usr/share/common-licenses/Apache-2.0 has the text on Debian. The licenses of the modules that the programs link
- are in third-party-licenses beside this file. Those of the Terraform providers and of HashiCorp's libraries are
+ are in third-party-licenses beside this file. The Terraform providers and the libraries of HashiCorp and OpenTofu are
  under the Mozilla Public License 2.0; their source is at the addresses that the same file names.
 END
