@@ -9,11 +9,10 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/secret"
-	"github.com/ephemeral-castle/castle/internal/tfeval"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // sensitive reports whether a stage declares a variable as sensitive.
@@ -28,21 +27,9 @@ func checkSecrets(c *cluster, report reporter) {
 	file := path.Join("clusters", c.config.Name, c.config.Platform, "secrets.tfvars")
 	for _, w := range c.config.Committed() {
 		private, found := c.sensitive(w.Name), false
-		_ = cty.Walk(w.Value, func(p cty.Path, v cty.Value) (bool, error) { // the function returns none
-			if tfeval.Text(v) == "" {
-				return true, nil
-			}
+		syntax.Texts(w.Value, func(steps []string, text string) {
 			found = true
-			var steps []string
-			for _, step := range p {
-				switch s := step.(type) {
-				case cty.GetAttrStep:
-					steps = append(steps, s.Name)
-				case cty.IndexStep:
-					steps = append(steps, tfeval.Printed(s.Key))
-				}
-			}
-			certain, named := secret.Likely(tfeval.Text(v))
+			certain, named := secret.Likely(text)
 			named = named || len(steps) > 0 && secret.LikelyName(steps[len(steps)-1])
 			name := strings.Join(append([]string{w.Name}, steps...), ".")
 			switch {
@@ -55,7 +42,6 @@ func checkSecrets(c *cluster, report reporter) {
 				report("secret-named", w.At(steps...), name+": named like a credential",
 					"This file belongs into Git. If it is a secret, move it to Infisical, Vault or %s.", file)
 			}
-			return true, nil
 		})
 		if private && found {
 			report("secret-open", w.At(), fmt.Sprintf("variable %s: a secret in a file for Git", w.Name),

@@ -1,8 +1,7 @@
-// Package importer reads the configurations of other tools: of talhelper, TOPF and Terragrunt.
-//
-// It reads files alone. It starts no program that a file names, decrypts nothing and evaluates no variable of
-// the environment. What it does not take over is a Gap with file, line and a way out, so that nothing of the
-// old configuration is lost in silence. Package scaffold writes the cluster.
+// Package importer reads the configurations of other tools: of talhelper, TOPF and Terragrunt. It reads files
+// alone. It starts no program that a file names, decrypts nothing and evaluates no variable of the
+// environment. What it does not take over is a Gap with file, line and a way out, so that nothing of the old
+// configuration is lost in silence. Package scaffold writes the cluster.
 package importer
 
 import (

@@ -19,6 +19,8 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
+	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/syntax"
 )
 
 // Stages is what castle took over of a stack: the files of a cluster and of its stages.
@@ -30,10 +32,14 @@ type Stages struct {
 // Terragrunt reads the units below a folder, for a cluster with a label such as blue/proxmox.
 func Terragrunt(dir, label string) (*Stages, error) {
 	absolute, err := filepath.Abs(dir)
+	if err == nil {
+		absolute, err = filepath.EvalSymlinks(absolute)
+	}
 	if err != nil {
 		return nil, err
 	}
 	t := &terragrunt{dir: absolute, top: absolute, reading: map[string]bool{},
+		included: map[string]bool{}, plain: map[string][]Gap{},
 		result: Stages{Files: map[string][]byte{}}}
 	for d := absolute; d != filepath.Dir(d); d = filepath.Dir(d) {
 		if _, err := os.Lstat(filepath.Join(d, ".git")); err == nil {
@@ -43,6 +49,13 @@ func Terragrunt(dir, label string) (*Stages, error) {
 	}
 	if err := t.find(); err != nil {
 		return nil, err
+	}
+	for file, gaps := range t.plain {
+		if !t.included[file] {
+			t.result.Gaps = append(t.result.Gaps, gaps...)
+			t.note(place{t.shown(file), 1}, "unit", "has no module that castle knows, and becomes no stage",
+				"write a constant terraform.source, and repeat the import in another folder")
+		}
 	}
 	if len(t.units) == 0 {
 		return nil, fmt.Errorf("%s has no unit with a Terraform module", dir)
@@ -76,7 +89,10 @@ func (t *terragrunt) dependency(dir string) *unit {
 
 var (
 	unsuitable = regexp.MustCompile(`[^a-z0-9]+`)
-	ordinal    = regexp.MustCompile(`^[a-z_-]*[0-9]+[._-]`) // before the layer, as in stage4-networking
+	// ordinal is before the layer, as in stage4-networking.
+	ordinal = regexp.MustCompile(`^((stage|layer|step)[_-]?)?[0-9]+[._-]`)
+	// inCluster makes objects in a cluster.
+	inCluster = regexp.MustCompile(`(?m)^\s*resource\s+"(kubernetes|helm|kubectl|flux)_`)
 )
 
 // place decides the name and the layer of a unit: a folder of its path names it, or its dependencies do.
@@ -103,10 +119,7 @@ func (t *terragrunt) place(u *unit, seen map[*unit]bool) {
 	}
 	if u.layer == "" {
 		u.layer = "platform"
-		if _, module := t.module(u); module != nil && slices.ContainsFunc(slices.Collect(
-			maps.Values(module.ManagedResources)), func(r *tfconfig.Resource) bool {
-			return slices.Contains(inCluster, r.Provider.Name)
-		}) {
+		if inCluster.MatchString(t.text(u)) {
 			u.layer = "engine"
 		}
 		if rank(last) > rank(u.layer) {
@@ -135,13 +148,13 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 		return "", err
 	}
 	var wired, fixed []string
-	needs := map[string]bool{}
+	needs, read := map[string]bool{}, map[*unit]bool{}
 	for _, name := range slices.Sorted(maps.Keys(u.inputs)) {
 		in := u.inputs[name]
 		switch {
 		case variables != nil && variables[name] == nil, !hclsyntax.ValidIdentifier(name):
 			// Terragrunt has no use for it either.
-		case in.parts == nil && secretKey.MatchString(name):
+		case in.parts == nil && confidential(name, in.value):
 			t.note(in.at, "inputs."+name, "looks like a secret, which castle writes nowhere", secretFix)
 		case in.parts == nil && strings.Contains(scaffold.Literal(in.value), t.top):
 			t.note(in.at, "inputs."+name, "is a path in the old repository",
@@ -154,10 +167,11 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 				d := t.dependency(in.parts[i+1])
 				if d == nil {
 					d = &unit{layer: "platform"}
-					t.note(in.at, "inputs."+name, "depends on a unit outside of the imported folder",
-						"correct the reference in "+folder)
+					t.note(in.at, "inputs."+name,
+						"depends on "+t.shown(in.parts[i+1])+", which becomes no stage",
+						"correct it in "+folder)
 				}
-				needs[d.layer] = true
+				needs[d.layer], read[d] = true, true
 				expr = in.parts[i] + d.layer + "." + in.parts[i+2] + expr
 			}
 			wired = append(wired, "    "+name+" = "+expr)
@@ -169,10 +183,17 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 	var after []string
 	for _, dir := range u.after {
 		d := t.dependency(dir)
-		if d != nil && d.layer != u.layer && !needs[d.layer] && rank(d.layer) < rank(u.layer) {
+		switch {
+		case d == nil && !slices.Contains(slices.Collect(maps.Values(u.dependencies)), dir):
+			t.note(u.file, "dependencies", "names "+t.shown(dir)+", which becomes no stage",
+				"order it in stage.hcl, if it becomes a stage")
+		case d == nil || read[d]: // a line says so, or a value orders it
+		case rank(d.layer) < rank(u.layer):
+			if !needs[d.layer] {
+				after = append(after, d.layer)
+			}
 			needs[d.layer] = true
-			after = append(after, d.layer)
-		} else if d != nil && !needs[d.layer] {
+		default:
 			t.note(u.file, "dependencies", "order it after "+d.name+" without a value of it",
 				"stages of one layer are ordered by values: pass an output, or move one to another layer")
 		}
@@ -191,6 +212,15 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 	return text + "}\n\n", nil
 }
 
+// confidential reports whether a value, or one in it, is a credential or is named like one.
+func confidential(name string, v cty.Value) (found bool) {
+	syntax.Texts(v, func(keys []string, text string) {
+		certain, named := secret.Likely(text)
+		found = found || certain || named || slices.ContainsFunc(append(keys, name), secret.LikelyName)
+	})
+	return found
+}
+
 // module reads the module of a unit; nil: it is none in this repository.
 func (t *terragrunt) module(u *unit) (dir string, module *tfconfig.Module) {
 	dir = absolute(u.dir, strings.Replace(u.source, "//", "/", 1))
@@ -204,36 +234,55 @@ func (t *terragrunt) module(u *unit) (dir string, module *tfconfig.Module) {
 // copy adds the files of a local module, and returns its variables; nil of one elsewhere.
 func (t *terragrunt) copy(u *unit, folder string) (map[string]*tfconfig.Variable, error) {
 	from, module := t.module(u)
-	defer maps.Copy(t.result.Files, u.files(module, folder)) // they replace files of the module
+	defer maps.Copy(t.result.Files, t.files(u, folder)) // they replace files of the module
 	if module == nil {
 		t.note(u.file, "terraform.source", fmt.Sprintf("%q is no folder of this repository", u.source),
 			"copy the module to "+folder)
 		return nil, nil
 	}
+	if module.Diagnostics.HasErrors() {
+		d := module.Diagnostics[0]
+		return nil, fmt.Errorf("%s:%d: %s: %s", t.shown(d.Pos.Filename), d.Pos.Line, d.Summary, d.Detail)
+	}
+	for _, g := range u.generated {
+		for _, block := range g.file.Body().Blocks() {
+			if label := strings.Join(block.Labels(), ""); block.Type() == "variable" {
+				module.Variables[label] = &tfconfig.Variable{Name: label}
+			}
+		}
+	}
 	err := fs.WalkDir(os.DirFS(from), ".", func(name string, e fs.DirEntry, err error) error {
+		file := filepath.Join(from, name)
+		left := func(reason, fix string) { t.note(place{t.shown(file), 1}, e.Name(), reason, fix) }
 		switch {
-		case err == nil && e.IsDir() && name != "." && strings.HasPrefix(e.Name(), "."):
+		case err != nil:
+		case e.IsDir() && name != "." && strings.HasPrefix(e.Name(), "."):
 			return fs.SkipDir
-		case err == nil && e.Type().IsRegular() && !strings.Contains(name, ".tfstate") &&
-			filepath.Ext(name) != ".tfvars" && !strings.HasPrefix(e.Name(), "terragrunt"):
-			t.result.Files[path.Join(folder, name)], err = os.ReadFile(filepath.Join(from, name))
+		case e.IsDir():
+			t.calls(from, file, folder)
+		case strings.Contains(name, ".tfstate"), strings.HasPrefix(e.Name(), "terragrunt.") &&
+			filepath.Ext(name) == ".hcl":
+		case e.Name() == "terraform.tfvars", strings.HasSuffix(name, ".auto.tfvars"):
+			left("has values, which castle copies nowhere", "set them in cluster.hcl")
+		case filepath.Ext(name) == ".tfvars": // nothing reads it by itself
+		case !e.Type().IsRegular():
+			left("is a link", "copy what it leads to into "+folder)
+		default:
+			t.result.Files[path.Join(folder, name)], err = os.ReadFile(file)
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	if module.Diagnostics.HasErrors() {
-		return nil, module.Diagnostics
-	}
+	return module.Variables, err
+}
+
+// calls notes the modules that a folder of a module calls outside of it.
+func (t *terragrunt) calls(from, dir, folder string) {
+	module, _ := tfconfig.LoadModule(dir) // castle check reports its errors
 	for _, call := range module.ModuleCalls {
-		if strings.HasPrefix(call.Source, "../") {
+		target, err := filepath.Rel(from, filepath.Join(dir, call.Source))
+		if strings.HasPrefix(call.Source, ".") && (err != nil || !filepath.IsLocal(target)) {
 			t.note(place{t.shown(call.Pos.Filename), call.Pos.Line}, "module."+call.Name,
 				"is outside of the stage's folder", "copy it into "+folder)
 		}
 	}
-	for _, name := range u.declared {
-		module.Variables[name] = &tfconfig.Variable{Name: name}
-	}
-	return module.Variables, nil
 }

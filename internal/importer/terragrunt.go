@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/ext/tryfunc"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
@@ -25,6 +26,8 @@ type terragrunt struct {
 	dir, top string // what is imported, and the Git repository around it: absolute
 	reading  map[string]bool
 	units    []*unit
+	included map[string]bool
+	plain    map[string][]Gap // of files without a module, which count unless units include the file
 	result   Stages
 }
 
@@ -35,12 +38,10 @@ type unit struct {
 	source       string               // of the module
 	variables    map[string]cty.Value // local, include, values
 	inputs       map[string]input
-	dependencies map[string]string         // folders by name
-	after        []string                  // folders of the units that come before
-	parents      map[string]string         // folders of included files by the include's name; "": the first
-	generated    map[string]*hclwrite.File // that Terragrunt writes into the module
-	providers    []string                  // of their resources
-	declared     []string                  // variables of theirs
+	dependencies map[string]string    // folders by name
+	after        []string             // folders of the units that come before
+	parents      map[string]string    // folders of included files by the include's name; "": the first
+	generated    map[string]generated // by label
 	name, layer  string
 }
 
@@ -70,6 +71,9 @@ func (t *terragrunt) shown(file string) string {
 }
 
 func (t *terragrunt) inside(path string) bool {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
 	relative, err := filepath.Rel(t.top, path)
 	return err == nil && filepath.IsLocal(relative)
 }
@@ -98,6 +102,9 @@ func (t *terragrunt) find() error {
 			return err
 		case e.IsDir() && path != t.dir && strings.HasPrefix(e.Name(), "."):
 			return fs.SkipDir
+		case e.Name() == "terragrunt.hcl.json" || e.Type() == fs.ModeSymlink && linksUnit(path):
+			t.note(place{t.shown(path), 1}, "unit", "is JSON or a link, which castle does not read",
+				"import a copy in HCL, without links")
 		case e.Name() == "terragrunt.hcl" && e.Type().IsRegular():
 			return t.unit(path, filepath.Dir(path), cty.EmptyObjectVal)
 		case e.Name() == "terragrunt.stack.hcl" && e.Type().IsRegular():
@@ -105,6 +112,12 @@ func (t *terragrunt) find() error {
 		}
 		return nil
 	})
+}
+
+// linksUnit reports whether a link may lead to a unit.
+func linksUnit(path string) bool {
+	info, err := os.Stat(path)
+	return filepath.Base(path) == "terragrunt.hcl" || err == nil && info.IsDir()
 }
 
 // stack reads the units of a terragrunt.stack.hcl from their sources.
@@ -139,19 +152,21 @@ func (t *terragrunt) stack(path string) error {
 func (t *terragrunt) unit(path, dir string, values cty.Value) error {
 	u := &unit{dir: dir, file: place{t.shown(path), 1}, variables: map[string]cty.Value{"values": values},
 		inputs: map[string]input{}, dependencies: map[string]string{}, parents: map[string]string{},
-		generated: map[string]*hclwrite.File{}}
+		generated: map[string]generated{}}
 	body, err := t.parse(path)
 	if err != nil {
 		return err
 	}
-	includes := map[string]cty.Value{}
+	includes, first, before := map[string]cty.Value{}, "", len(t.result.Gaps)
 	for _, b := range body.Blocks {
 		if b.Type != "include" {
 			continue
 		}
 		name, path := strings.Join(b.Labels, ""), absolute(dir, t.string(u, b.Body, "path"))
 		u.parents[name] = filepath.Dir(path)
-		u.parents[""] = cmp.Or(u.parents[""], u.parents[name])
+		u.parents[""] = u.parents[name]
+		first = cmp.Or(first, u.parents[name])
+		t.included[path] = true
 		parent, err := t.parse(path)
 		if err != nil {
 			t.gap(b.Range(), "include", "names a file that castle cannot read: "+err.Error(),
@@ -161,16 +176,29 @@ func (t *terragrunt) unit(path, dir string, values cty.Value) error {
 		t.locals(u, parent)
 		locals := map[string]cty.Value{"locals": u.variables["local"]}
 		includes[name] = cty.ObjectVal(locals)
-		t.contents(u, parent)
+		switch strategy := t.string(u, b.Body, "merge_strategy"); strategy {
+		case "", "shallow":
+			t.contents(u, parent)
+		case "no_merge":
+		default:
+			t.gap(b.Range(), "include", "is merged as shallow, not "+strategy,
+				"compare the inputs in cluster.hcl")
+			t.contents(u, parent)
+		}
 	}
+	u.parents[""] = first
 	u.variables["include"] = cty.ObjectVal(includes)
 	t.locals(u, body)
 	t.contents(u, body)
-	if files, _ := fs.Glob(os.DirFS(dir), "*.tf"); len(files) > 0 && u.source == "" { // a constant pattern
-		u.source = dir
+	at := filepath.Dir(path)
+	if files, _ := fs.Glob(os.DirFS(at), "*.tf"); len(files) > 0 && u.source == "" { // a constant pattern
+		u.source = at
 	}
 	if u.source != "" {
 		t.units = append(t.units, u)
+	} else {
+		t.plain[path] = slices.Clone(t.result.Gaps[before:])
+		t.result.Gaps = t.result.Gaps[:before]
 	}
 	return nil
 }
@@ -222,7 +250,11 @@ func (t *terragrunt) contents(u *unit, body *hclsyntax.Body) {
 		}
 		pairs, diags := hcl.ExprMap(attr.Expr)
 		for _, kv := range pairs {
-			key, _ := kv.Key.Value(nil) // of a name that is no constant: unknown
+			key, unknown := kv.Key.Value(t.context(u))
+			if unknown.HasErrors() {
+				t.gap(kv.Key.Range(), "inputs", "have a name that is not evaluated", "set it in cluster.hcl")
+				continue
+			}
 			t.input(u, syntax.Text(key), kv.Key.Range(), kv.Value)
 		}
 		if diags.HasErrors() { // a call, such as of merge
@@ -245,31 +277,45 @@ func (t *terragrunt) input(u *unit, name string, at hcl.Range, e hcl.Expression)
 		u.inputs[name] = in
 		return
 	}
+	delete(u.inputs, name)              // of an include
 	file, _ := os.ReadFile(at.Filename) // it was read before
-	from, references := e.Range().Start.Byte, e.Variables()
+	from, references, text := e.Range().Start.Byte, e.Variables(), ""
 	slices.SortFunc(references, func(a, b hcl.Traversal) int {
 		return cmp.Compare(a.SourceRange().Start.Byte, b.SourceRange().Start.Byte)
 	})
+	why := reason(diags)
 	for _, r := range references {
+		start, end := r.SourceRange().Start.Byte, r.SourceRange().End.Byte
+		text += string(file[from:start])
+		if v, unknown := r.TraverseAbs(t.context(u)); !unknown.HasErrors() && v.Type().IsPrimitiveType() {
+			text += string(hclwrite.TokensForValue(v).Bytes())
+			from = end
+			continue
+		}
 		names := []string{r.RootName(), "", "", ""} // dependency.NAME.outputs.OUTPUT, and what follows
 		for i := 1; i < min(len(r), len(names)); i++ {
-			if step, is := r[i].(hcl.TraverseAttr); is {
+			switch step := r[i].(type) {
+			case hcl.TraverseAttr:
 				names[i] = step.Name
+			case hcl.TraverseIndex:
+				names[i] = syntax.Text(step.Key)
 			}
 		}
 		dependency := u.dependencies[names[1]]
 		if names[0] != "dependency" || names[2] != "outputs" || names[3] == "" || dependency == "" {
-			in.parts = nil
+			if in.parts = nil; len(u.dependencies) > 0 {
+				why = "refers to " + string(file[start:end]) + ", which castle does not know"
+			}
 			break
 		}
-		in.parts = append(in.parts, string(file[from:r.SourceRange().Start.Byte]), dependency, names[3])
-		from = r[3].SourceRange().End.Byte
+		in.parts = append(in.parts, text, dependency, names[3])
+		from, text = r[3].SourceRange().End.Byte, ""
 	}
 	if len(in.parts) == 0 {
-		t.gap(at, "inputs."+name, reason(diags), "set it in cluster.hcl")
+		t.gap(at, "inputs."+name, why, "set it in cluster.hcl")
 		return
 	}
-	in.parts = append(in.parts, string(file[from:e.Range().End.Byte]))
+	in.parts = append(in.parts, text+string(file[from:e.Range().End.Byte]))
 	u.inputs[name] = in
 }
 
@@ -336,9 +382,9 @@ func (t *terragrunt) context(u *unit) *hcl.EvalContext {
 			VarParam: &function.Parameter{Name: "arguments", Type: cty.DynamicPseudoType},
 			Type:     function.StaticReturnType(cty.DynamicPseudoType),
 			Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-				if name == "read_terragrunt_config" {
+				if name == "read_terragrunt_config" && len(args) > 0 {
 					v, err := t.read(u, syntax.Text(args[0]))
-					if err != nil && len(args) > 1 {
+					if errors.Is(err, fs.ErrNotExist) && len(args) > 1 {
 						return args[1], nil
 					}
 					return v, err
@@ -352,6 +398,7 @@ func (t *terragrunt) context(u *unit) *hcl.EvalContext {
 			},
 		})
 	}
+	functions["try"], functions["can"] = tryfunc.TryFunc, tryfunc.CanFunc
 	return &hcl.EvalContext{Functions: functions, Variables: u.variables}
 }
 

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -104,8 +105,8 @@ inputs = { x = dependency.e.outputs.y }
 	s.holds(t, "stages/platform/unit-platform/stage.hcl", `ids = [for i in [platform.id[0].x] : "${i}"]`)
 	s.holds(t, "stages/storage/storage-a/stage.hcl", "x = platform.y")
 	s.expect(t, "unit: is in no folder of a layer that can have it: castle took platform",
-		`inputs.a: is not evaluated: There is no variable named "dependency".`,
-		"inputs.x: depends on a unit outside of the imported folder")
+		"inputs.a: refers to dependency.a.outputs, which castle does not know",
+		"elsewhere, which becomes no stage")
 }
 
 func TestUnitsOfAStackHaveTheirValues(t *testing.T) {
@@ -130,10 +131,9 @@ stack "more" {
 }
 `})
 	s.holds(t, "clusters/blue/cloud/cluster.hcl", `stage "one" { source = "networking/one" inputs = { `+
-		`cidr = "10.1.0.0/16" } }`)
+		`cidr = "10.1.0.0/16" zone = "z" } }`)
 	s.expect(t, `stack.hcl: unit: has no source`, `stack.hcl: stack: has no source`,
-		`terragrunt.hcl: inputs.token: is not evaluated: There is no function named "get_env"`,
-		`terragrunt.hcl: inputs.zone: is not evaluated: There is no function named "try"`)
+		`terragrunt.hcl: inputs.token: is not evaluated: There is no function named "get_env"`)
 }
 
 func TestNothingOutsideOfTheFilesIsRead(t *testing.T) {
@@ -222,6 +222,72 @@ generate "broken" {
 		"inputs.folder: is a path in the old repository", "generate: has what castle writes itself: backend",
 		"castle writes itself: provider kubernetes",
 		"generate: writes no file", "generate: writes no file")
+}
+
+func TestNothingIsLostInSilence(t *testing.T) {
+	dir := written(t, map[string]string{
+		".git/HEAD": "",
+		"root.hcl": "generate \"a\" {\n path = \"a.tf\"\n contents = \"# root\"\n}\n" +
+			"generate \"b\" {\n path = \"b.tf\"\n contents = \"# root\"\n if_exists = \"skip\"\n}\n" +
+			"generate \"c\" {\n path = \"c.tf\"\n contents = \"# root\"\n}\n" +
+			"inputs = { region = \"eu\", above = get_parent_terragrunt_dir() == get_repo_root() }",
+		"live/env.hcl":             "inputs = { below = path_relative_to_include() }",
+		"live/terragrunt.hcl":      "locals { env = find_in_parent_folders(\"env.hcl\") }",
+		"live/none/terragrunt.hcl": "terraform { source = get_env(\"X\") }",
+		"live/b/terragrunt.hcl":    "include { path = find_in_parent_folders() }", "live/b/main.tf": "",
+		"live/js/terragrunt.hcl.json": "{}",
+		"live/a/terragrunt.hcl": `
+include "root" { path = find_in_parent_folders("root.hcl") }
+include "env" {
+  path           = find_in_parent_folders("env.hcl")
+  merge_strategy = "deep"
+}
+locals { p = "blue" }
+generate "a" {
+  path     = "other.tf"
+  contents = "# unit"
+}
+generate "c" {
+  path     = "c.tf"
+  contents = ""
+  disable  = true
+}
+dependency "b" { config_path = "../b" }
+inputs = {
+  region           = get_env("REGION")
+  db               = { user = "u", password = "hunter2" }
+  vpn_auth_key     = "hunter2"
+  name             = "${local.p}-${dependency.b.outputs["id"]}"
+  "a${get_env(1)}" = 1
+}
+`,
+		"live/a/main.tf": "variable \"region\" {}\nvariable \"db\" {}\nvariable \"vpn_auth_key\" {}\n" +
+			"variable \"name\" {}\nvariable \"above\" {}\nvariable \"below\" {}",
+		"live/a/b.tf": "# module", "live/a/terragrunt_more.tf": "# module", "live/a/x.auto.tfvars": "a = 1",
+		"live/a/sub/main.tf": "module \"c\" { source = \"../../../c\" }", "c/main.tf": "",
+	})
+	if err := os.Symlink("../../c/main.tf", filepath.Join(dir, "live/a/linked.tf")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Terragrunt(filepath.Join(dir, "live"), "blue/cloud")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.holds(t, "clusters/blue/cloud/cluster.hcl", `stage "a" { source = "platform/a" inputs = { `+
+		`above = true below = "a" } }`)
+	s.holds(t, "stages/platform/a/stage.hcl", `name = "${"blue"}-${platform.id}"`)
+	for name, want := range map[string]string{"a.tf": "", "other.tf": "# unit\n", "b.tf": "# module",
+		"c.tf": "", "terragrunt_more.tf": "# module", "linked.tf": "", "x.auto.tfvars": ""} {
+		if got := string(s.Files["stages/platform/a/"+name]); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	s.expect(t, "castle took platform", "castle took platform", "include: is merged as shallow, not deep",
+		"inputs.region: is not evaluated", "inputs.db: looks like a secret",
+		"inputs.vpn_auth_key: looks like a secret", "inputs: have a name that is not evaluated",
+		"x.auto.tfvars: has values", "linked.tf: is a link", "module.c: is outside of the stage's folder",
+		"terragrunt.hcl: source: is not evaluated", "unit: has no module that castle knows",
+		"unit: is JSON or a link")
 }
 
 func TestWrongStacksAreErrors(t *testing.T) {

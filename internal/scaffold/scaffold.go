@@ -1,10 +1,8 @@
-// Package scaffold writes a user's starting point: a repository, clusters from templates, copies of stages.
-//
-// A template is a folder of ordinary files with ${answer} where the user decides, in the language of
-// Terraform's templatefile. castle reads its keys from the files, so a repository's own template can have its
-// own questions. An answer has a form, and most have a proposal, which never collides with addresses and ids
-// of the repository's other clusters. The package asks neither the user nor the network. It never
-// overwrites a file; its output appears whole or not at all.
+// Package scaffold writes a user's starting point: a repository, clusters from templates, copies of stages. A
+// template is a folder of ordinary files with ${answer} where the user decides, in the language of
+// Terraform's templatefile; castle reads its keys from the files. An answer has a form, and most have a
+// proposal, which never collides with the repository's other clusters. The package never overwrites a file;
+// its output appears whole or not at all.
 package scaffold
 
 import (

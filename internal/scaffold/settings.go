@@ -90,14 +90,16 @@ func (c *NewCluster) set(text []byte) ([]byte, error) {
 // Literal is a value in HCL, a text of several lines as a heredoc.
 func Literal(v cty.Value) string {
 	switch t := v.Type(); {
-	case !v.IsNull() && t == cty.String && heredoc(v.AsString()):
+	case v.IsNull():
+	case t == cty.String && heredoc(v.AsString()):
 		text := strings.NewReplacer("${", "$${", "%{", "%%{").Replace(v.AsString())
 		return "<<EOT\n" + strings.TrimSuffix(text, "\n") + "\nEOT\n"
 	case t.IsObjectType():
 		lines := "{\n"
 		for it := v.ElementIterator(); it.Next(); {
 			name, e := it.Element()
-			lines += Literal(name) + " = " + strings.TrimSuffix(Literal(e), "\n") + "\n"
+			key := string(hclwrite.TokensForValue(name).Bytes())
+			lines += key + " = " + strings.TrimSuffix(Literal(e), "\n") + "\n"
 		}
 		return lines + "}"
 	case t.IsTupleType():
@@ -110,9 +112,10 @@ func Literal(v cty.Value) string {
 	return string(hclwrite.TokensForValue(v).Bytes())
 }
 
-// heredoc reports whether a text is easier to read as a heredoc, which holds it unchanged.
+// heredoc reports whether a text is easier to read as a heredoc, which holds it unchanged: if it ends with a
+// line end, and has no line that would end the heredoc.
 func heredoc(s string) bool {
 	plain := !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' })
-	return plain && strings.Contains(strings.TrimSuffix(s, "\n"), "\n") &&
-		!slices.Contains(strings.Split(strings.TrimSpace(s), "\n"), "EOT")
+	lines := xslices.Map(strings.Split(s, "\n"), strings.TrimSpace)
+	return plain && strings.HasSuffix(s, "\n") && len(lines) > 2 && !slices.Contains(lines, "EOT")
 }

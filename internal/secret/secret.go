@@ -35,11 +35,10 @@ const (
 	keyLength = 4
 )
 
-// Masker replaces known secrets. The zero value has none. It is safe for concurrent use.
-//
-// Texts are masked before castle shortens or wraps them, except those of the cluster and of probes, and those
-// that others have shortened. So it compares texts without their white space, and next to an ellipsis it also
-// finds the beginning or the end of a secret.
+// Masker replaces known secrets. The zero value has none. It is safe for concurrent use. Texts are masked
+// before castle shortens or wraps them, except those of the cluster and of probes, and those that others have
+// shortened. So it compares texts without their white space, and next to an ellipsis it also finds the
+// beginning or the end of a secret.
 type Masker struct {
 	mu      sync.RWMutex
 	known   map[string]bool     // every form of every secret, without white space
@@ -360,8 +359,8 @@ func LikelyName(name string) bool {
 
 var (
 	credentialName = regexp.MustCompile(`password|passwd|passphrase|secret|token|credential|apikey|` +
-		`accesskey|privatekey|signingkey|encryptionkey|sshkey|authorization|bearer|connectionstring|` +
-		`dsn|^pwd$|pass$`)
+		`accesskey|privatekey|authkey|presharedkey|signingkey|encryptionkey|sshkey|authorization|` +
+		`bearer|connectionstring|dsn|^pwd$|pass$`)
 	placeName = regexp.MustCompile(`(names?|ref|namespace|path|file|type|kind|class|policy)$`)
 )
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 )
 
 // Problem makes an error. The summary begins with its object; the detail has sentences, also about the fix.
@@ -40,4 +41,24 @@ func Text(v cty.Value) string {
 		return ""
 	}
 	return v.AsString()
+}
+
+// Texts calls do with each text in a value that is not empty, and the keys that lead to it.
+func Texts(v cty.Value, do func(keys []string, text string)) {
+	_ = cty.Walk(v, func(p cty.Path, v cty.Value) (bool, error) { // the function returns none
+		var keys []string
+		for _, step := range p {
+			switch s := step.(type) {
+			case cty.GetAttrStep:
+				keys = append(keys, s.Name)
+			case cty.IndexStep:
+				key, _ := convert.Convert(s.Key, cty.String) // of a list: a number
+				keys = append(keys, Text(key))
+			}
+		}
+		if Text(v) != "" {
+			do(keys, Text(v))
+		}
+		return true, nil
+	})
 }

@@ -1,8 +1,7 @@
-// Package syntax parses files in HCL and reports each mistake once.
-//
-// HCL reads on after an error and reports what follows from it: after a missing quote, every quote closes
-// what it should open. So where a file has an error, Parse parses each top-level attribute and block alone.
-// One begins where a line is not indented. Parse reports the first error of each and reads the others.
+// Package syntax parses files in HCL and reports each mistake once. HCL reads on after an error and reports
+// what follows from it: after a missing quote, every quote closes what it should open. So where a file has an
+// error, Parse parses each top-level attribute and block alone. One begins where a line is not indented.
+// Parse reports the first error of each and reads the others.
 package syntax
 
 import (
