@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -102,27 +104,31 @@ func (m mirroring) mirrorTerraform(ctx context.Context, platform string) error {
 	dir := filepath.Join(m.result.Dir, terraformDir, platform)
 	program := m.root.Binary.Program
 	name := fmt.Sprintf("%s %s for %s", program, m.result.Terraform, platform)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	binary := filepath.Join(dir, program)
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.RemoveAll(binary)); err != nil { // of another version
 		return err
 	}
-	binary := filepath.Join(dir, program)
-	if platform == lockfile.Here() {
+	var err error
+	switch {
+	case platform == lockfile.Here():
 		if err := copyFile(m.root.Binary.Path, binary, 0o755); err != nil {
 			return err
 		}
-	} else if _, err := os.Stat(binary); err != nil {
-		if program == terraform.OpenTofu.Program {
-			err = openTofu.download(ctx, m.result.Terraform, platform, binary)
-		} else {
-			err = terraform.Download(ctx, m.result.Terraform, platform, dir)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			m.result.Missing = append(m.result.Missing, name+": "+err.Error())
-			return os.RemoveAll(dir)
-		}
+	case program == terraform.OpenTofu.Program:
+		err = openTofu.download(ctx, m.result.Terraform, platform, binary)
+	default:
+		err = terraform.Download(ctx, m.result.Terraform, platform, dir)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, errForged) {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if err != nil {
+		m.result.Missing = append(m.result.Missing, name+": "+err.Error())
+		_ = os.Remove(dir) // unless there is another program
+		return nil
 	}
 	m.result.Packages = append(m.result.Packages, name)
 	return os.Chmod(binary, 0o755)
@@ -237,6 +243,8 @@ func (m mirroring) fetch(ctx context.Context, mirror string, p lockfile.Package)
 }
 
 func get(ctx context.Context, address string) (body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute) // of a slow line
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
@@ -266,7 +274,13 @@ func copyPackage(from, mirror string, p lockfile.Package) error {
 		return copyFile(real, filepath.Join(mirror, filepath.FromSlash(p.Source), p.Archive()), 0o644)
 	}
 	to := filepath.Join(mirror, p.Unpacked())
-	if err = os.CopyFS(to, os.DirFS(real)); err != nil { // a half would be found the next time
+	err = fs.WalkDir(os.DirFS(real), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return copyFile(filepath.Join(real, name), filepath.Join(to, name), 0o755) // what a link leads to
+	})
+	if err != nil { // a half would be found the next time
 		err = errors.Join(err, os.RemoveAll(to))
 	}
 	return err

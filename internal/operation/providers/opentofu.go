@@ -16,6 +16,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
+var errForged = errors.New("not what OpenTofu has signed")
+
 // releases are where a program's releases are, and the key that signs them.
 type releases struct{ site, key string }
 
@@ -40,11 +42,11 @@ func (r releases) download(ctx context.Context, release, platform, to string) er
 	}
 	_, err = openpgp.CheckDetachedSignature(keys, bytes.NewReader(sums), bytes.NewReader(signature), nil)
 	if err != nil {
-		return fmt.Errorf("its checksums: %w", err)
+		return fmt.Errorf("%w: its checksums: %w", errForged, err)
 	}
 	sum := fmt.Sprintf("\n%x  tofu_%s_%s.zip\n", sha256.Sum256(files[2]), release, platform)
 	if !strings.Contains("\n"+string(sums), sum) {
-		return errors.New("its archive does not have the checksum that is signed")
+		return fmt.Errorf("%w: its archive does not have the checksum that is signed", errForged)
 	}
 	z, err := zip.NewReader(archive, archive.Size())
 	if err != nil {
