@@ -1,15 +1,9 @@
 // Package check finds errors and doubtful values in a configuration. It checks whether addresses, networks,
 // names, versions and machine configurations fit one another, in a cluster and across all clusters of a
-// repository. It contacts no server and runs nothing.
-//
-// Package config reports whether the files can be read and fit the stages' variables. A rule has a Kind,
-// under which docs/check.md describes it, and checks the values that are known before a run. It reports the
-// place, the problem, the reason and the fix. It skips a value that is unknown, or that config has reported
-// already. A rule that can be wrong warns.
-//
-// The rules do not repeat the stages' own Terraform: package tfeval evaluates the `validation` blocks. A
-// rule that is such a validation is identified by the values that its condition reads (rules.go). Machine
-// configurations come from the patches in the module, rendered and validated by Talos' own code.
+// repository. It contacts no server and runs nothing. A rule has a Kind, under which docs/check.md describes
+// it. It reports the place, the problem, the reason and the fix; one that can be wrong warns. It skips a
+// value that is unknown, or that package config has reported. The stages' own `validation` blocks are
+// evaluated by package tfeval, and patches by Talos' own code.
 package check
 
 import (

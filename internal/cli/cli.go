@@ -1,8 +1,7 @@
-// Package cli is castle's command line: one file per command, its subcommands included.
-//
-// A command turns its flags into options, makes one call and prints the result. It is built by a function,
-// newCreate(a), from the app that holds streams, environment and shared flags. Only Main maps errors to exit
-// codes. Results go to stdout; progress, questions and errors go to stderr.
+// Package cli is castle's command line: one file per command, its subcommands included. A command turns its
+// flags into options, makes one call and prints the result. It is built by a function, newCreate(a), from the
+// app that holds streams, environment and shared flags. Only Main maps errors to exit codes. Results go to
+// stdout; progress, questions and errors go to stderr.
 package cli
 
 import (

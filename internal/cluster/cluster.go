@@ -1,7 +1,6 @@
 // Package cluster opens one cluster: its validated configuration beside its state directory and the records
-// in that. Opening a cluster runs nothing and takes no lock; package run does both.
-//
-// It also lists all types of gates, preflights and lookups, because reading a configuration needs them.
+// in that. Opening a cluster runs nothing and takes no lock; package run does both. It also lists all types
+// of gates, preflights and lookups, because reading a configuration needs them.
 package cluster
 
 import (

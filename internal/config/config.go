@@ -1,11 +1,8 @@
 // Package config turns a castle repository into a validated Cluster. It reads files and the given
-// environment; it runs nothing and contacts no server. docs/configuration.md describes the files, where
-// values come from, and the names and functions of expressions.
-//
-// Load reads the files in one pass and evaluates them in another. Both go on after an error, so that Load
-// reports every problem at once with its file and line. Values that only a run knows, such as outputs, are
-// unknown values: types, names and edges are still checked before anything runs. A loader drives the steps
-// and reads the cluster's files; inputValues, blockReader and connector hold one step each.
+// environment; it runs nothing and contacts no server. docs/configuration.md describes the files. Load reads
+// the files in one pass and evaluates them in another. Both go on after an error, so that every problem is
+// reported with its file and line. Values that only a run knows are unknown values. A loader drives the
+// steps; inputValues, blockReader and connector hold one step each.
 package config
 
 import (

@@ -1,11 +1,8 @@
 // Package doctor checks the prerequisites of a create: this machine, the secret store, Proxmox or the
-// machines, the Git repository, names and addresses. It changes nothing.
-//
-// A check is a small function with a name that returns findings. Green passes, yellow is a warning, red
-// would stop a create, and grey means not checked, with the reason. Yellow and red findings carry a fix.
-// Checks run concurrently, each with a timeout, and are reported in the order of the list. The outputs of
-// the secrets layer come first, because other checks need them. castle evaluates them from the stage's own
-// Terraform, with the store's answer in place of the data source, and keeps them in memory.
+// machines, the Git repository, names and addresses. It changes nothing. A check is a small function that
+// returns findings: green, yellow and red with a fix, or grey for what is not checked. Checks run
+// concurrently, each with a timeout. The outputs of the secrets layer come first: castle evaluates them from
+// the stage's own Terraform and the store's answer, in memory.
 package doctor
 
 import (

@@ -1,6 +1,5 @@
 // Package event defines the events of a run. The reporter prints them, the journal keeps them and the report
 // sums them up, so that all three agree. Events hold no secret: a run masks every text before it sends it.
-//
 // JSON names and values are file formats.
 package event
 

@@ -1,9 +1,7 @@
-// Package fault names the faults of `castle rehearse --fault NAME=VALUE`. castle
-// lists them in its help; the lab injects them.
-//
-// A fault with a DURATION begins when its object would otherwise be ready, and ends
-// for good after that time. Any other fault ends at once, or when the lab has
-// recovered from it. The lab logs exactly "fault NAME: begins" and "fault NAME: ends".
+// Package fault names the faults of `castle rehearse --fault NAME=VALUE`. castle lists them in its help; the
+// lab injects them. A fault with a DURATION begins when its object would otherwise be ready, and ends for
+// good after that time. Any other fault ends at once, or when the lab has recovered from it. The lab logs
+// exactly "fault NAME: begins" and "fault NAME: ends".
 package fault
 
 import (

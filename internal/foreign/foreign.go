@@ -1,8 +1,7 @@
 // Package foreign makes the texts of others harmless: those of Terraform, charts, Pods, machines and Git, and
 // of whoever else writes to the store. A terminal obeys the control characters in them, those that reorder or
-// hide text deceive a reader, and the runners of pipelines obey commands.
-//
-// Text makes them visible before castle adds its own colours. Writer does so for whatever else castle prints.
+// hide text deceive a reader, and the runners of pipelines obey commands. Text makes them visible before
+// castle adds its own colours. Writer does so for whatever else castle prints.
 package foreign
 
 import (

@@ -1,10 +1,8 @@
 // Package gate holds castle's promise: nothing starts before everything it needs is ready. It defines what a
-// gate is and how to wait for one; the checks live with the clients that answer them.
-//
-// A Gate's Check is one attempt. Wait repeats it, so `create` waits for exactly what `status` checks once.
-// Gates fail closed: a gate that is not proved open is closed. "does not exist yet" is an ordinary reason to
-// wait; only an error marked Permanent ends a wait early. Code that decides on an answer compares its Kind,
-// never its text.
+// gate is and how to wait for one; the checks live with the clients that answer them. A Gate's Check is one
+// attempt. Wait repeats it, so `create` waits for exactly what `status` checks once. Gates fail closed: a
+// gate that is not proved open is closed. "does not exist yet" is an ordinary reason to wait; only an error
+// marked Permanent ends a wait early. Code that decides on an answer compares its Kind, never its text.
 package gate
 
 import (

@@ -81,10 +81,8 @@ type Listener struct {
 
 // Wait checks g until it has been open p.Stable times in a row. A closed answer resets the count. Wait ends
 // with nil, a *TimeoutError, also if it was given up, a Permanent error, or the cause of ctx's cancellation,
-// which is never success.
-//
-// Between closed answers it pauses, each time for longer, or until something changed. After a change the
-// pauses start anew: no watch may see the change's consequences.
+// which is never success. Between closed answers it pauses, each time for longer, or until something changed.
+// After a change the pauses start anew: no watch may see the change's consequences.
 func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 	p = p.withDefaults()
 	attempts, stop := context.WithTimeout(ctx, p.Timeout)

@@ -1,18 +1,14 @@
 // Package gitops reads a GitOps repository as Flux would: which Flux Kustomizations there are, in which
-// order, and which objects each applies.
+// order, and which objects each applies. Read follows them from the root through a local folder; Build is one
+// step of it.
 //
-// Flux begins with one Kustomization, the root, and finds the others among the objects that it applies. Read
-// follows them through a local folder. Build is one step of Read, for the lab's kustomize-controller:
-// kustomize builds a folder with a kustomization.yaml; in any other folder, all manifests apply. A
-// Kustomization is Flux's object here, and kustomization.yaml is kustomize's file.
-//
-// Read contacts nothing: a remote resource in a kustomization.yaml is a problem, and a Kustomization of
-// another source has no objects. It leaves out what .sourceignore and .gitignore keep out of Flux's copy. It
-// reports every problem with file and line before kustomize runs, whose messages seldom have them.
+// Read contacts nothing: a remote resource is a problem, and a Kustomization of another source has no
+// objects. It leaves out what .sourceignore and .gitignore keep out of Flux's copy. It reports every problem
+// with file and line before kustomize runs, whose messages seldom have them.
 //
 // github.com/fluxcd/pkg/kustomize v1.40.0 is not used: its Build reloads kustomize's OpenAPI schema each
-// time, 430 ms for a Kustomization instead of 1 ms; its generator stops at the first unreadable manifest,
-// without a line; its substitution reads from a controller-runtime client, which adds 140 packages to castle.
+// time, 430 ms instead of 1 ms; its generator stops at the first unreadable manifest; its substitution adds
+// 140 packages.
 package gitops
 
 import (

@@ -1,9 +1,8 @@
-// Package graph orders nodes by what they need and walks them side by side. It
-// knows nothing of stages: a node is any comparable value.
-//
-// Sort proves that there is an order before anything runs; Walk then starts each node at the moment the last
-// thing it needs has succeeded. A failure skips exactly the nodes that need the failed one, directly or
-// through others; everything else runs to its end. Destroying is the same Walk over Reverse.
+// Package graph orders nodes by what they need and walks them side by side. It knows nothing of stages: a
+// node is any comparable value. Sort proves that there is an order before anything runs; Walk then starts
+// each node at the moment the last thing it needs has succeeded. A failure skips exactly the nodes that need
+// the failed one, directly or through others; everything else runs to its end. Destroying is the same Walk
+// over Reverse.
 package graph
 
 import (
@@ -102,10 +101,9 @@ func Closure[N comparable](nodes []N, needs func(N) []N, start ...N) []N {
 // CriticalPath returns the chain of nodes with the greatest total weight, each needing the one before, and
 // that total. The total is the minimum duration of a walk with unlimited parallelism: only a faster node on
 // the path shortens the walk. The path does not begin with a node without weight. Of equal paths, the one
-// with the earliest nodes wins. Needs outside nodes are ignored. The error is a *CycleError.
-//
-// The algorithm finds the longest path through a directed acyclic graph, in one pass in topological order
-// (Sedgewick and Wayne, Algorithms, 4th edition, 4.4, "critical path method"; Kelley and Walker, 1959).
+// with the earliest nodes wins. Needs outside nodes are ignored. The error is a *CycleError. The algorithm
+// finds the longest path through a directed acyclic graph, in one pass in topological order (Sedgewick and
+// Wayne, Algorithms, 4th edition, 4.4, "critical path method"; Kelley and Walker, 1959).
 func CriticalPath[N comparable](nodes []N, needs func(N) []N,
 	weight func(N) time.Duration) ([]N, time.Duration, error) {
 	order, err := Sort(nodes, needs)
@@ -145,11 +143,10 @@ type Skipped[N comparable] struct {
 }
 
 // Walk runs do for every node, as soon as do has returned nil for all nodes that it needs. Nodes run in
-// parallel without a limit; do may limit itself. Walk returns when no node is running any more.
-//
-// The error joins the failures of do in the order of nodes: root causes only, never skipped nodes. skipped,
-// if not nil, receives each node that was not started. When ctx ends, nothing new starts, and the error
-// holds the context's cause even if no node failed.
+// parallel without a limit; do may limit itself. Walk returns when no node is running any more. The error
+// joins the failures of do in the order of nodes: root causes only, never skipped nodes. skipped, if not nil,
+// receives each node that was not started. When ctx ends, nothing new starts, and the error holds the
+// context's cause even if no node failed.
 func Walk[N comparable](ctx context.Context, nodes []N, needs func(N) []N,
 	do func(context.Context, N) error, skipped func(Skipped[N]),
 ) error {

@@ -1,12 +1,7 @@
 // Package history folds the events of a run into what they add up to: its stages with their steps, resources
 // and gates. It learns from earlier runs how long a part usually takes, and finds the critical path of a run.
-// It also lists the runs of a cluster.
-//
-// There is this fold alone. The view of a terminal adds events while they arrive; reports, `castle status`,
-// `castle graph` and `castle logs` read the result. A Timeline has the run as a whole, and each part of it
-// apart: a recreate has a destroy and a create, which work on the same stages.
-//
-// The package changes nothing and contacts nothing.
+// The view of a terminal, reports, `castle status`, `castle graph` and `castle logs` read this fold. A
+// Timeline has the run as a whole, and each part apart: a recreate has a destroy and a create.
 package history
 
 import (

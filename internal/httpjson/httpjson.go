@@ -1,9 +1,8 @@
-// Package httpjson is castle's client for APIs that exchange JSON over HTTP.
-//
-// It repeats a GET that got no proper response, and sends any other request once: only the caller knows
-// whether that may be repeated. A response other than success becomes an *Error with its status and the
-// server's own messages. The error never holds the body, which may contain a secret. It follows no
-// redirect: credentials are for the configured server alone.
+// Package httpjson is castle's client for APIs that exchange JSON over HTTP. It repeats a GET that got no
+// proper response, and sends any other request once: only the caller knows whether that may be repeated. A
+// response other than success becomes an *Error with its status and the server's own messages. The error
+// never holds the body, which may contain a secret. It follows no redirect: credentials are for the
+// configured server alone.
 package httpjson
 
 import (
@@ -188,11 +187,9 @@ func pauses() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 5}
 }
 
-// Repeat sends a request that changes nothing. If it fails for a reason that may pass, Repeat sends it
-// again, up to five times within a minute and with growing pauses.
-//
-// A pause takes at most a quarter of the time that ctx has left. So a caller with little time, such as castle
-// doctor, gets the reason of the failure and not a timeout.
+// Repeat sends a request that changes nothing. If it fails for a reason that may pass, Repeat sends it again,
+// up to five times within a minute and with growing pauses. A pause takes at most a quarter of the time that
+// ctx has left. So a caller with little time gets the reason of the failure and not a timeout.
 func Repeat(ctx context.Context, send func(context.Context) error) error {
 	limited, stop := context.WithTimeout(ctx, repeatTime)
 	defer stop()

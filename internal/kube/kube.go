@@ -56,10 +56,8 @@ func Authorities(kubeconfig []byte) [][]byte { return client.Authorities(kubecon
 // ClusterIdentity identifies the cluster of a kubeconfig by its CA.
 func ClusterIdentity(kubeconfig []byte) (string, error) { return client.ClusterIdentity(kubeconfig) }
 
-// ExistsTypes lists the exists blocks that Kubernetes answers.
-//
-// An object that lacks the labels is foreign. Its adoption would end in its deletion on the day when the
-// stage is destroyed, so it is refused.
+// ExistsTypes lists the exists blocks that Kubernetes answers. An object that lacks the labels is foreign.
+// Its adoption would end in its deletion on the day when the stage is destroyed, so it is refused.
 func ExistsTypes() []gate.ExistsType {
 	return []gate.ExistsType{{
 		Name:    "kubernetes_object",

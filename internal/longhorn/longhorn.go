@@ -1,9 +1,8 @@
 // Package longhorn keeps Longhorn's volumes alive over the end of their cluster: those of a namespace's
-// claims, in Longhorn's backup target.
-//
-// Longhorn saves and restores. castle stops what uses the volumes (claims.go), has Longhorn back them up and
-// restore them (objects.go), and reads in the bucket itself whether every block is there (blocks.go). A
-// restored volume is backed up once more before anything uses it: its blocks have to be those of the save.
+// claims, in Longhorn's backup target. Longhorn saves and restores. castle stops what uses the volumes
+// (claims.go), has Longhorn back them up and restore them (objects.go), and reads in the bucket itself
+// whether every block is there (blocks.go). A restored volume is backed up once more before anything uses it:
+// its blocks have to be those of the save.
 package longhorn
 
 import (

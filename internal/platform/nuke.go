@@ -26,10 +26,8 @@ type Nuke interface {
 	Advice(err error) string
 }
 
-// Signs tell which guests of a range are castle's own.
-//
-// It is for machines whose record is lost, so it goes by signs. An id alone proves nothing: ids are used
-// again, and the next machine on one may be anybody's.
+// Signs tell which guests of a range are castle's own. It is for machines whose record is lost, so it goes by
+// signs. An id alone proves nothing: ids are used again, and the next machine on one may be anybody's.
 type Signs struct {
 	Range   Range  // zero where the platform goes by labels
 	Cluster string // only this cluster's machines; those of any, if empty

@@ -1,9 +1,8 @@
 // Package postgres keeps a PostgreSQL database alive over the end of its cluster: a PostgresCluster of
-// Crunchy's operator (PGO v5) that archives with pgBackRest into a bucket.
-//
-// pgBackRest saves and restores; PGO runs it. castle ends the writes, has PostgreSQL hand over the last of
-// its log, and reads in the bucket itself whether all is there that a restore needs (repository.go). After
-// the restore it compares what is in the database (database.go).
+// Crunchy's operator (PGO v5) that archives with pgBackRest into a bucket. pgBackRest saves and restores; PGO
+// runs it. castle ends the writes, has PostgreSQL hand over the last of its log, and reads in the bucket
+// itself whether all is there that a restore needs (repository.go). After the restore it compares what is in
+// the database (database.go).
 package postgres
 
 import (

@@ -1,12 +1,7 @@
-// Package probe checks addresses that no other client of castle knows: it tests whether a port accepts
-// connections and whether a URL responds.
-//
-// It sees the listener of an address and nothing behind it, so its gates trust little. Each attempt makes
-// its own connection. A proxy of the environment is never used: it would answer for an address that does not
-// exist. A redirect is a response and is not followed: its target may be ready when the page itself is not.
-//
-// Nearly every failure may heal: a name that does not resolve, a foreign certificate, any status. Only a URL
-// with the wrong scheme fails permanently.
+// Package probe checks addresses that no other client of castle knows: whether a port accepts connections and
+// whether a URL responds. It sees the listener of an address and nothing behind it. Each attempt makes its
+// own connection, without a proxy, which would answer for an address that does not exist. A redirect is a
+// response and is not followed. Only a URL with the wrong scheme fails permanently.
 package probe
 
 import (

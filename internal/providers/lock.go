@@ -1,12 +1,8 @@
 // Package providers owns providers.lock.hcl, the versions and checksums of the Terraform providers of one
-// cluster. The file has Terraform's own lock format, with all stages merged, so that each provider has the
-// same version and the same content in every stage and on every machine.
-//
-// Terraform's format does not tell for which platform a checksum is. castle adds that as a comment, which
-// Terraform ignores. A checksum with the scheme zh is the publisher's own, of a zip archive for any platform;
-// one with the scheme h1 is computed from the files of a package.
-//
-// The package reads, writes, merges and compares; it runs nothing. Shared is the file during a run.
+// cluster. The file has Terraform's own lock format, with all stages merged, so that each provider is the
+// same in every stage and on every machine. castle adds as a comment for which platform a checksum is. One
+// with the scheme zh is the publisher's, of a zip archive for any platform; one with h1 is computed from the
+// files of a package.
 package providers
 
 import (

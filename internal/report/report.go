@@ -1,11 +1,8 @@
-// Package report sums up a run for a reader: counts, a timeline in which applies and gates are apart, the
-// critical path, the slowest resources, retries, gates that took longer than usual, and the causes of a
-// failure. New makes the report from the run's events; the Write functions print it as text, Markdown, HTML,
-// JSON or JUnit. GitHub and GitLab are the outputs for a pipeline.
-//
-// The package reads no file and knows no cluster. Events hold no secret, so neither does a report. Texts come
-// from Terraform, Kubernetes and others: New makes their control characters visible, and each writer escapes
-// them for its format.
+// Package report sums up a run for a reader: counts, a timeline, the critical path, the slowest resources,
+// retries, gates that took longer than usual, and the causes of a failure. New makes the report from the
+// run's events; the Write functions print it as text, Markdown, HTML, JSON or JUnit, or for GitHub and
+// GitLab. It reads no file. Events hold no secret; New makes control characters of texts visible, and each
+// writer escapes them.
 package report
 
 import (

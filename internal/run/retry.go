@@ -15,11 +15,10 @@ import (
 )
 
 // A run retries Terraform after a transient error, such as a webhook that does not serve yet, a Proxmox lock
-// or a restarting API server. Any other error ends the stage.
-//
-// A retry does everything that repeating the command would do. It reads and snapshots the state, runs the
-// preflights, imports the stage's own objects and plans anew. So it replaces a tainted machine only if its id
-// still passes the preflights. Helm releases use upgrade_install and do not wait, so a retry finds them.
+// or a restarting API server. Any other error ends the stage. A retry does everything that repeating the
+// command would do. It reads and snapshots the state, runs the preflights, imports the stage's own objects
+// and plans anew. So it replaces a tainted machine only if its id still passes the preflights. Helm releases
+// use upgrade_install and do not wait, so a retry finds them.
 const (
 	retries      = 5               // beside the first attempt
 	firstPause   = 2 * time.Second // before a retry; the pause doubles, and varies: stages may fail together

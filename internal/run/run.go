@@ -1,10 +1,7 @@
 // Package run is one locked run of one cluster. It holds the journal and events, the workspaces in which
-// Terraform works, and the outputs of the stages.
-//
-// A run decides nothing: the operations do. It holds the steps that all of them share, such as retries and
-// interrupts. It never writes to a terminal: it sends masked events to the Reporter and the journal.
-//
-// Observe returns a run without a lock, for commands that only read.
+// Terraform works, the outputs of the stages, and the steps that operations share, such as retries and
+// interrupts. It sends masked events to the Reporter and the journal, and never writes to a terminal. Observe
+// returns a run without a lock, for commands that only read.
 package run
 
 import (

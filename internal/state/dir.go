@@ -1,11 +1,8 @@
-// Package state owns the state directory of one cluster: layout, lock,
-// Terraform states with their snapshots, records, fingerprints, journals and
-// logs. It runs no Terraform and knows none of its commands, only its files.
-//
-// Only the owner can read a cluster's directory. castle replaces its own files whole, so that a crash at any
-// moment leaves the old or the new content. Terraform writes its state in place, which can leave half a
-// file: the newest readable snapshot then replaces it. castle's own JSON files and intents end with checksums
-// and have a copy beside them (checksum.go), and seen.json identifies the state that castle last saw.
+// Package state owns the state directory of one cluster: layout, lock, Terraform states with their snapshots,
+// records, fingerprints, journals and logs. It runs no Terraform. Only the owner can read the directory.
+// castle replaces its own files whole. Terraform writes its state in place, which can leave half a file: the
+// newest readable snapshot then replaces it. castle's own JSON files and intents end with checksums and have
+// a copy beside them (checksum.go), and seen.json identifies the state that castle last saw.
 //
 //	<root>/<cluster>/<platform>/
 //	  layout  lock  recreate.json  restore.json  births.json  proved.jsonl  kubeconfig  talosconfig

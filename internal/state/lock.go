@@ -18,12 +18,11 @@ import (
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
-// Lock is the held cluster lock: the kernel's lock on a file, which also names the holder.
-//
-// The kernel releases its lock when the holder dies, and no child inherits it: Go opens files close-on-exec.
-// So on a disk of this machine a free lock has no holder, whatever the file says. On a network file system
-// the kernel may not know of the locks of other machines, or may have lost this machine's. There the holder
-// counts that the file names, if it is alive or castle cannot tell.
+// Lock is the held cluster lock: the kernel's lock on a file, which also names the holder. The kernel
+// releases its lock when the holder dies, and no child inherits it: Go opens files close-on-exec. So on a
+// disk of this machine a free lock has no holder, whatever the file says. On a network file system the kernel
+// may not know of the locks of other machines, or may have lost this machine's. There the holder counts that
+// the file names, if it is alive or castle cannot tell.
 type Lock struct {
 	// Previous is the run that held the lock and died without releasing it, or "".
 	// Nothing may change before TakeOver: until then the lock file names Previous,

@@ -1,10 +1,8 @@
 // Package store keeps values by key in a place that several machines reach: a bucket, a folder or a
 // PostgreSQL database. A store can do four things, which all of them have: read, create if absent, list and
-// delete. A value never changes.
-//
-// An operation has 20 seconds. Within them it is repeated after errors that pass: a refused or broken
-// connection, a server that says to try again later. What the credentials do not allow, and a bucket that
-// does not exist, are reported at once.
+// delete. A value never changes. An operation has 20 seconds. Within them it is repeated after errors that
+// pass: a refused or broken connection, a server that says to try again later. What the credentials do not
+// allow, and a bucket that does not exist, are reported at once.
 package store
 
 import (

@@ -1,8 +1,7 @@
 // Package survivor defines the data of a cluster that outlives it. castle saves it before the cluster ends,
-// and the next cluster of the same name is born with it.
-//
-// A survives block in cluster.hcl declares it. Its types live with the system that keeps the data. A type
-// triggers, waits and proves; how data are saved and restored is the system's own matter.
+// and the next cluster of the same name is born with it. A survives block in cluster.hcl declares it. Its
+// types live with the system that keeps the data. A type triggers, waits and proves; how data are saved and
+// restored is the system's own matter.
 package survivor
 
 import (

@@ -1,9 +1,7 @@
 // Package tailscale is castle's view of a tailnet: whether the machines of a cluster have joined it, and the
-// removal of their devices.
-//
-// Terraform makes the keys with which machines join; the devices that result are in no state. Each key admits
-// one device. So castle removes a device only if it has the key's host name and tags, was made in the hour of
-// the key, and is the only one. A name alone proves nothing.
+// removal of their devices. Terraform makes the keys with which machines join; the devices that result are in
+// no state. Each key admits one device. So castle removes a device only if it has the key's host name and
+// tags, was made in the hour of the key, and is the only one. A name alone proves nothing.
 package tailscale
 
 import (

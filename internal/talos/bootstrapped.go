@@ -24,11 +24,9 @@ import (
 // ExistsBootstrapped is the adoption check that tells whether there is an etcd already.
 const ExistsBootstrapped = "talos_bootstrapped"
 
-// ExistsTypes lists the adoption checks of Talos.
-//
-// A bootstrapped cluster rejects a second bootstrap, which the provider retries
-// for ten minutes. A blank control plane beside a living etcd accepts it and
-// founds a second cluster. So the check queries every control plane.
+// ExistsTypes lists the adoption checks of Talos. A bootstrapped cluster rejects a second bootstrap, which
+// the provider retries for ten minutes. A blank control plane beside a living etcd accepts it and founds a
+// second cluster. So the check queries every control plane.
 func ExistsTypes() []gate.ExistsType {
 	return []gate.ExistsType{{
 		Name:    ExistsBootstrapped,

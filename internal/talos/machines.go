@@ -1,10 +1,8 @@
-// Package talos checks and changes Talos machines through their own API. It connects directly to each machine
-// with the cluster's talosconfig. It never uses the virtual address, which moves, or another machine, which
-// may be down. A Node is one machine that castle upgrades and restarts.
-//
-// A machine that boots, installs itself or waits for its configuration is not ready: refused connections and
-// unknown certificates are reasons to wait. An error is permanent only if waiting cannot help: a worker
-// among the control planes, or a talosconfig without the role for a gate's reads.
+// Package talos checks and changes Talos machines through their own API, each directly with the cluster's
+// talosconfig, never by the virtual address, which moves, or another machine. A Node is one machine that
+// castle upgrades and restarts. A machine that boots, installs itself or waits for its configuration is not
+// ready. An error is permanent only if waiting cannot help: a worker among the control planes, or a
+// talosconfig without the role for a gate's reads.
 package talos
 
 import (

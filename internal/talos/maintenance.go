@@ -24,15 +24,11 @@ func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{mainten
 // PreflightMaintenance is the preflight of platforms on existing machines.
 const PreflightMaintenance = "talos_maintenance"
 
-// maintenanceType refuses to configure a foreign machine.
-//
-// A machine in maintenance mode accepts a configuration from anybody, and a configured machine accepts one
-// from the owner of its secrets. Either installs it again. So the stage may configure a machine only if it
-// waits for a configuration, or accepts this cluster's administrator, which proves that this cluster
-// configured it.
-//
-// The machines outlive the cluster. After a destroy the same check verifies that
-// each machine of the state waits for a configuration again.
+// maintenanceType refuses to configure a foreign machine. A machine in maintenance mode accepts a
+// configuration from anybody, and a configured machine accepts one from the owner of its secrets. Either
+// installs it again. So the stage may configure a machine only if it waits for a configuration, or accepts
+// this cluster's administrator, which proves that this cluster configured it. After a destroy the same check
+// verifies that each machine of the state waits for one again.
 func maintenanceType() gate.PreflightType {
 	return gate.PreflightType{
 		Name:    PreflightMaintenance,

@@ -28,10 +28,9 @@ import (
 const installBound = 30 * time.Minute
 
 // Install pulls an installer image and installs it beside the running system, which goes on until the machine
-// restarts. A failure leaves the machine as it is. say gets the progress.
-//
-// Releases whose Traits say InstallRestarts know another call only: Install returns once the machine has
-// accepted it, and the machine then checks etcd, drains itself, installs and restarts.
+// restarts. A failure leaves the machine as it is. say gets the progress. Releases whose Traits say
+// InstallRestarts know another call only: Install returns once the machine has accepted it, and the machine
+// then checks etcd, drains itself, installs and restarts.
 func (n *Node) Install(ctx context.Context, image string, say func(string)) error {
 	return n.call(ctx, installBound, "install Talos", func(ctx context.Context, c *client.Client) error {
 		pulled, err := pull(ctx, c, image)

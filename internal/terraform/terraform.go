@@ -1,14 +1,11 @@
 // Package terraform runs Terraform for one stage: a root module's private copy, its init, plans and applies.
-// It is the only user of terraform-exec and hc-install.
-//
-// Terraform gets an allow-listed environment, its inputs come from a private file, and
-// no secret is ever an argument. Its JSON stream yields the changes of each resource, a
-// log in plain text and errors that name the resource, the file and the line.
-//
-// Cancelling a context sends Terraform one SIGINT, after which it finishes what it has begun and writes its
-// state. The error of a cancelled command is the context's cause: terraform-exec's own can panic when it is
-// printed. terraform-exec also does not wait for a command that is cancelled while it starts, which would
-// make two writers, so each cancelled command ends with a look at the process table.
+// It is the only user of terraform-exec and hc-install. Terraform gets an allow-listed environment, its
+// inputs come from a private file, and no secret is ever an argument. Its JSON stream yields the changes of
+// each resource, a log and errors that name the resource, the file and the line. Cancelling a context sends
+// Terraform one SIGINT, after which it finishes what it has begun and writes its state. The error of a
+// cancelled command is the context's cause. terraform-exec does not wait for a command that is cancelled
+// while it starts, which would make two writers, so each cancelled command ends with a look at the process
+// table.
 package terraform
 
 import (

@@ -1,10 +1,7 @@
-// Package tfeval evaluates a stage's Terraform offline: locals, the arguments of
-// blocks, outputs, validations and the objects that resources make.
-//
-// A module is evaluated with the values of its variables that are known before a run, and with Terraform's
-// own pure functions. An expression that needs more is unknown, such as a resource's attribute or a function
-// that tfeval lacks, and nothing is concluded from it. Data sources are unknown until SetData gives their
-// results. Files in JSON syntax are not read.
+// Package tfeval evaluates a stage's Terraform offline: locals, the arguments of blocks, outputs, validations
+// and the objects that resources make. A module is evaluated with the values of its variables that are known
+// before a run, and with Terraform's own pure functions; any other expression is unknown. Data sources are
+// unknown until SetData gives their results. Files in JSON syntax are not read.
 package tfeval
 
 import (

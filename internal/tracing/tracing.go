@@ -8,10 +8,8 @@
 //	      gate nodes.ready         from the beginning of the step until it is open
 //
 // The environment configures it, with OpenTelemetry's own variables; without an endpoint there is no Tracer
-// and no cost. Spans leave in the background. A collector that does not answer costs a run at most
-// flushTime, at its end, and never its result.
-//
-// Events arrive masked, and spans hold nothing else.
+// and no cost. Spans leave in the background. A collector that does not answer costs a run at most flushTime,
+// at its end, and never its result. Events arrive masked, and spans hold nothing else.
 package tracing
 
 import (

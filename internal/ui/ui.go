@@ -2,19 +2,15 @@
 //
 //   - stdout carries the result of a command: a table, a value, JSON.
 //   - stderr carries progress, one line for each change of state, so that stdout can be piped.
-//   - On a terminal, a view below the lines shows the work in progress and is redrawn in place. Lines
-//     then report only what is worth reading later, such as a stage that is ready. The view is gone at
-//     the end.
-//   - Elsewhere, lines are plain and each is complete by itself: one for each change, and one every 30
-//     seconds for each stage that waits.
+//   - On a terminal, a view below the lines shows the work in progress and is redrawn in place; lines report
+//     what is worth reading later.
+//   - Elsewhere, each line is complete by itself: one for each change, and one every 30 seconds for each
+//     stage that waits.
 //   - With -o json, each event of a run is one JSON object, on a line of stdout.
 //
-// The view is a pure function of events, time, usual durations and size (view.go). A screen draws
-// it with three escape sequences, and without a library such as bubbletea: that owns the terminal. It would
-// read the keyboard and handle Ctrl-C, which are castle's own while Terraform runs, and leave the terminal in
-// raw mode if castle is killed.
-//
-// Every text that arrives here is masked already. What may have colours makes texts of others visible itself.
+// The view is a pure function of events, time, usual durations and size (view.go). A screen draws it without
+// a library such as bubbletea, which would handle Ctrl-C and leave the terminal in raw mode if castle is
+// killed. Every text that arrives here is masked. What may have colours makes texts of others visible itself.
 package ui
 
 import (

@@ -1,16 +1,11 @@
-// Package client connects to one cluster's Kubernetes API. It is the only user of client-go. It owns the
-// parts that every check shares: the connection, the lookup of kinds, reads and watches of objects, the
-// texts of errors, and Helm's releases.
+// Package client connects to one cluster's Kubernetes API. It is the only user of client-go. It owns what
+// every check shares: the connection, the lookup of kinds, reads and watches of objects, the texts of errors,
+// and Helm's releases. Three rules hold for all checks:
 //
-// Three rules hold for all checks and live here, so that no check need repeat them:
-//
-//   - Each attempt has its own timeout, so that an API that hangs costs one attempt
-//     and not the whole wait.
-//   - A check waits for conditions that may still pass: a refused connection, a
-//     missing object, a kind without a CRD. Others are permanent: a certificate of
-//     another cluster, a user without permissions.
-//   - The cluster is reached with its kubeconfig alone. Neither the environment
-//     nor a pod's service account can lead a check to another cluster.
+//   - Each attempt has its own timeout: an API that hangs costs one attempt and not the whole wait.
+//   - A check waits for what may still pass: a refused connection, a missing object, a kind without a CRD. A
+//     certificate of another cluster and a user without permissions are permanent.
+//   - The cluster is reached with its kubeconfig alone, not by the environment or a pod's service account.
 package client
 
 import (

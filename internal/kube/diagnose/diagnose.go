@@ -1,9 +1,8 @@
 // Package diagnose explains a closed gate. It starts from the finding of the gate's own check (package
 // gates), collects evidence around it (objects, events, Pods, logs), and names the first known cause in the
-// order in which a person would look. Known causes stand in one table (causes.go).
-//
-// A diagnosis reads and changes nothing, has bounds in time and size, and never shows a Secret's data. It
-// notes and skips unreadable objects: half of an explanation is better than none.
+// order in which a person would look. Known causes stand in one table (causes.go). A diagnosis reads and
+// changes nothing, has bounds in time and size, and never shows a Secret's data. It notes and skips
+// unreadable objects: half of an explanation is better than none.
 package diagnose
 
 import (

@@ -1,8 +1,7 @@
-// Package drain takes the Pods off a node before its machine restarts, and lets it take Pods again.
-//
-// Drain does what kubectl drain does, in a loop of its own. That of kubectl (k8s.io/kubectl/pkg/drain) ends
-// with the first request that fails, and the API is away for seconds while control planes restart. It reports
-// the reason to wait only as a text, and would add a sixth to castle's size.
+// Package drain takes the Pods off a node before its machine restarts, and lets it take Pods again. Drain
+// does what kubectl drain does, in a loop of its own. That of kubectl (k8s.io/kubectl/pkg/drain) ends with
+// the first request that fails, and the API is away for seconds while control planes restart. It reports the
+// reason to wait only as a text, and would add a sixth to castle's size.
 package drain
 
 import (

@@ -276,10 +276,9 @@ func readFlux(ctx context.Context, a *client.API, namespace string) ([]*FluxObje
 	return all, nil
 }
 
-// unsettled is the finding why one of Flux' objects has not reconciled its last change; nil if it has.
-//
-// The conditions come before the generation: Flux leaves observedGeneration at -1 until the first success,
-// so that a new object's failure would otherwise hide behind "not reconciled yet".
+// unsettled is the finding why one of Flux' objects has not reconciled its last change; nil if it has. The
+// conditions come before the generation: Flux leaves observedGeneration at -1 until the first success, so
+// that a new object's failure would otherwise hide behind "not reconciled yet".
 func unsettled(object *client.Object) *gate.Finding {
 	ready, found := client.ConditionOf(object, "Ready")
 	stalled, _ := client.ConditionOf(object, "Stalled")

@@ -1,8 +1,7 @@
 // Package gates holds the gate types that Kubernetes answers. Each type has a definition and a Checker: one
-// attempt that reads the objects it needs, decides by what these report, and returns a finding.
-//
-// A passing moment proves little: the absence of a status is never success, which makes these checks stricter
-// than kstatus. Package diagnose starts from the findings of these checks and never repeats a check.
+// attempt that reads the objects it needs, decides by what these report, and returns a finding. A passing
+// moment proves little: the absence of a status is never success, which makes these checks stricter than
+// kstatus. Package diagnose starts from the findings of these checks and never repeats a check.
 package gates
 
 import (

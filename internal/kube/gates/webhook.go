@@ -144,9 +144,8 @@ func Services(entries []admissionv1.ValidatingWebhook) []Service {
 	return all
 }
 
-// probe sends an object past the webhooks in a dry run: the API server calls them, and stores nothing.
-//
-// Some obstacles pass: a server without listener, handler or right certificate, a missing namespace, another
+// probe sends an object past the webhooks in a dry run: the API server calls them, and stores nothing. Some
+// obstacles pass: a server without listener, handler or right certificate, a missing namespace, another
 // webhook. An object that the API itself finds invalid is permanent, and so is a user without permission.
 func (w Webhook) probe(ctx context.Context, a *client.API, p Probe, own []string) error {
 	err := w.Create(ctx, a, p.Object)

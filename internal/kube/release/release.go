@@ -1,13 +1,8 @@
 // Package release compares an installed Helm release with the cluster and restores what differs. Terraform
-// and Helm look at a release's record alone: an object that somebody deleted or changed stays unnoticed, and
-// an upgrade with the same chart and values changes nothing.
-//
-// The record is a Secret with the rendered manifest. The API server itself decides what differs: it applies
-// each object of the manifest in a dry run, with its defaults and its own form of each value, and the result
-// is compared with the live object. A field that the manifest does not set belongs to somebody else, and is
-// no difference.
-//
-// A manifest holds Secrets. Nothing here prints or keeps a value; objects are named with paths of fields.
+// and Helm look at a release's record alone. The record is a Secret with the rendered manifest. The API
+// server decides what differs: it applies each object in a dry run, and the result is compared with the live
+// object. A field that the manifest does not set is no difference. Nothing here prints or keeps a value;
+// objects are named with paths of fields.
 package release
 
 import (

@@ -21,18 +21,12 @@ type task struct {
 
 func (t *task) String() string { return t.name }
 
-// createTasks turns the chosen stages, each after its needs, into tasks. Three rules define the edges:
-//
-// A stage starts when the stages that it needs are ready, their deferred gates included. A needed stage
-// that was not chosen gets a task that checks it.
-//
-// A preflight starts as soon as its inputs are known. All preflights precede all stages, except the
-// stages whose outputs a preflight reads: castle reports a conflict before it changes anything. These stages
-// follow the preflights that read fewer of them.
-//
-// How data begin is decided as early as a preflight runs.
-//
-// A gate with needs waits for them.
+// createTasks turns the chosen stages, each after its needs, into tasks. A stage starts when the stages that
+// it needs are ready, their deferred gates included. A needed stage that was not chosen gets a task that
+// checks it. A preflight, and the decision how data begin, starts as soon as its inputs are known. All
+// preflights precede all stages, except those whose outputs a preflight reads: castle reports a conflict
+// before it changes anything. These stages follow the preflights that read fewer of them. A gate with needs
+// waits for them.
 func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	b := &taskBuilder{creation: c, ready: map[*config.Stage]*task{}}
 	type early struct {

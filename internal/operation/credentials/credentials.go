@@ -1,8 +1,7 @@
-// Package credentials renews the client certificates of the kubeconfig and the talosconfig.
-//
-// Terraform's states hold them, so Terraform renews them: it replaces the resources that issue them, each in
-// its stage. Every stage that has one of them as an input is applied after that, and passes it on. A plan
-// that does more is refused, as is a stage that has other changes. At the end each credential is used once.
+// Package credentials renews the client certificates of the kubeconfig and the talosconfig. Terraform's
+// states hold them, so Terraform renews them: it replaces the resources that issue them, each in its stage.
+// Every stage that has one of them as an input is applied after that, and passes it on. A plan that does more
+// is refused, as is a stage that has other changes. At the end each credential is used once.
 package credentials
 
 import (

@@ -1,10 +1,8 @@
 // Package destroy deletes recorded stages in the reverse order of their needs and verifies that nothing
 // remains. It works from the records in the state directory, so that it also destroys stages that were
-// renamed or removed since.
-//
-// If the cluster itself ends, castle does not contact its inside. It first destroys and verifies the
-// external parts of its stages and the platform, then archives the rest. castle untracks nothing before it
-// is proved gone, and a receipt records the proof.
+// renamed or removed since. If the cluster itself ends, castle does not contact its inside. It first destroys
+// and verifies the external parts of its stages and the platform, then archives the rest. castle untracks
+// nothing before it is proved gone, and a receipt records the proof.
 package destroy
 
 import (
@@ -301,9 +299,8 @@ func (d *destruction) endClusterHint() string {
 
 // Nothing returns why there is nothing to destroy, for a record without stages. It refuses a destroy that
 // would leave machines of the cluster behind because its state does not know them, or that cannot tell: the
-// keys that are recorded may be the only ones.
-//
-// A recorded platform has its own checks, and a selection without the platform says nothing about machines.
+// keys that are recorded may be the only ones. A recorded platform has its own checks, and a selection
+// without the platform says nothing about machines.
 func Nothing(ctx context.Context, c *cluster.Cluster, o Options) (string, error) {
 	all, err := RecordedStages(c)
 	if err != nil {

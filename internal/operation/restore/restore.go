@@ -1,6 +1,5 @@
-// Package restore brings a cluster back that has lost its control planes: its etcd begins with a backup.
-//
-// It is refused while any control plane could still serve: two clusters of the same name would fight for the
+// Package restore brings a cluster back that has lost its control planes: its etcd begins with a backup. It
+// is refused while any control plane could still serve: two clusters of the same name would fight for the
 // same addresses. Once etcd was bootstrapped from the backup, the same command completes what is left. The
 // workers that ran before restart then, because what watches Kubernetes misses the changes of a revision that
 // came twice (etcd-io/etcd#16028). On a control plane, nothing has run meanwhile.

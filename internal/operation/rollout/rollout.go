@@ -1,10 +1,8 @@
-// Package rollout brings a cluster that runs to its configuration, one machine after the other.
-//
-// It plans the stages of the machines as a whole, asks each machine how it is, and lists the steps: one for
-// each machine, or a few. Before each step the cluster is checked, and the step is planned anew for that
-// machine alone. A step ends when the machine proves what it runs, and the cluster is as before. What is true
-// decides, with a small record of what nobody can see: the same command completes a rollout that was killed
-// at any moment.
+// Package rollout brings a cluster that runs to its configuration, one machine after the other. It plans the
+// stages of the machines as a whole, asks each machine how it is, and lists the steps: one for each machine,
+// or a few. Before each step the cluster is checked, and the step is planned anew for that machine alone. A
+// step ends when the machine proves what it runs, and the cluster is as before. What is true decides, with a
+// small record of what nobody can see: the same command completes a rollout that was killed at any moment.
 package rollout
 
 import (

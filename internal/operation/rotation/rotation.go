@@ -1,8 +1,7 @@
-// Package rotation gives the users of a cluster's database new passwords, without a failed login.
-//
-// Each user has two login roles. Clients use one of them; the other one gets the new password, and they
-// change to it once it works. The rotation is on disk before each step, and each step finds what it has done:
-// the same command completes it. A create in between gives clients the roles that are recorded as in use.
+// Package rotation gives the users of a cluster's database new passwords, without a failed login. Each user
+// has two login roles. Clients use one of them; the other one gets the new password, and they change to it
+// once it works. The rotation is on disk before each step, and each step finds what it has done: the same
+// command completes it. A create in between gives clients the roles that are recorded as in use.
 package rotation
 
 import (

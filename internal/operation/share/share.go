@@ -1,8 +1,6 @@
 // Package share works on the state that several machines share: it moves the state of a cluster from one
 // place to another, shows the log of its commits, goes back to an earlier one, changes its keys, and removes
-// the lock of a dead run.
-//
-// A place is the URL of a store, or host:directory for the state directory of one machine.
+// the lock of a dead run. A place is the URL of a store, or host:directory for a state directory.
 package share
 
 import (

@@ -41,11 +41,9 @@ type StageGates struct {
 	Gates   []GateStatus `json:"gates"`
 }
 
-// Gates checks the gates of the selected stages in parallel. A stage that was never created counts as
-// closed, and Gates does not wait for it.
-//
-// It starts no Terraform, takes no lock and keeps no run. A wait may trigger a reconcile in the cluster,
-// which is harmless beside a create.
+// Gates checks the gates of the selected stages in parallel. A stage that was never created counts as closed,
+// and Gates does not wait for it. It starts no Terraform, takes no lock and keeps no run. A wait may trigger
+// a reconcile in the cluster, which is harmless beside a create.
 func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, error) {
 	report := GateReport{Cluster: c.Config.Name, Platform: c.Config.Platform, Open: true}
 	stages := c.Config.Stages

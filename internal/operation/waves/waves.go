@@ -1,9 +1,8 @@
 // Package waves runs one command on many clusters, wave by wave. It begins a wave when the one before has
-// ended well, stops at the first that has not, and names the clusters that it has not begun.
-//
-// The command of a cluster is a castle of its own: a process with its own lock, folders, memory and output.
-// Its events come back as JSON; a secret reaches it in the environment alone. A cluster that is locked,
-// protected or away is a result. A record says which clusters and waves need not be done again.
+// ended well, stops at the first that has not, and names the clusters that it has not begun. The command of a
+// cluster is a castle of its own: a process with its own lock, folders, memory and output. Its events come
+// back as JSON; a secret reaches it in the environment alone. A cluster that is locked, protected or away is
+// a result. A record says which clusters and waves need not be done again.
 package waves
 
 import (

@@ -1,5 +1,4 @@
 // Package hcloud is the platform Hetzner Cloud: servers, networks, load balancers and firewalls of a project.
-//
 // A resource has an id that the API never uses again, and a name that is unique among those of its kind. So
 // an id in a state proves a resource, and a creation cannot take somebody else's for its own: the API refuses
 // the name. What a killed run has made is found by its name, and proved by the label with its uuid, which the

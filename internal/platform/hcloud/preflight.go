@@ -21,12 +21,11 @@ import (
 // Preflight is the name of the preflight of a stage that makes servers.
 const Preflight = "hcloud_resources"
 
-// resources refuses to create what another one has the name of.
-//
-// The API refuses a name that is taken, and deletes by ids that it never uses again, so the provider takes
-// nothing of somebody else's. The preflight says so before anything is made, and finds what an interrupted
-// run has made: a resource outside the state is castle's own only if its uuid is the one that derives from
-// the cluster's key, or the one that a plan had before the server existed.
+// resources refuses to create what another one has the name of. The API refuses a name that is taken, and
+// deletes by ids that it never uses again, so the provider takes nothing of somebody else's. The preflight
+// says so before anything is made, and finds what an interrupted run has made: a resource outside the state
+// is castle's own only if its uuid is the one that derives from the cluster's key, or the one that a plan had
+// before the server existed.
 func resources() gate.PreflightType {
 	texts := func(required bool, help string) gate.Attribute {
 		return gate.Attribute{Type: cty.Map(cty.String), Required: required, Help: help}

@@ -1,11 +1,10 @@
 // Package proxmox reads and changes a Proxmox VE datacenter where castle must not rely on Terraform alone:
 // before a stage builds (the preflight vm_ids), after a destroy (Search), in a nuke (Removal), and to restart
-// a machine. A Removal has its own guarded sequence of requests. Package session sends them.
-//
-// Two facts shape the rest. Proxmox filters the list of guests by permission, so a guest that is not listed
-// may exist: only cluster/nextid knows whether an id is taken. When the Terraform provider creates a machine
-// whose id exists, it repeats the request and treats the same answer as success. From then on a foreign
-// machine is in the state; the preflight is the only guard against that.
+// a machine. A Removal has its own guarded sequence of requests. Package session sends them. Two facts shape
+// the rest. Proxmox filters the list of guests by permission, so a guest that is not listed may exist: only
+// cluster/nextid knows whether an id is taken. When the Terraform provider creates a machine whose id exists,
+// it repeats the request and treats the same answer as success. From then on a foreign machine is in the
+// state; the preflight is the only guard against that.
 package proxmox
 
 import (

@@ -18,10 +18,9 @@ import (
 // that name may replace the machine's name as a proof.
 const castleTag = "castle"
 
-// Ownership decides which guests of a range castle may delete.
-//
-// Three things have to agree: the range, castle's tag, and either a name that begins with the tag of a
-// cluster or the pool "castle". A record or a key that contradicts them has priority.
+// Ownership decides which guests of a range castle may delete. Three things have to agree: the range,
+// castle's tag, and either a name that begins with the tag of a cluster or the pool "castle". A record or a
+// key that contradicts them has priority.
 type Ownership platform.Signs
 
 // Refusals are the reasons why a guest must not be deleted; none, if it may be. Foreign answers only the

@@ -23,11 +23,10 @@ const (
 
 // Restart has Proxmox shut a machine down and start it, so that a killed castle leaves none off: the node
 // itself starts it when the old process has ended. A guest that does not shut down within shutdownTime is
-// stopped and started by castle. A reboot that an earlier call has begun is completed.
-//
-// Nothing is asked of a machine with a lock: a backup reads its disks, or a migration moves it. Protection is
-// against deletion alone. High availability starts what it finds stopped; it leaves a machine off that it was
-// asked to stop, until it is asked to start it.
+// stopped and started by castle. A reboot that an earlier call has begun is completed. Nothing is asked of a
+// machine with a lock: a backup reads its disks, or a migration moves it. Protection is against deletion
+// alone. High availability starts what it finds stopped; it leaves a machine off that it was asked to stop,
+// until it is asked to start it.
 func (s Search) Restart(ctx context.Context, m platform.Object, say func(string)) error {
 	p := power{&Removal{Client: s.Client, Interval: s.Interval, Timeout: s.Timeout}, m,
 		func(text string) { say(fmt.Sprintf("VM %d %s", m.VM, text)) }}

@@ -39,12 +39,10 @@ func connected(attributes map[string]gate.Attribute) map[string]gate.Attribute {
 	return attributes
 }
 
-// vmIDs refuses to create machines where a foreign guest exists.
-//
-// A guest outside the state is castle's own only if its uuid is: the one that a plan had before the machine
-// existed, or the one that derives from the cluster's key. Two people may create clusters of the same name at
-// the same ids, so name, tags and node prove nothing. They tell which guest might be castle's own: nobody
-// knows, and castle leaves it alone.
+// vmIDs refuses to create machines where a foreign guest exists. A guest outside the state is castle's own
+// only if its uuid is: the one that a plan had before the machine existed, or the one that derives from the
+// cluster's key. Two people may create clusters of the same name at the same ids, so name, tags and node
+// prove nothing. They tell which guest might be castle's own: nobody knows, and castle leaves it alone.
 func vmIDs() gate.PreflightType {
 	required := func(t cty.Type, valid func(cty.Value) error, help string) gate.Attribute {
 		return gate.Attribute{Type: t, Required: true, Valid: valid, Help: help}

@@ -18,11 +18,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/platform/proxmox/values"
 )
 
-// Search checks whether owned objects are gone.
-//
-// The provider does not wait for every task that it starts: it reports an image as deleted whose deletion
-// has only begun. So a Search waits for tasks that work on objects that exist. A list of which the token
-// sees only a part proves nothing; neither does a node that does not answer.
+// Search checks whether owned objects are gone. The provider does not wait for every task that it starts: it
+// reports an image as deleted whose deletion has only begun. So a Search waits for tasks that work on objects
+// that exist. A list of which the token sees a part, or a node that does not answer, proves nothing.
 type Search struct {
 	Client   *Client
 	Interval time.Duration // between two looks; a second, if 0

@@ -1,9 +1,8 @@
 // Package expiry lists the credentials of a cluster that expire, each with the command that renews it: the
 // kubeconfig and the talosconfig, the authorities, those by which webhooks are trusted, and the tokens with
-// which castle reaches the platform and the secret stores.
-//
-// The states have most of them. The rest is read from the systems, side by side and with a time limit. What
-// castle could not read is in the list with the reason: nothing counts as valid that nobody has looked at.
+// which castle reaches the platform and the secret stores. The states have most of them. The rest is read
+// from the systems, side by side and with a time limit. What castle could not read is in the list with the
+// reason: nothing counts as valid that nobody has looked at.
 package expiry
 
 import (

@@ -1,10 +1,7 @@
 // Package unrecorded looks for machines of a cluster that its state directory has no record of: the record
 // was lost, or another state directory has it. Without it, an empty record would prove that nothing exists.
-//
-// The same look reads how the recorded machines are now, and finds copies of them, such as restored backups.
-// The API token is the first that the datacenter accepts: that of the configuration and the recorded outputs,
-// the platform's environment variable, or the one in the cluster's secret store. Where the record has every
-// machine of the configuration, a datacenter that does not answer is no news.
+// It reads how the recorded machines are now, and finds copies of them, too. The API token is the first that
+// the datacenter accepts: of the configuration, the recorded outputs, the environment, or the secret store.
 package unrecorded
 
 import (

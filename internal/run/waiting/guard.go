@@ -18,9 +18,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// Guard is a run.Guard that looks at the objects that Terraform creates or deletes while it does so.
-//
-// A preflight cannot close the time between its look and the provider's request. bpg/proxmox then takes a
+// Guard is a run.Guard that looks at the objects that Terraform creates or deletes while it does so. A
+// preflight cannot close the time between its look and the provider's request. bpg/proxmox then takes a
 // foreign machine for its own: its first request fails with "already exists", and on the next one it counts
 // that as success and resizes the disks. It ignores an interrupt meanwhile. So castle kills Terraform when it
 // sees a foreign object; the next run completes the others by the intent, as after any kill.

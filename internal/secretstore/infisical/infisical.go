@@ -1,6 +1,5 @@
-// Package infisical reads and writes secrets in Infisical, and checks for an adoption whether one exists.
-//
-// The Terraform provider's import has one answer for a missing secret, project, environment and folder, so a
+// Package infisical reads and writes secrets in Infisical, and checks for an adoption whether one exists. The
+// Terraform provider's import has one answer for a missing secret, project, environment and folder, so a
 // typing error would show only when the machines run. Here a secret counts as absent only if its folder
 // exists; everything else is an *Error with its reason.
 package infisical

@@ -139,10 +139,9 @@ func validKind(v cty.Value) error {
 	return nil
 }
 
-// mount is an auth method or an engine of a stage, with the stage's other objects in Vault.
-//
-// A mount carries no owner. It is the stage's own only if the state has its accessor, which is unique, or if
-// an interrupted run was creating it.
+// mount is an auth method or an engine of a stage, with the stage's other objects in Vault. A mount carries
+// no owner. It is the stage's own only if the state has its accessor, which is unique, or if an interrupted
+// run was creating it.
 type mount struct {
 	server   Server
 	environ  []string

@@ -1,8 +1,7 @@
 // Package vault reads and writes a cluster's secrets in a Vault, and checks first that the Vault can be used.
-//
-// The token of a cluster may do a few things and no more, so castle sends only requests that such a token
-// may make, and refuses root's. Vault answers "permission denied" for many reasons; a *Problem names the
-// one that applies, with the ways to fix it.
+// The token of a cluster may do a few things and no more, so castle sends only requests that such a token may
+// make, and refuses root's. Vault answers "permission denied" for many reasons; a *Problem names the one that
+// applies, with the ways to fix it.
 package vault
 
 import (

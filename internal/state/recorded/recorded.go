@@ -1,8 +1,7 @@
 // Package recorded keeps the module of a stage's last apply, with its inputs and its lock file, beside the
-// state. A destroy works with that module: the configuration may have changed since, or be gone.
-//
-// It stands below package run, not beside the other facts of a last apply: it needs the state directory
-// alone, and a run reads it to prepare a workspace.
+// state. A destroy works with that module: the configuration may have changed since, or be gone. It stands
+// below package run, not beside the other facts of a last apply: it needs the state directory alone, and a
+// run reads it to prepare a workspace.
 package recorded
 
 import (

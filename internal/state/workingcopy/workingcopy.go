@@ -1,13 +1,10 @@
 // Package workingcopy makes a state directory the working copy of a log of commits. The log is the authority:
-// Checkout brings the directory to its newest commit, and a run that holds the lock commits each change.
-//
-// What only this machine needs is not committed: the lock file, Terraform's work directories and temporary
-// files. store.json in the directory names the log, the commit that it was brought to, and what each file
-// was then, so that a later command knows what the log lacks. store.lock excludes two checkouts at once.
-//
-// A change that the log lacks is never overwritten. If the newest commit is still the one that the directory
-// was brought to, or comes from the run of this machine that died, the next run commits the change. If
-// another run has committed since, the changed files go to diverged/<time>/, and the checkout goes on.
+// Checkout brings the directory to its newest commit, and a run that holds the lock commits each change. What
+// only this machine needs is not committed. store.json names the log, the commit that the directory was
+// brought to, and what each file was then. store.lock excludes two checkouts at once. A change that the log
+// lacks is never overwritten. If the newest commit is still the one that the directory was brought to, or
+// comes from the run of this machine that died, the next run commits the change. If another run has committed
+// since, the changed files go to diverged/<time>/.
 package workingcopy
 
 import (

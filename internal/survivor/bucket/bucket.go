@@ -1,8 +1,7 @@
 // Package bucket keeps castle's own documents about data that outlive a cluster: of the saves, and of the
-// births that save. They are where the data is, so that a machine without a state finds them.
-//
-// A document is written last of all, and never changed. Whoever can write to the bucket might lead castle
-// away by one, so that each type of data checks what its documents name.
+// births that save. They are where the data is, so that a machine without a state finds them. A document is
+// written last of all, and never changed. Whoever can write to the bucket might lead castle away by one, so
+// that each type of data checks what its documents name.
 package bucket
 
 import (

@@ -1,9 +1,8 @@
 // Package warm starts Terraform providers once for several Terraform commands. Terraform itself starts each
 // provider up to four times for one command. It can also use one that runs already: it gets the address in
-// TF_REATTACH_PROVIDERS, the mode in which providers run their acceptance tests.
-//
-// The servers belong to one stage in one run. Terraform configures them, sends them its Stop when it is
-// interrupted, and leaves them running; the owner of Servers ends them.
+// TF_REATTACH_PROVIDERS, the mode in which providers run their acceptance tests. The servers belong to one
+// stage in one run. Terraform configures them, sends them its Stop when it is interrupted, and leaves them
+// running; the owner of Servers ends them.
 package warm
 
 import (

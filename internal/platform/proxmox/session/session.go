@@ -1,15 +1,10 @@
-// Package session sends requests to a Proxmox VE datacenter.
-//
-// Session, token and requests are those of github.com/Telmate/proxmox-api-go: NewClient, SetAPIToken,
-// GetJsonRetryable with one try, Post and Delete. castle gives it an http.Client whose transport sends each
-// request once and keeps the parts that the library drops: the status, the reason phrase (the only error text
-// before release 8.4), and the body's message and errors. The library's typed reads panic on unusual answers
-// or drop filters; its StopVm, deletions and waits repeat what was refused, sleep through a cancellation or
-// never time out.
-//
-// A network may lie: a proxy answers in Proxmox' place, or an answer is cut short. So castle repeats a read
-// that failed, and every read names what Proxmox always sends. An answer without it is an error, never
-// "there is nothing". castle never repeats another request.
+// Package session sends requests to a Proxmox VE datacenter. Session, token and requests are those of
+// github.com/Telmate/proxmox-api-go: NewClient, SetAPIToken, GetJsonRetryable with one try, Post and Delete.
+// castle gives it an http.Client whose transport sends each request once and keeps what the library drops:
+// the status, the reason phrase (the only error text before release 8.4), and the body's message and errors.
+// The library's typed reads panic on unusual answers or drop filters; its waits repeat what was refused. A
+// network may lie: a proxy answers in Proxmox' place, or an answer is cut short. So castle repeats a read
+// that failed, and every read names what Proxmox always sends. castle never repeats another request.
 package session
 
 import (
