@@ -2,6 +2,7 @@ package importer
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -58,6 +59,10 @@ func (t *terragrunt) generate(u *unit, b *hclsyntax.Block) {
 		t.gap(b.Range(), "generate", "has what castle writes itself: "+strings.Join(own, ", "),
 			"set state in castle.hcl to share states; docs/stages.md of castle explains the providers")
 	}
+	if name := writtenSecret(text); name != "" {
+		t.gap(b.Range(), "generate", "has "+name+", which "+isSecret, secretFix)
+		return
+	}
 	if bytes.Contains(f.Bytes(), []byte(t.top)) {
 		t.gap(b.Range(), "generate", "has a path in the old repository", "correct it in the stage")
 	}
@@ -68,7 +73,7 @@ func (t *terragrunt) generate(u *unit, b *hclsyntax.Block) {
 func (t *terragrunt) text(u *unit) string {
 	var text []byte
 	if dir, module := t.module(u); module != nil {
-		names, _ := filepath.Glob(filepath.Join(dir, "*.tf")) // a constant pattern
+		names, _ := filepath.Glob(filepath.Join(dir, "*.t*f*")) // .tf, .tf.json and .tofu
 		for _, name := range names {
 			content, _ := os.ReadFile(name) // the copy reports it
 			text = append(text, content...)
@@ -96,7 +101,8 @@ func (t *terragrunt) files(u *unit, folder string) map[string][]byte {
 			!regexp.MustCompile(`\b`+regexp.QuoteMeta(provider)+`(_|\b)`).MatchString(text)
 	}
 	all := map[string][]byte{}
-	for _, g := range u.generated {
+	for _, label := range slices.Sorted(maps.Keys(u.generated)) {
+		g := u.generated[label]
 		for _, block := range g.file.Body().Blocks() {
 			if block.Type() == "provider" && unused(strings.Join(block.Labels(), "")) {
 				g.file.Body().RemoveBlock(block)

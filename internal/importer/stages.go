@@ -148,14 +148,16 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 		return "", err
 	}
 	var wired, fixed []string
-	needs, read := map[string]bool{}, map[*unit]bool{}
+	needs, read := map[string]bool{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(u.inputs)) {
 		in := u.inputs[name]
 		switch {
 		case variables != nil && variables[name] == nil, !hclsyntax.ValidIdentifier(name):
 			// Terragrunt has no use for it either.
-		case in.parts == nil && confidential(name, in.value):
-			t.note(in.at, "inputs."+name, "looks like a secret, which castle writes nowhere", secretFix)
+		case in.lacks == isSecret, in.lacks == "" && in.parts == nil && confidential(name, in.value):
+			t.note(in.at, "inputs."+name, isSecret, secretFix)
+		case in.lacks != "":
+			t.note(in.at, "inputs."+name, in.lacks, "set it in cluster.hcl, or wire it in stage.hcl")
 		case in.parts == nil && strings.Contains(scaffold.Literal(in.value), t.top):
 			t.note(in.at, "inputs."+name, "is a path in the old repository",
 				"copy what it names into "+folder+", and set it in cluster.hcl")
@@ -171,7 +173,7 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 						"depends on "+t.shown(in.parts[i+1])+", which becomes no stage",
 						"correct it in "+folder)
 				}
-				needs[d.layer], read[d] = true, true
+				needs[d.layer], read[in.parts[i+1]] = true, true
 				expr = in.parts[i] + d.layer + "." + in.parts[i+2] + expr
 			}
 			wired = append(wired, "    "+name+" = "+expr)
@@ -184,10 +186,10 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 	for _, dir := range u.after {
 		d := t.dependency(dir)
 		switch {
-		case d == nil && !slices.Contains(slices.Collect(maps.Values(u.dependencies)), dir):
+		case read[dir]: // a value orders it
+		case d == nil:
 			t.note(u.file, "dependencies", "names "+t.shown(dir)+", which becomes no stage",
 				"order it in stage.hcl, if it becomes a stage")
-		case d == nil || read[d]: // a line says so, or a value orders it
 		case rank(d.layer) < rank(u.layer):
 			if !needs[d.layer] {
 				after = append(after, d.layer)
@@ -212,6 +214,8 @@ func (t *terragrunt) write(u *unit, text string) (string, error) {
 	return text + "}\n\n", nil
 }
 
+const isSecret = "looks like a secret, which castle writes nowhere"
+
 // confidential reports whether a value, or one in it, is a credential or is named like one.
 func confidential(name string, v cty.Value) (found bool) {
 	syntax.Texts(v, func(keys []string, text string) {
@@ -219,6 +223,18 @@ func confidential(name string, v cty.Value) (found bool) {
 		found = found || certain || named || slices.ContainsFunc(append(keys, name), secret.LikelyName)
 	})
 	return found
+}
+
+var assignment = regexp.MustCompile(`(\w+)"?\s*[=:]\s*"[^"$]`)
+
+// writtenSecret is the name of a constant in HCL that looks like a credential; empty if there is none.
+func writtenSecret(text string) string {
+	for _, m := range assignment.FindAllStringSubmatch(text, -1) {
+		if secret.LikelyName(m[1]) {
+			return m[1]
+		}
+	}
+	return ""
 }
 
 // module reads the module of a unit; nil: it is none in this repository.
@@ -262,9 +278,10 @@ func (t *terragrunt) copy(u *unit, folder string) (map[string]*tfconfig.Variable
 			t.calls(from, file, folder)
 		case strings.Contains(name, ".tfstate"), strings.HasPrefix(e.Name(), "terragrunt.") &&
 			filepath.Ext(name) == ".hcl":
-		case e.Name() == "terraform.tfvars", strings.HasSuffix(name, ".auto.tfvars"):
-			left("has values, which castle copies nowhere", "set them in cluster.hcl")
-		case filepath.Ext(name) == ".tfvars": // nothing reads it by itself
+		case strings.HasPrefix(e.Name(), "terraform.tfvars"), strings.Contains(name, ".auto.tfvars"),
+			strings.HasPrefix(e.Name(), ".") && e.Name() != ".terraform.lock.hcl":
+			left("may have values, which castle copies nowhere", "set them in cluster.hcl")
+		case strings.Contains(name, ".tfvars"), e.Name() == ".terraform.lock.hcl": // castle has its own
 		case !e.Type().IsRegular():
 			left("is a link", "copy what it leads to into "+folder)
 		default:

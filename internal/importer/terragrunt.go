@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/ext/tryfunc"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
@@ -50,10 +49,15 @@ type input struct {
 	value cty.Value
 	parts []string // texts, and between them the folder of a dependency with its output
 	at    place
+	lacks string // why there is no value
+}
+
+func (t *terragrunt) line(at hcl.Range) place {
+	return place{t.shown(at.Filename), max(at.Start.Line, 1)}
 }
 
 func (t *terragrunt) gap(at hcl.Range, subject, reason, fix string) {
-	t.note(place{t.shown(at.Filename), max(at.Start.Line, 1)}, subject, reason, fix)
+	t.note(t.line(at), subject, reason, fix)
 }
 
 func (t *terragrunt) note(at place, subject, reason, fix string) {
@@ -102,8 +106,9 @@ func (t *terragrunt) find() error {
 			return err
 		case e.IsDir() && path != t.dir && strings.HasPrefix(e.Name(), "."):
 			return fs.SkipDir
-		case e.Name() == "terragrunt.hcl.json" || e.Type() == fs.ModeSymlink && linksUnit(path):
-			t.note(place{t.shown(path), 1}, "unit", "is JSON or a link, which castle does not read",
+		case e.Name() == "terragrunt.hcl.json", e.Type() == fs.ModeSymlink &&
+			(e.Name() == "terragrunt.hcl" || filepath.Ext(path) == ""): // a folder
+			t.note(place{t.shown(path), 1}, e.Name(), "is JSON or a link, which castle does not read",
 				"import a copy in HCL, without links")
 		case e.Name() == "terragrunt.hcl" && e.Type().IsRegular():
 			return t.unit(path, filepath.Dir(path), cty.EmptyObjectVal)
@@ -112,12 +117,6 @@ func (t *terragrunt) find() error {
 		}
 		return nil
 	})
-}
-
-// linksUnit reports whether a link may lead to a unit.
-func linksUnit(path string) bool {
-	info, err := os.Stat(path)
-	return filepath.Base(path) == "terragrunt.hcl" || err == nil && info.IsDir()
 }
 
 // stack reads the units of a terragrunt.stack.hcl from their sources.
@@ -176,14 +175,12 @@ func (t *terragrunt) unit(path, dir string, values cty.Value) error {
 		t.locals(u, parent)
 		locals := map[string]cty.Value{"locals": u.variables["local"]}
 		includes[name] = cty.ObjectVal(locals)
-		switch strategy := t.string(u, b.Body, "merge_strategy"); strategy {
-		case "", "shallow":
+		strategy := cmp.Or(t.string(u, b.Body, "merge_strategy"), "shallow")
+		if strategy != "no_merge" {
 			t.contents(u, parent)
-		case "no_merge":
-		default:
-			t.gap(b.Range(), "include", "is merged as shallow, not "+strategy,
-				"compare the inputs in cluster.hcl")
-			t.contents(u, parent)
+		}
+		if strategy == "deep" {
+			t.gap(b.Range(), "include", "is merged as shallow", "compare the inputs in cluster.hcl")
 		}
 	}
 	u.parents[""] = first
@@ -196,11 +193,24 @@ func (t *terragrunt) unit(path, dir string, values cty.Value) error {
 	}
 	if u.source != "" {
 		t.units = append(t.units, u)
+		t.beside(u, at)
 	} else {
 		t.plain[path] = slices.Clone(t.result.Gaps[before:])
 		t.result.Gaps = t.result.Gaps[:before]
 	}
 	return nil
+}
+
+// beside notes the files that Terragrunt copies over the module of a unit.
+func (t *terragrunt) beside(u *unit, dir string) {
+	entries, _ := os.ReadDir(dir) // its terragrunt.hcl was read
+	for _, e := range entries {
+		isOwn := e.IsDir() || filepath.Ext(e.Name()) == ".hcl" || strings.HasPrefix(e.Name(), "terragrunt.")
+		if absolute(u.dir, u.source) != dir && !isOwn {
+			t.note(place{t.shown(filepath.Join(dir, e.Name())), 1}, e.Name(),
+				"is beside the unit, not in its module", "copy it into the stage")
+		}
+	}
 }
 
 // others are parts that castle has something else for.
@@ -230,9 +240,10 @@ func (t *terragrunt) contents(u *unit, body *hclsyntax.Body) {
 		case "generate":
 			t.generate(u, b)
 		case "dependency":
-			path := absolute(u.dir, t.string(u, b.Body, "config_path"))
-			u.dependencies[strings.Join(b.Labels, "")] = path
-			u.after = append(u.after, path)
+			if path := t.string(u, b.Body, "config_path"); path != "" {
+				u.dependencies[strings.Join(b.Labels, "")] = absolute(u.dir, path)
+				u.after = append(u.after, absolute(u.dir, path))
+			}
 		case "dependencies":
 			if paths, is := t.value(u, b.Body.Attributes["paths"]); is && paths.CanIterateElements() {
 				for _, path := range paths.AsValueSlice() {
@@ -261,7 +272,7 @@ func (t *terragrunt) contents(u *unit, body *hclsyntax.Body) {
 			v, is := t.value(u, attr)
 			if is && !v.IsNull() && (v.Type().IsObjectType() || v.Type().IsMapType()) {
 				for name, e := range v.AsValueMap() {
-					u.inputs[name] = input{value: e, at: u.file}
+					u.inputs[name] = input{value: e, at: t.line(attr.SrcRange)}
 				}
 			}
 		}
@@ -270,28 +281,22 @@ func (t *terragrunt) contents(u *unit, body *hclsyntax.Body) {
 
 // input takes over a value that castle evaluates, or an expression of outputs that it rewrites.
 func (t *terragrunt) input(u *unit, name string, at hcl.Range, e hcl.Expression) {
-	in := input{at: place{t.shown(at.Filename), at.Start.Line}}
+	in := input{at: t.line(at)}
 	v, diags := e.Value(t.context(u))
 	if !diags.HasErrors() && v.IsWhollyKnown() {
 		in.value = v
 		u.inputs[name] = in
 		return
 	}
-	delete(u.inputs, name)              // of an include
 	file, _ := os.ReadFile(at.Filename) // it was read before
 	from, references, text := e.Range().Start.Byte, e.Variables(), ""
 	slices.SortFunc(references, func(a, b hcl.Traversal) int {
 		return cmp.Compare(a.SourceRange().Start.Byte, b.SourceRange().Start.Byte)
 	})
-	why := reason(diags)
+	in.lacks = reason(diags)
+	whole := name + " = "
 	for _, r := range references {
 		start, end := r.SourceRange().Start.Byte, r.SourceRange().End.Byte
-		text += string(file[from:start])
-		if v, unknown := r.TraverseAbs(t.context(u)); !unknown.HasErrors() && v.Type().IsPrimitiveType() {
-			text += string(hclwrite.TokensForValue(v).Bytes())
-			from = end
-			continue
-		}
 		names := []string{r.RootName(), "", "", ""} // dependency.NAME.outputs.OUTPUT, and what follows
 		for i := 1; i < min(len(r), len(names)); i++ {
 			switch step := r[i].(type) {
@@ -301,21 +306,35 @@ func (t *terragrunt) input(u *unit, name string, at hcl.Range, e hcl.Expression)
 				names[i] = syntax.Text(step.Key)
 			}
 		}
+		text += string(file[from:start])
+		v, unknown := r.TraverseAbs(t.context(u))
 		dependency := u.dependencies[names[1]]
-		if names[0] != "dependency" || names[2] != "outputs" || names[3] == "" || dependency == "" {
-			if in.parts = nil; len(u.dependencies) > 0 {
-				why = "refers to " + string(file[start:end]) + ", which castle does not know"
+		switch {
+		case names[0] == "dependency" && names[2] == "outputs" && names[3] != "" && dependency != "":
+			in.parts, whole = append(in.parts, text, dependency, names[3]), whole+text
+			from, text = r[3].SourceRange().End.Byte, ""
+		case !unknown.HasErrors() && v.IsKnown() && v.Type().IsPrimitiveType() &&
+			!confidential(cmp.Or(names[min(len(r), 4)-1], name), v):
+			text += string(hclwrite.TokensForValue(v).Bytes())
+			from = end
+		default:
+			if strings.Contains(in.lacks, `"dependency"`) {
+				in.lacks = "refers to " + string(file[start:end]) + ", which castle does not write"
 			}
-			break
+			u.inputs[name] = input{at: in.at, lacks: in.lacks}
+			return
 		}
-		in.parts = append(in.parts, text, dependency, names[3])
-		from, text = r[3].SourceRange().End.Byte, ""
 	}
-	if len(in.parts) == 0 {
-		t.gap(at, "inputs."+name, why, "set it in cluster.hcl")
-		return
+	if len(in.parts) > 0 {
+		text += string(file[from:e.Range().End.Byte])
+		in.parts, in.lacks = append(in.parts, text), ""
 	}
-	in.parts = append(in.parts, text+string(file[from:e.Range().End.Byte]))
+	switch {
+	case writtenSecret(whole+text) != "":
+		in.lacks = isSecret
+	case strings.Contains(whole+text, t.top):
+		in.lacks = "has a path in the old repository"
+	}
 	u.inputs[name] = in
 }
 
@@ -398,7 +417,6 @@ func (t *terragrunt) context(u *unit) *hcl.EvalContext {
 			},
 		})
 	}
-	functions["try"], functions["can"] = tryfunc.TryFunc, tryfunc.CanFunc
 	return &hcl.EvalContext{Functions: functions, Variables: u.variables}
 }
 

@@ -105,7 +105,7 @@ inputs = { x = dependency.e.outputs.y }
 	s.holds(t, "stages/platform/unit-platform/stage.hcl", `ids = [for i in [platform.id[0].x] : "${i}"]`)
 	s.holds(t, "stages/storage/storage-a/stage.hcl", "x = platform.y")
 	s.expect(t, "unit: is in no folder of a layer that can have it: castle took platform",
-		"inputs.a: refers to dependency.a.outputs, which castle does not know",
+		"dependencies: names ", "inputs.a: refers to dependency.a.outputs, which castle does not write",
 		"elsewhere, which becomes no stage")
 }
 
@@ -131,9 +131,10 @@ stack "more" {
 }
 `})
 	s.holds(t, "clusters/blue/cloud/cluster.hcl", `stage "one" { source = "networking/one" inputs = { `+
-		`cidr = "10.1.0.0/16" zone = "z" } }`)
+		`cidr = "10.1.0.0/16" } }`)
 	s.expect(t, `stack.hcl: unit: has no source`, `stack.hcl: stack: has no source`,
-		`terragrunt.hcl: inputs.token: is not evaluated: There is no function named "get_env"`)
+		`terragrunt.hcl: inputs.token: is not evaluated: There is no function named "get_env"`,
+		`terragrunt.hcl: inputs.zone: is not evaluated: There is no function named "try"`)
 }
 
 func TestNothingOutsideOfTheFilesIsRead(t *testing.T) {
@@ -236,13 +237,19 @@ func TestNothingIsLostInSilence(t *testing.T) {
 		"live/none/terragrunt.hcl": "terraform { source = get_env(\"X\") }",
 		"live/b/terragrunt.hcl":    "include { path = find_in_parent_folders() }", "live/b/main.tf": "",
 		"live/js/terragrunt.hcl.json": "{}",
+		"live/m/terragrunt.hcl":       "terraform { source = \"../../c\" }", "live/m/beside.yaml": "",
 		"live/a/terragrunt.hcl": `
 include "root" { path = find_in_parent_folders("root.hcl") }
 include "env" {
   path           = find_in_parent_folders("env.hcl")
   merge_strategy = "deep"
 }
-locals { p = "blue" }
+locals {
+  p        = "blue"
+  password = "hunter2"
+  here     = get_terragrunt_dir()
+  strange  = get_env("STRANGE")
+}
 generate "a" {
   path     = "other.tf"
   contents = "# unit"
@@ -258,11 +265,18 @@ inputs = {
   db               = { user = "u", password = "hunter2" }
   vpn_auth_key     = "hunter2"
   name             = "${local.p}-${dependency.b.outputs["id"]}"
+  url              = "postgres://u:${local.password}@${dependency.b.outputs.host}"
+  settings         = { token = "hunter2", host = dependency.b.outputs.host }
+  home             = "${get_terragrunt_dir()}/${local.here}/${dependency.b.outputs.host}"
+  strange          = "${local.strange}-${dependency.b.outputs.host}"
+  default          = try(dependency.b.outputs.id, "none")
   "a${get_env(1)}" = 1
 }
 `,
 		"live/a/main.tf": "variable \"region\" {}\nvariable \"db\" {}\nvariable \"vpn_auth_key\" {}\n" +
-			"variable \"name\" {}\nvariable \"above\" {}\nvariable \"below\" {}",
+			"variable \"name\" {}\nvariable \"above\" {}\nvariable \"below\" {}\nvariable \"url\" {}\n" +
+			"variable \"settings\" {}\nvariable \"home\" {}\nvariable \"strange\" {}\n" +
+			"variable \"default\" {}",
 		"live/a/b.tf": "# module", "live/a/terragrunt_more.tf": "# module", "live/a/x.auto.tfvars": "a = 1",
 		"live/a/sub/main.tf": "module \"c\" { source = \"../../../c\" }", "c/main.tf": "",
 	})
@@ -282,12 +296,17 @@ inputs = {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	s.expect(t, "castle took platform", "castle took platform", "include: is merged as shallow, not deep",
+	s.expect(t, "castle took platform", "castle took platform", "castle took platform",
+		"include: is merged as shallow",
 		"inputs.region: is not evaluated", "inputs.db: looks like a secret",
 		"inputs.vpn_auth_key: looks like a secret", "inputs: have a name that is not evaluated",
-		"x.auto.tfvars: has values", "linked.tf: is a link", "module.c: is outside of the stage's folder",
+		"inputs.url: refers to local.password, which castle does not write",
+		"inputs.settings: looks like a secret", "inputs.home: has a path in the old repository",
+		"strange: is not evaluated", "inputs.strange: refers to local.strange",
+		"beside.yaml: is beside the unit, not in its module", "x.auto.tfvars: may have values",
+		"linked.tf: is a link", "module.c: is outside of the stage's folder",
 		"terragrunt.hcl: source: is not evaluated", "unit: has no module that castle knows",
-		"unit: is JSON or a link")
+		"terragrunt.hcl.json: is JSON or a link")
 }
 
 func TestWrongStacksAreErrors(t *testing.T) {

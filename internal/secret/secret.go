@@ -361,7 +361,8 @@ var (
 	credentialName = regexp.MustCompile(`password|passwd|passphrase|secret|token|credential|apikey|` +
 		`accesskey|privatekey|authkey|presharedkey|signingkey|encryptionkey|sshkey|authorization|` +
 		`bearer|connectionstring|dsn|^pwd$|pass$`)
-	placeName = regexp.MustCompile(`(names?|ref|namespace|path|file|type|kind|class|policy)$`)
+	placeName = regexp.MustCompile(`(names?|ref|namespace|path|file|type|kind|class|policy|arn|ttl|url|` +
+		`mode|version|region|prefix|store|length|keyid)$`)
 )
 
 // look is the form of a credential.
