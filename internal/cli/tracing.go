@@ -13,8 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tracing"
 )
 
-// startTracing makes the tracer, if the environment asks for one. A tracer that cannot be made is a note: it
-// does not stop the command.
+// startTracing makes the tracer, if the environment asks for one. One that cannot be made is a note.
 func startTracing(ctx context.Context, a *app) {
 	var err error
 	if a.tracer, err = tracing.New(ctx, a.environ, a.version); err != nil {

@@ -255,8 +255,7 @@ func IsPermanent(err error) bool {
 	return errors.As(err, new(permanent))
 }
 
-// Diagnosis is the evidence collected around a closed gate and the likely cause. It never holds a Secret's
-// data or any other credential.
+// Diagnosis is the evidence collected around a closed gate and the likely cause. It never holds a credential.
 type Diagnosis struct {
 	// Files are written below the run's diagnosis folder, by slash-separated name. Gates that collect the
 	// same object give it the same name.

@@ -117,8 +117,7 @@ type Foreign struct {
 	ConflictsWith string
 	// Untrack is the address in the state to untrack if the object is gone for good.
 	Untrack string
-	// Unverified: it may be the stage's own, but cannot be inspected now, or nothing proves it. It stops a
-	// destroy.
+	// Unverified: it may be the stage's own, but nothing proves it now. It stops a destroy.
 	Unverified bool
 	// Marked: it looks like the stage's own, so that another state may record it.
 	Marked bool

@@ -107,8 +107,7 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 			if open++; open >= p.Stable {
 				return nil
 			}
-			// A change must not shorten this pause: a busy object would supply the consecutive successes
-			// within milliseconds.
+			// No change shortens this pause: a busy object would supply all successes at once.
 			pause = p.First
 			Sleep(attempts, jitter(pause))
 		case IsPermanent(err):

@@ -1,14 +1,12 @@
 // Package gitops reads a GitOps repository as Flux would: which Flux Kustomizations there are, in which
-// order, and which objects each applies. Read follows them from the root through a local folder; Build is one
-// step of it.
+// order, and which objects each applies. Read follows them through a local folder; Build is a step.
 //
 // Read contacts nothing: a remote resource is a problem, and a Kustomization of another source has no
 // objects. It leaves out what .sourceignore and .gitignore keep out of Flux's copy. It reports every problem
 // with file and line before kustomize runs, whose messages seldom have them.
 //
 // github.com/fluxcd/pkg/kustomize v1.40.0 is not used: its Build reloads kustomize's OpenAPI schema each
-// time, 430 ms instead of 1 ms; its generator stops at the first unreadable manifest; its substitution adds
-// 140 packages.
+// time, 430 ms instead of 1 ms; it stops at the first unreadable manifest, and adds 140 packages.
 package gitops
 
 import (

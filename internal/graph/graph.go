@@ -1,8 +1,7 @@
 // Package graph orders nodes by what they need and walks them side by side. It knows nothing of stages: a
 // node is any comparable value. Sort proves that there is an order before anything runs; Walk then starts
 // each node at the moment the last thing it needs has succeeded. A failure skips exactly the nodes that need
-// the failed one, directly or through others; everything else runs to its end. Destroying is the same Walk
-// over Reverse.
+// the failed one, directly or through others; everything else runs. Destroying is a Walk over Reverse.
 package graph
 
 import (

@@ -1,8 +1,7 @@
 // Package httpjson is castle's client for APIs that exchange JSON over HTTP. It repeats a GET that got no
 // proper response, and sends any other request once: only the caller knows whether that may be repeated. A
 // response other than success becomes an *Error with its status and the server's own messages. The error
-// never holds the body, which may contain a secret. It follows no redirect: credentials are for the
-// configured server alone.
+// never holds the body, which may contain a secret. It follows no redirect.
 package httpjson
 
 import (

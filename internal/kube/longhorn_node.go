@@ -241,8 +241,7 @@ func longhornNodeOf(ctx context.Context, a *client.API, name string) (
 }
 
 // DeleteNode deletes the Node of a machine that has left, and Longhorn's node of that name with its replicas.
-// A replica stays, and Longhorn's node with it, unless another machine has an intact one. It is no error if
-// neither node exists.
+// A replica stays, and Longhorn's node with it, unless another machine has an intact one. Neither must exist.
 func DeleteNode(ctx context.Context, target gate.Target, node string) error {
 	return client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
 		if err := a.Delete(ctx, client.Selection{Resource: client.Core("nodes"), Name: node}); err != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/graph"
 )
 
-// NameOf is the name of what a reference leads to ("var.vip", "helm_release.flux"), its kind, and the number
-// of the name's parts.
+// NameOf names what a reference leads to ("var.vip", "helm_release.flux"), its kind, and its number of parts.
 func NameOf(t hcl.Traversal) (name, kind string, parts int) {
 	name, parts = t.RootName(), 2
 	if name == "data" {

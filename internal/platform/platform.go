@@ -1,7 +1,6 @@
 // Package platform is what castle may ask of the platform that a cluster's machines stand on: what Terraform
 // has made there, whether that is gone, and whose it is. A platform is one folder below this package, a line
-// in package all, and the stages that make its machines. The rest of castle knows the interfaces here and no
-// platform.
+// in package all, and the stages that make its machines. The rest of castle knows no platform.
 package platform
 
 import (

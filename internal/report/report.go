@@ -1,8 +1,7 @@
 // Package report sums up a run for a reader: counts, a timeline, the critical path, the slowest resources,
 // retries, gates that took longer than usual, and the causes of a failure. New makes the report from the
 // run's events; the Write functions print it as text, Markdown, HTML, JSON or JUnit, or for GitHub and
-// GitLab. It reads no file. Events hold no secret; New makes control characters of texts visible, and each
-// writer escapes them.
+// GitLab. It reads no file. Events hold no secret; New makes control characters visible; writers escape them.
 package report
 
 import (

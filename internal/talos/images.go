@@ -6,8 +6,7 @@ import (
 	"github.com/siderolabs/gen/xslices"
 )
 
-// KnownExtensions are extensions of the image factory that clusters often have. A name that is near one of
-// them is probably misspelled.
+// KnownExtensions are extensions of the image factory that clusters often have. A name near one is a mistake.
 func KnownExtensions() []string {
 	const names = `amd-ucode amdgpu binfmt-misc btrfs cloudflared crun drbd fuse3 gasket-driver glibc
 		gvisor i915 intel-ice-firmware intel-ucode iscsi-tools kata-containers lldpd mdadm mei

@@ -140,8 +140,7 @@ func (n *Node) Reboot(ctx context.Context) error {
 
 // AwaitRestart returns once the machine runs with another boot id than before and is running and ready, at
 // five looks in a row. say gets each new reason why it is not. Only ctx bounds the wait. Talos gives a new
-// release up to 70 minutes before it boots the former one again: who waits for less does not know how the
-// upgrade ends.
+// release up to 70 minutes before it boots the former one again: who waits for less knows no end.
 func (n *Node) AwaitRestart(ctx context.Context, before string, say func(string)) (Condition, error) {
 	var now Condition
 	var last error

@@ -48,8 +48,7 @@ func (r *Root) Inspect(ctx context.Context, content []byte) (*Stored, error) {
 	return s, errors.Join(err, p.Discard())
 }
 
-// DifferingInputs lists the variables whose values are neither the inputs in the work directory nor, without
-// those, the module's defaults.
+// DifferingInputs lists the variables whose values are neither the inputs in the work directory nor defaults.
 func (s *Stored) DifferingInputs(r *Root) (names []string, err error) {
 	data, err := r.Inputs()
 	inputs := s.defaults

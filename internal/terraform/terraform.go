@@ -4,8 +4,7 @@
 // each resource, a log and errors that name the resource, the file and the line. Cancelling a context sends
 // Terraform one SIGINT, after which it finishes what it has begun and writes its state. The error of a
 // cancelled command is the context's cause. terraform-exec does not wait for a command that is cancelled
-// while it starts, which would make two writers, so each cancelled command ends with a look at the process
-// table.
+// while it starts, which would make two writers, so castle looks at the process table then.
 package terraform
 
 import (

@@ -40,8 +40,7 @@ func (o Object) String() string {
 	return o.Kind + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 }
 
-// Objects lists the objects with known names that the stage's resources create. Later expressions, Outputs
-// among them, know the objects.
+// Objects lists the objects with known names that the stage's resources create. Later expressions know them.
 func (m *Module) Objects() []Object {
 	var all []Object
 	for range 2 { // a resource may name one that stands below it

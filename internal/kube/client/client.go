@@ -37,8 +37,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// DefaultAttempt bounds one check. A healthy API answers in milliseconds; one that does not answer within
-// this time is as good as down.
+// DefaultAttempt bounds one check. A healthy API answers in milliseconds.
 const DefaultAttempt = 10 * time.Second
 
 // Cluster leads to one cluster's API. It connects at the first check: gates are older than it.

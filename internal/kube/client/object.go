@@ -115,8 +115,7 @@ func (a *API) List(ctx context.Context, in Selection, kind string) ([]Object, er
 	return found.Items, nil
 }
 
-// Change merges a patch into an object that it has read, unless somebody has changed the object since. Of
-// what is nil, nothing changes.
+// Change merges a patch into an object that it has read, unless somebody has changed the object since.
 func (a *API) Change(ctx context.Context, in schema.GroupVersionResource, o *Object, annotations,
 	spec map[string]any) error {
 	metadata := map[string]any{"resourceVersion": o.GetResourceVersion()}

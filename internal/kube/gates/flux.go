@@ -18,10 +18,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// flux checks that the cluster matches its repository. Every Kustomization and HelmRelease has reconciled
-// its last change, from sources with an artifact, and none is behind its source. A root may add others at
-// any time, so the gate belongs with a stable above 1. An attempt that sees other objects than the one
-// before is closed.
+// flux checks that the cluster matches its repository. Every Kustomization and HelmRelease has reconciled its
+// last change, from sources with an artifact, and none is behind its source. A root may add others at any
+// time, so the gate belongs with a stable above 1. An attempt that sees others than the last is closed.
 func flux() definition {
 	return definition{gate.Type{
 		Name:    "flux",
@@ -151,9 +150,8 @@ const (
 	again = 30 * time.Second
 )
 
-// requestReconcile asks for a reconcile of the objects that are idle. A Kustomization retries only after a
-// pause when a dependency or source was not ready, and after a failure maybe many minutes later. On request,
-// it retries at once.
+// requestReconcile asks for a reconcile of the objects that are idle. A Kustomization retries after a pause
+// when a dependency or source was not ready, and after a failure maybe minutes later, or on request at once.
 func (f *Flux) requestReconcile(ctx context.Context, a *client.API) (string, error) {
 	now := time.Now()
 	objects, err := f.Objects(ctx, a)

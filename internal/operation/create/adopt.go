@@ -18,8 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// answerTime bounds how long an adoption waits for an answer: long enough for a machine to start. Terraform
-// would be refused for longer.
+// answerTime bounds how long an adoption waits for an answer: long enough for a machine to start.
 const answerTime = 5 * time.Minute
 
 // founds reports whether a stage bootstraps etcd, if there is none.

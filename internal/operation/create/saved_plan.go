@@ -259,8 +259,7 @@ func (p *savedPlan) begun(s *config.Stage) (bool, error) {
 }
 
 // approval holds the changes that the plan allows for one stage. If nothing differs from the review, castle
-// applies Terraform's own saved plan. Otherwise it plans the stage anew, and the new plan may do no more
-// than was reviewed:
+// applies Terraform's own saved plan. Otherwise it plans anew, and the new plan may do no more:
 //
 //   - A stage that could not be planned, because its inputs were not known, may create, and change nothing
 //     that exists.

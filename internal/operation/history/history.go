@@ -123,8 +123,7 @@ func OpenLogs(ctx context.Context, c *cluster.Cluster, o LogOptions) (*Logs, err
 	return l, l.knowStages()
 }
 
-// runOf returns the id of the run that reference names by its id, or by the beginning or end of it. Without
-// one it is the newest run.
+// runOf returns the id of the run that reference names by a beginning or end of it; empty: the newest run.
 func runOf(c *cluster.Cluster, reference string) (string, error) {
 	ids, err := c.Dir.Runs()
 	if err != nil {

@@ -196,8 +196,7 @@ func (n *Nuke) guest(id int) *platform.Guest {
 	return &n.Guests[i]
 }
 
-// findDisks finds disks that no guest uses. A storage that it could not read is a remark: castle never
-// reports a disk there as gone.
+// findDisks finds disks that no guest uses. A storage that it could not read is a remark.
 func (n *Nuke) findDisks(ctx context.Context) error {
 	orphans, unseen, err := n.client.Disks(ctx, func(id int) string {
 		if g := n.guest(id); g != nil && !g.Goes() {

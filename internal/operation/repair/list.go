@@ -35,8 +35,7 @@ type StateSnapshot struct {
 	Problem   string    `json:"problem,omitempty"` // why it cannot be restored
 }
 
-// States returns the states of the recorded stages, or of the named stage or layer, sorted by layer and
-// name. It repairs nothing.
+// States returns the states of the recorded stages, or of a named stage or layer, and repairs nothing.
 func States(c *cluster.Cluster, name string) ([]StageState, error) {
 	places, err := c.RecordedStages(name)
 	if err != nil {

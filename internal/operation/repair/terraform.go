@@ -68,8 +68,7 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 	return code, errors.Join(err, recordMade(r, s, work, before))
 }
 
-// chooseStage returns the error for a layer with several stages: the command for each, and which one owns the
-// machines.
+// chooseStage returns the error for a layer with several stages: a command for each, and the machines' owner.
 func chooseStage(c *cluster.Cluster, layer string, found []int, args []string) error {
 	arguments := ""
 	for _, arg := range args {

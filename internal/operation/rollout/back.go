@@ -14,8 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/applied"
 )
 
-// Back returns a stage inside the cluster, such as a chart, to the inputs with which it was ready last. The
-// configuration stays as it is.
+// Back returns a stage inside the cluster, such as a chart, to the inputs of its last good apply.
 func Back(ctx context.Context, c *cluster.Cluster, stage string, o Options) error {
 	at := slices.IndexFunc(c.Config.Stages, func(s *config.Stage) bool { return s.Name == stage })
 	if at < 0 || len(c.Config.Stages[at].InCluster) == 0 {

@@ -22,8 +22,7 @@ import (
 )
 
 // Doctor checks the prerequisites of a create of the cluster, or of this machine alone if o names none. It
-// takes no lock and changes nothing. Without a store it makes no state directory. lab is the path of
-// castle-lab, if any.
+// takes no lock and changes nothing. Without a store it makes no state directory. lab is castle-lab's path.
 func Doctor(ctx context.Context, o cluster.Options, lab string) (*doctor.Report, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {

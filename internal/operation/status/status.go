@@ -426,8 +426,7 @@ func Outputs(c *cluster.Cluster) ([]OutputValue, error) {
 }
 
 // Configs returns the paths of the platform's kubeconfig and talosconfig. One that is lost is written again.
-// The error for one that never was names the command that creates it. One that runs a program or names a file
-// is an error, too.
+// The error for one that never was names the command that creates it. One that runs a program is an error.
 func Configs(ctx context.Context, c *cluster.Cluster) (kubeconfig, talosconfig string, err error) {
 	r := run.Observe(ctx, c)
 	if _, err := r.LastKnownStates(); err != nil {

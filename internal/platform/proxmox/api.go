@@ -185,8 +185,7 @@ type task struct {
 
 func (k task) Key() string { return textIf(k.Kind != "", k.UPID) }
 
-// running lists the tasks of a node that have not ended and that the token may see; those of one guest,
-// unless that is 0.
+// running lists the tasks of a node, or of one guest, that have not ended and that the token may see.
 func (c *Client) running(ctx context.Context, node string, guest int) ([]task, error) {
 	path := session.Path("nodes/%s/tasks?source=active", node)
 	if guest != 0 {

@@ -128,8 +128,7 @@ func (p power) settle(ctx context.Context, g Guest) (reboot string, err error) {
 	return reboot, err
 }
 
-// cycle stops a guest that does not shut down, and starts it. An interrupt between the two would leave it
-// off, so it waits for the end.
+// cycle stops a guest that does not shut down, and starts it. No interrupt leaves it off.
 func (p power) cycle(ctx context.Context) error {
 	g, err := p.find(ctx)
 	if err != nil {

@@ -311,8 +311,7 @@ func (r *Removal) finish(ctx context.Context, upid string) error {
 	return err
 }
 
-// until repeats a check that changes nothing until it succeeds. A failed request is repeated, a refused
-// token ends it.
+// until repeats a check that changes nothing until it succeeds. It repeats failed requests, not refused ones.
 func (r *Removal) until(ctx context.Context, what string, done func() (bool, error)) error {
 	interval, timeout := cmp.Or(r.Interval, time.Second), cmp.Or(r.Timeout, 10*time.Minute)
 	var last error

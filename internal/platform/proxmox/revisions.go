@@ -17,9 +17,8 @@ import (
 // lookTime bounds a look at the revisions. A create that needs the answer asks more patiently.
 const lookTime = 10 * time.Second
 
-// Revisions reads the revisions of a stage's machines and files. A machine's is a digest of its
-// configuration with its node, and whether it is stopped; a file's is its size. The datacenter is that of the
-// stage's preflights.
+// Revisions reads the revisions of a stage's machines and files. A machine's is a digest of its configuration
+// with its node, and whether it is stopped; a file's is its size. The datacenter is the preflights'.
 func Revisions() revision.System {
 	const name = "proxmox"
 	read := func(ctx context.Context, s revision.Stage, known []revision.Object) ([]revision.Object, error) {

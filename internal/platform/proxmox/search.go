@@ -198,8 +198,7 @@ func newInventory(ctx context.Context, c *Client) *inventory {
 	return v
 }
 
-// tasks lists the running tasks by node. If a node does not list its own, nothing there is proved: a task may
-// still change it.
+// tasks lists the running tasks by node. Of a node that does not list its own, nothing is proved.
 func (v *inventory) tasks(ctx context.Context) map[string][]task {
 	all := map[string][]task{}
 	for _, node := range sortedKeys(v.nodes) {

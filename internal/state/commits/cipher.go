@@ -222,8 +222,7 @@ type UntrustedError struct{ text string }
 
 func (e *UntrustedError) Error() string { return e.text }
 
-// untrusted returns the error for a commit. key is what to remove in the store; by trust, castle state rekey
-// would accept it.
+// untrusted returns the error for a commit: remove key in the store, or accept it by trust.
 func untrusted(l *Log, c *Commit, key, trust, reason string) error {
 	text := fmt.Sprintf("%s: commit %d of %s, which names %q on %q as its writer, %s: castle uses nothing "+
 		"of it", l.URL(), c.Sequence, l.cluster, c.User, c.Host, reason)

@@ -97,8 +97,7 @@ func (l *Log) remember(c *Commit, asOf time.Time) {
 }
 
 // CheckFiles refuses a head that names no file. Only the first run makes such commits, until it has stored
-// the first files: later ones name at least the directory's layout, also after a destroy. The error matches
-// fs.ErrNotExist.
+// the first files: later ones name at least the directory's layout, even after a destroy: fs.ErrNotExist.
 func (l *Log) CheckFiles(ctx context.Context, head *Commit) error {
 	if len(head.Files) > 0 {
 		return nil

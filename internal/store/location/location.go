@@ -25,8 +25,7 @@ var examples = map[string]string{"s3": s3, "file": file, "postgres": postgres, "
 // credential matches the names of query parameters that hold credentials in some system's URLs.
 var credential = regexp.MustCompile(`(?i)passw|secret|token|credential|access_?key|account_?key|^sig$`)
 
-// Parse returns the URL of a store, or why a text is none. It contacts nothing. The error repeats nothing of
-// the text that may be secret.
+// Parse returns the URL of a store, or why a text is none. It contacts nothing. The error repeats no secret.
 func Parse(text string) (*url.URL, error) {
 	all := "Write one of " + strings.Join([]string{s3, file, postgres}, ", ")
 	u, err := url.Parse(text)

@@ -1,7 +1,6 @@
 // Package host reads what the nodes of a Proxmox datacenter offer to machines: pools, storages, bridges,
 // mapped devices and images. Proxmox checks little of it when it creates a machine: a bridge or a device that
-// does not exist fails the machine's start, when others run already. So castle reads all of it before it
-// creates anything.
+// does not exist fails the machine's start, when others run already. So castle reads all of it before.
 package host
 
 import (

@@ -35,8 +35,7 @@ func (c *Config) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Revision changes with the options, and not when a pending change takes effect or with a snapshot, unlike
-// Proxmox's digest.
+// Revision changes with the options, unlike Proxmox's digest not with pending changes or snapshots.
 func (c Config) Revision() string {
 	options := maps.Clone(c)
 	maps.DeleteFunc(options, func(option, _ string) bool { return option == "digest" || option == "parent" })
