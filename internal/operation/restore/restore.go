@@ -42,7 +42,7 @@ const (
 // Options choose the backup.
 type Options struct {
 	Backup string // its id, or backup.Newest: that of an interrupted restore, if there is one
-	// Confirm gets the plan before anything is touched, and returns an error unless somebody agrees.
+	// Confirm gets the plan before any change, and returns an error unless somebody agrees; nil agrees.
 	Confirm func(*Plan) error
 	// ConfirmLoss is called before a stage replaces or destroys anything else, as in a create.
 	ConfirmLoss func(context.Context, review.Loss) (bool, error)

@@ -161,7 +161,7 @@ func (g Guest) blocked() (reasons, fixes []string) {
 }
 
 // Survey reads every guest in a range, in the order of their ids, with everything that Ownership needs. An
-// unanswered question about one guest is in its Unreadable; any other is an error. known are the states'.
+// unanswered question about one guest is in its Unreadable; others are errors. known are those of states.
 func (c *Client) Survey(ctx context.Context, r platform.Range, known []platform.RecordedMachine) ([]Guest,
 	error) {
 	homes := map[int]string{}
