@@ -256,9 +256,11 @@ func (t *terragrunt) copy(u *unit, folder string) (map[string]*tfconfig.Variable
 			"copy the module to "+folder)
 		return nil, nil
 	}
-	if module.Diagnostics.HasErrors() {
-		d := module.Diagnostics[0]
-		return nil, fmt.Errorf("%s:%d: %s: %s", t.shown(d.Pos.Filename), d.Pos.Line, d.Summary, d.Detail)
+	isError := func(d tfconfig.Diagnostic) bool { return d.Severity == tfconfig.DiagError }
+	if i := slices.IndexFunc(module.Diagnostics, isError); i >= 0 {
+		d := module.Diagnostics[i]
+		at := cmp.Or(d.Pos, &tfconfig.SourcePos{Filename: from, Line: 1}) // nil for an unreadable file
+		return nil, fmt.Errorf("%s:%d: %s: %s", t.shown(at.Filename), at.Line, d.Summary, d.Detail)
 	}
 	for _, g := range u.generated {
 		for _, block := range g.file.Body().Blocks() {

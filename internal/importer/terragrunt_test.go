@@ -311,10 +311,16 @@ inputs = {
 
 func TestWrongStacksAreErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"terraform {":        "live/terragrunt.hcl:1: Unclosed configuration block",
-		"inputs = { a = 1 }": "has no unit with a Terraform module",
+		"terraform {":                            "live/terragrunt.hcl:1: Unclosed configuration block",
+		"terraform { source = \"../broken\" }":   "broken/a.tf:1: ",
+		"terraform { source = \"../dangling\" }": "dangling:1: Failed to read",
+		"inputs = { a = 1 }":                     "has no unit with a Terraform module",
 	} {
-		dir := written(t, map[string]string{"live/terragrunt.hcl": text})
+		dir := written(t, map[string]string{"live/terragrunt.hcl": text, ".git/HEAD": "",
+			"broken/a.tf": "resource {", "dangling/main.tf": ""})
+		if err := os.Symlink("none", filepath.Join(dir, "dangling/a.tf")); err != nil {
+			t.Fatal(err)
+		}
 		_, err := Terragrunt(filepath.Join(dir, "live"), "blue/cloud")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)

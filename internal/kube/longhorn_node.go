@@ -241,7 +241,7 @@ func longhornNodeOf(ctx context.Context, a *client.API, name string) (
 }
 
 // DeleteNode deletes the Node of a machine that has left, and Longhorn's node of that name with its replicas.
-// A replica stays, and Longhorn's node with it, unless another machine has an intact one. Neither must exist.
+// A replica stays, and Longhorn's node with it, unless another machine has an intact one. Neither need exist.
 func DeleteNode(ctx context.Context, target gate.Target, node string) error {
 	return client.Retry(ctx, target, func(ctx context.Context, a *client.API) error {
 		if err := a.Delete(ctx, client.Selection{Resource: client.Core("nodes"), Name: node}); err != nil {

@@ -105,7 +105,7 @@ func (m mirroring) mirrorTerraform(ctx context.Context, platform string) error {
 	program := m.root.Binary.Program
 	name := fmt.Sprintf("%s %s for %s", program, m.result.Terraform, platform)
 	binary := filepath.Join(dir, program)
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.RemoveAll(binary)); err != nil { // of another version
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	var err error
@@ -127,7 +127,7 @@ func (m mirroring) mirrorTerraform(ctx context.Context, platform string) error {
 	}
 	if err != nil {
 		m.result.Missing = append(m.result.Missing, name+": "+err.Error())
-		_ = os.Remove(dir) // unless there is another program
+		_ = os.Remove(dir) // unless it has programs, of other versions maybe
 		return nil
 	}
 	m.result.Packages = append(m.result.Packages, name)

@@ -7,7 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
@@ -52,11 +52,7 @@ func (r releases) download(ctx context.Context, release, platform, to string) er
 	if err != nil {
 		return err
 	}
-	program, err := z.Open(terraform.OpenTofu.Program)
-	if err != nil {
-		return err
-	}
-	content, err := io.ReadAll(program) // its checksum is verified, too
+	content, err := fs.ReadFile(z, terraform.OpenTofu.Program)
 	if err != nil {
 		return err
 	}
